@@ -1,0 +1,39 @@
+# make demo and make test set everything up by themselves, in .venv (another folder: make VENV=... demo).
+VENV ?= .venv
+PYTHON ?= python3.11
+BIN := $(VENV)/bin
+export PYTHON
+
+.PHONY: help setup demo test test-fast lint locks clean
+
+help: ## Show this list
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
+
+setup: $(VENV)/.ready ## Make the virtual environment from the CPU lock
+
+$(VENV)/.ready: locks/cpu.lock locks/install.sh pyproject.toml
+	locks/install.sh $(VENV) cpu
+
+demo: setup ## Two rounds of Agent-R on TextCraft with a control arm; writes runs/demo/report.html
+	$(BIN)/agentr run configs/demo.yaml
+
+test: setup ## The whole test suite
+	$(BIN)/python -m pytest
+
+test-fast: setup ## The tests that start neither Ray nor vLLM nor DeepSpeed
+	$(BIN)/python -m pytest -m "not cluster and not chaos"
+
+lint: setup ## Format check, linter, types, import contracts
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/pyright
+	$(BIN)/lint-imports
+
+locks: ## Resolve both locks anew (needs uv)
+	uv pip compile pyproject.toml --extra cpu --extra dev --override locks/overrides-cpu.txt --torch-backend cpu \
+	  --python-version 3.11 --no-header -o locks/cpu.lock
+	uv pip compile pyproject.toml --extra gpu --extra dev --python-version 3.11 \
+	  --python-platform x86_64-unknown-linux-gnu --no-header -o locks/gpu.lock
+
+clean: ## Remove the virtual environment (runs/ is kept)
+	rm -rf $(VENV)

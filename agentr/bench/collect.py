@@ -1,0 +1,222 @@
+"""Growing trees our way against the original's way, on the same engine, environment server, tasks and tree parameters.
+
+The reference does what Agent-R's released code does: one tree at a time, one completion a call, no prefix cache, and before every
+action a fresh session into which the whole path is replayed. Both grow full trees: no early stop, siblings merged by text.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from agentr.collect.coordinator import Progress
+from agentr.collect.player import Player
+from agentr.collect.stage import Kind, Stage, run_stage
+from agentr.config.schema import Config, Dedupe, SearchConfig
+from agentr.envs.client import EnvClient, Recorded
+from agentr.errors import ConfigError
+from agentr.models.load import load_codec, resolve
+from agentr.observe.cost import ideal_prefill
+from agentr.observe.progress import Reporter
+from agentr.policy.router import Router
+from agentr.rounds.services import Services
+from agentr.search import UCT, Child, Expansion, Tree
+from agentr.store.forest import Forest
+from agentr.tasks.formats import action_format
+from agentr.types import Task
+
+
+@dataclass(frozen=True)
+class Side:
+    """What one way of growing trees cost.
+
+    Attributes:
+        calls: Requests to the engine.
+        prefill: Prompt tokens that the engine computed, over all sequences.
+        ideal: The least that an engine with a cache of whole blocks computes for the same trees, drawn as this side draws them.
+        distinct: Each distinct prefix token once, rounded to blocks, however many completions are drawn.
+        env_steps: Actions executed by the environment, replays included.
+        nodes: Tree nodes that came from an action.
+    """
+
+    trees: int
+    seconds: float
+    calls: int
+    completions: int
+    completion_tokens: int
+    prefill: int
+    ideal: int
+    distinct: int
+    env_steps: int
+    nodes: int
+
+    @property
+    def trees_per_minute(self) -> float:
+        return 60 * self.trees / self.seconds
+
+    @property
+    def excess_prefill(self) -> float:
+        return self.prefill / self.ideal
+
+    @property
+    def replay_factor(self) -> float:
+        """Environment steps for each node; not a number if the policy never took an action."""
+        return self.env_steps / self.nodes if self.nodes else float("nan")
+
+    def as_dict(self) -> dict[str, Any]:
+        derived = {
+            "trees_per_minute": self.trees_per_minute,
+            "excess_prefill": self.excess_prefill,
+            "prefill_over_distinct": self.prefill / self.distinct,
+            "replay_factor": self.replay_factor,
+            "calls_per_tree": self.calls / self.trees,
+        }
+        return {**asdict(self), **derived}
+
+
+def compare(config: Config, reporter: Reporter, *, trees: int, reference_trees: int, run_dir: Path | None = None) -> dict[str, Any]:
+    """Runs both sides and returns their figures and the ratio of trees per minute.
+
+    Args:
+        trees: Trees that we grow, together.
+        reference_trees: How many of the same tasks the reference works on; it is slow, and its trees do not depend on one another.
+    """
+    if not 0 < reference_trees <= trees:
+        raise ConfigError(f"{reference_trees} reference trees of {trees}", hint="Give 0 < --reference-trees <= --trees.")
+    with tempfile.TemporaryDirectory(prefix="agentr-bench-") as folder:
+        root = run_dir or Path(folder)
+        services = Services(config, root / "logs", reporter)
+        try:
+            services.model = resolve(config.model, root / "model")
+            selection = replace(config.collect.tasks, limit=trees)
+            tasks = services.tasks(selection, training=True)
+            engines = services.engines(services.model)
+            urls, token = services.environment()
+            ours, reference = asyncio.run(_both(config, reporter, root, tasks, reference_trees, engines, urls, token, services.model))
+        finally:
+            services.close()
+    return {
+        "model": config.model.path or config.model.source.value,
+        "environment": config.env.name,
+        "search": {k: getattr(config.collect.search, k) for k in ("iterations", "max_depth", "width")},
+        "max_tokens": config.collect.sampling.max_tokens,
+        "block": config.policy.block_size,
+        "seed": config.run.seed,
+        "ours": ours.as_dict(),
+        "reference": reference.as_dict(),
+        "speedup": ours.trees_per_minute / reference.trees_per_minute,
+    }
+
+
+async def _both(
+    config: Config,
+    reporter: Reporter,
+    root: Path,
+    tasks: Sequence[Task],
+    reference_trees: int,
+    engines: Sequence[Any],
+    urls: Any,
+    token: str,
+    model: Path,
+) -> tuple[Side, Side]:
+    env = EnvClient(urls, token, timeout_s=config.env.timeout_s, retries=config.env.retries)
+    router = Router.over_actors(engines, config.policy)
+    try:
+        await router.load(str(model))
+        spec = await env.spec()
+        sampling, codec = config.collect.sampling, load_codec(model, config.model)
+        player = Player(router, env, codec, spec, action_format(spec.action_format), config.prompt, sampling, config.model.max_model_len)
+        full = replace(config.collect.search, dedupe=Dedupe.text, stop_dive_at_success=False, enough_good=0, stop_hopeless_after=0)
+        # One call outside the clock: the first one compiles and allocates.
+        warm, session = await player.start(tasks[0], 0)
+        await player.draw(warm, Expansion(0, 0, 1, 0), session)
+        reference = await _reference(config, reporter, tasks[:reference_trees], player, full, engines)
+        ours = await _ours(config, reporter, root / "bench", tasks, player, full, engines)
+        return ours, reference
+    finally:
+        await router.close()
+        await env.aclose()
+
+
+async def _ours(
+    config: Config, reporter: Reporter, folder: Path, tasks: Sequence[Task], player: Player, search: SearchConfig, engines: Sequence[Any]
+) -> Side:
+    stage = Stage(
+        Kind.SEARCH, folder, tuple(tasks), config.run.seed, "bench", config.collect.sampling, config.collect.in_flight, search=search
+    )
+    stats, progress, before = player.env.stats, Progress(), await _computed(engines)
+    steps = stats.steps + stats.replayed_steps
+    started = time.perf_counter()
+    with reporter.task("ours") as update:
+        running = asyncio.ensure_future(run_stage(stage, player, progress))
+        while not running.done():
+            await asyncio.wait([running], timeout=0.5)
+            update(progress.done, progress.total, "")
+        await running
+    seconds = time.perf_counter() - started
+    executed = stats.steps + stats.replayed_steps - steps
+    return _side(list(Forest(folder)), seconds, await _computed(engines) - before, executed, config.policy.block_size, search.width)
+
+
+async def _reference(
+    config: Config, reporter: Reporter, tasks: Sequence[Task], player: Player, search: SearchConfig, engines: Sequence[Any]
+) -> Side:
+    stats = player.env.stats
+    steps, before, started = stats.steps + stats.replayed_steps, await _computed(engines), time.perf_counter()
+    trees = []
+    with reporter.task("the original's way") as update:
+        for done, task in enumerate(tasks):
+            update(done, len(tasks), "")
+            trees.append(await _original_tree(task, UCT(search), player, config.run.seed))
+    seconds, executed = time.perf_counter() - started, stats.steps + stats.replayed_steps - steps
+    return _side(trees, seconds, await _computed(engines) - before, executed, config.policy.block_size, 1)
+
+
+async def _original_tree(task: Task, uct: UCT, player: Player, seed: int) -> Tree:
+    """A tree as the released code grows it: every completion a call of its own, every action after a reset and a replay."""
+    tree, session = await player.start(task, seed)
+    await player.env.close_all([session])
+    while wishes := uct.ask(tree):
+        (wish,) = wishes
+        children: list[Child] = []
+        for sample in range(wish.n):
+            path = [Recorded(n.action, n.observation) for n in tree.path(wish.node) if n.action]
+            session = await player.env.open(task, path)
+            one = Expansion(wish.node, wish.attempt, 1, random.Random(f"{wish.seed}/{sample}").getrandbits(31))
+            turns = await player.draw(tree, one, session, reuse_prefix=False)
+            children += turns.children
+            tree.count(**turns.counts)
+            await player.env.close_all([session, *turns.sessions])
+        uct.tell(tree, wish, children)
+    return tree
+
+
+def _side(trees: list[Tree], seconds: float, prefill: int, env_steps: int, block: int, samples: int) -> Side:
+    totals: dict[str, int] = {}
+    for tree in trees:
+        for name, amount in tree.counts.items():
+            totals[name] = totals.get(name, 0) + amount
+    return Side(
+        trees=len(trees),
+        seconds=seconds,
+        calls=totals["calls"],
+        completions=totals["completions"],
+        completion_tokens=totals["completion_tokens"],
+        prefill=prefill,
+        ideal=ideal_prefill(trees, block, samples),
+        distinct=ideal_prefill(trees, block),
+        env_steps=env_steps,
+        nodes=sum(1 for t in trees for n in t.nodes if n.action),
+    )
+
+
+async def _computed(engines: Sequence[Any]) -> int:
+    """Prompt tokens that the engines have computed so far, over all sequences."""
+    health = await asyncio.gather(*(engine.health.remote() for engine in engines))
+    return sum(h.prefix_queries - h.prefix_hits for h in health)

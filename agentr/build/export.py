@@ -1,0 +1,164 @@
+"""Trees and datasets in the formats of other tools.
+
+- ``sharegpt``: a JSON list of ``{"id", "conversations": [{"from", "value", "loss"}]}`` (FastChat, LLaMA-Factory). ``loss`` says which
+  turns are trained on; readers that do not know the key train on all assistant turns.
+- ``trl``: JSON lines of ``{"input_ids", "labels"}``, masked by token: exactly what agentr's own trainer sees.
+- ``agent_r``: the original's JSON lines (``task_num``, ``revise_log``, ``high_log``, ``low_log``, ...) for its ``--data_type`` files.
+- trees: the original's nested ``search_results_*.json``, for its ``path_collection.py``.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from agentr.errors import DataError
+from agentr.search.tree import Node, Origin, Tree
+from agentr.store.files import write_bytes
+from agentr.store.forest import Forest
+from agentr.store.rows import Row
+from agentr.tasks.formats import ActionFormat
+from agentr.types import Message
+
+FORMATS = ("sharegpt", "trl", "agent_r")
+
+#: agentr's roles as ShareGPT names them.
+_FROM = {"user": "human", "assistant": "gpt", "system": "system"}
+
+
+def export_rows(path: Path, rows: Iterable[Row], forest: Forest | None, action_format: ActionFormat, kind: str) -> int:
+    """Writes a dataset in another tool's format and returns the number of entries.
+
+    Args:
+        forest: The trees that the rows were made from; needed for all formats but ``trl``.
+
+    Raises:
+        DataError: The format is unknown, or rows name trees that are not in the forest.
+    """
+    rows = list(rows)
+    if kind == "trl":
+        lines = [
+            {"input_ids": r.input_ids, "labels": [i if m else -100 for i, m in zip(r.input_ids, r.loss_mask, strict=True)]} for r in rows
+        ]
+        write_bytes(path, _json_lines(lines))
+        return len(lines)
+    if kind not in FORMATS:
+        raise DataError(f"unknown export format {kind!r}", hint=f"Formats: {', '.join(FORMATS)}.")
+    if forest is None:
+        raise DataError(f"the export format {kind} needs the trees that the rows were made from")
+    known = forest.finished()
+    # Demonstrations and general rows live in other forests; only the agent's own rows have a tree here.
+    own = [
+        (row, forest.read(row.provenance.tree)) for row in rows if row.provenance.tree in known and row.provenance.kind != "demonstration"
+    ]
+    if kind == "sharegpt":
+        entries = [_sharegpt(number, row, tree, action_format) for number, (row, tree) in enumerate(own)]
+        write_bytes(path, (json.dumps(entries, ensure_ascii=False, indent=1) + "\n").encode())
+    else:
+        entries = [_agent_r(row, tree, action_format) for row, tree in own]
+        write_bytes(path, _json_lines(entries))
+    return len(entries)
+
+
+def export_trees(folder: Path, trees: Iterable[Tree]) -> int:
+    """Writes each tree as the original's ``search_results_<task>.json`` and returns their number. Revision branches are left out."""
+    count = 0
+    for tree in trees:
+        number = tree.task.id.rpartition("/")[2] if tree.task.id.startswith("agentgym/") else tree.task.key
+        data = json.dumps(original_node(tree, tree.root), ensure_ascii=False, indent=2)
+        write_bytes(folder / f"search_results_{number}.json", data.encode())
+        count += 1
+    return count
+
+
+def original_node(tree: Tree, node: Node) -> dict[str, Any]:
+    """A node and everything below it with the keys of the original's files (mcts_utils, ``ExtendedNode``)."""
+    path = tree.path(node.id)
+    root = node.id == 0
+    return {
+        "visits": node.visits,
+        "value": node.value,
+        "prior": 1,
+        "puct_value": 0,
+        "obs": node.observation.replace("\n", " ").replace("\t", " "),
+        "llm_response": "ROOT" if root else node.text,
+        "depth": node.depth,
+        "is_terminal": node.terminal,
+        "recent_actions": [[n.action, n.observation] for n in path],
+        "action": "ROOT" if root else node.action,
+        "env_score": node.reward,
+        "disaster": False,
+        "state": [{"role": m.role, "content": m.content} for m in tree.conversation(node.id)],
+        "children": [original_node(tree, tree.nodes[c]) for c in node.children if tree.nodes[c].origin is Origin.POLICY],
+    }
+
+
+def turns_of(row: Row, tree: Tree, action_format: ActionFormat) -> Iterator[tuple[str, str, bool]]:
+    """The row's turns as (what the agent said, what it was answered, whether the turn is trained on)."""
+    position = len(tree.prompt_ids)
+    for index, number in enumerate(row.provenance.nodes):
+        if number >= 0:
+            node = tree.nodes[number]
+            yield node.text, node.observation, bool(row.loss_mask[position])
+            position += len(node.token_ids) + (len(node.bridge_ids) if index < len(row.provenance.nodes) - 1 else 0)
+        else:
+            text = action_format.compose(str(row.provenance.detail["reflection"]), "wait")
+            yield text, "ok.", True
+            # Its length is what lies before the next turn's own tokens, which are found by counting back from the end.
+            rest = [tree.nodes[n] for n in row.provenance.nodes[index + 1 :]]
+            position = (
+                len(row.input_ids) - sum(len(n.token_ids) + len(n.bridge_ids) for n in rest) + (len(rest[-1].bridge_ids) if rest else 0)
+            )
+
+
+def _messages(row: Row, tree: Tree, action_format: ActionFormat) -> list[tuple[Message, bool | None]]:
+    found: list[tuple[Message, bool | None]] = [(m, None) for m in tree.messages]
+    turns = list(turns_of(row, tree, action_format))
+    for index, (text, observation, trained) in enumerate(turns):
+        found.append((Message("assistant", text), trained))
+        if index < len(turns) - 1:
+            found.append((Message("user", observation), None))
+    return found
+
+
+def _sharegpt(number: int, row: Row, tree: Tree, action_format: ActionFormat) -> dict[str, Any]:
+    conversation = []
+    for message, trained in _messages(row, tree, action_format):
+        turn: dict[str, Any] = {"from": _FROM[message.role], "value": message.content}
+        if trained is not None:
+            turn["loss"] = trained
+        conversation.append(turn)
+    return {"id": f"{row.provenance.kind}_{number}", "task": tree.task.id, "conversations": conversation}
+
+
+def _agent_r(row: Row, tree: Tree, action_format: ActionFormat) -> dict[str, Any]:
+    log = [
+        {"role": m.role, "content": m.content, **({} if trained is None else {"loss": trained})}
+        for m, trained in _messages(row, tree, action_format)
+    ]
+    entry: dict[str, Any] = {"task_num": tree.task.id, "revise_log": log, "revise": row.provenance.kind == "revision"}
+    if row.provenance.kind != "revision":
+        return entry
+    for revision in tree.search["revisions"]:
+        if revision["transition"] in row.provenance.nodes and revision["reflection"] == row.provenance.detail["reflection"]:
+            entry["high_log"] = _log(tree, revision["good"])
+            entry["low_log"] = _log(tree, revision["bad"])
+            break
+    entry["task_description"] = tree.messages[-1].content
+    entry["revise_feedback"] = [
+        {"revision_feedback": n.note.get("reason", ""), "action": n.action, "obs": n.observation, "judgement": n.judgement}
+        for n in (tree.nodes[i] for i in row.provenance.nodes if i >= 0)
+        if n.judgement
+    ]
+    return entry
+
+
+def _log(tree: Tree, leaf: int) -> list[dict[str, Any]]:
+    messages = tree.conversation(leaf)
+    return [{"role": m.role, "content": m.content, **({"loss": True} if m.role == "assistant" else {})} for m in messages]
+
+
+def _json_lines(entries: Iterable[dict[str, Any]]) -> bytes:
+    return "".join(json.dumps(e, ensure_ascii=False) + "\n" for e in entries).encode()

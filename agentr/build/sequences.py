@@ -1,0 +1,53 @@
+"""From paths of a tree to token sequences with loss masks.
+
+A sequence is the opening prompt, then for each turn its own ids and the bridge to the next. The mask is 1 on the ids of turns that are
+trained on, and nowhere else: the opening, every observation and every untrained turn are 0 by construction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from agentr.policy.chat import ChatCodec
+from agentr.search.tree import Node, Tree
+from agentr.store.rows import Provenance, Row
+
+
+@dataclass(frozen=True)
+class Turn:
+    """A turn of a sequence: its ids, the ids to the next turn, and whether it is trained on. ``node`` is -1 for inserted text."""
+
+    token_ids: tuple[int, ...]
+    bridge_ids: tuple[int, ...]
+    trained: bool
+    node: int = -1
+
+
+def recorded(nodes: Iterable[Node], trained: bool, on_invalid: bool = True) -> list[Turn]:
+    """Turns as they are in the tree.
+
+    Args:
+        trained: Whether they are trained on.
+        on_invalid: Whether that includes turns that the environment did not understand.
+    """
+    return [Turn(n.token_ids, n.bridge_ids, trained and (n.valid or on_invalid), n.id) for n in nodes]
+
+
+def inserted(codec: ChatCodec, text: str, observation: str, trained: bool) -> Turn:
+    """A turn that never happened, with an observation that nobody made: only the original's splices need it."""
+    return Turn(tuple(codec.turn(text)), tuple(codec.bridge(observation)), trained)
+
+
+def make_row(tree: Tree, turns: Sequence[Turn], kind: str, **detail: float | int | str) -> Row | None:
+    """One row, or None if nothing in it would be trained on. The bridge after the last turn is left out."""
+    ids, mask = list(tree.prompt_ids), [0] * len(tree.prompt_ids)
+    for position, turn in enumerate(turns):
+        ids += turn.token_ids
+        mask += [int(turn.trained)] * len(turn.token_ids)
+        if position < len(turns) - 1:
+            ids += turn.bridge_ids
+            mask += [0] * len(turn.bridge_ids)
+    if not any(mask):
+        return None
+    return Row(tuple(ids), tuple(mask), Provenance(tree.task.key, tuple(t.node for t in turns), kind, detail))

@@ -1,0 +1,231 @@
+"""The command line. Thin: each command reads a configuration and calls one function."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from agentr import __version__
+from agentr.errors import AgentrError
+
+app = typer.Typer(
+    name="agentr",
+    help="Train language-model agents on their own search trees.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+bench = typer.Typer(help="Measure on this machine.", no_args_is_help=True)
+app.add_typer(bench, name="bench")
+
+ConfigPath = Annotated[Path, typer.Argument(metavar="CONFIG", help="YAML file; see configs/.")]
+Overrides = Annotated[list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Override keys, such as run.seed=1.")]
+RunDir = Annotated[Path, typer.Argument(metavar="RUN", help="Run directory, such as runs/demo.")]
+AllowChange = Annotated[bool, typer.Option("--allow-config-change", help="Continue although the configuration changed.")]
+Round = Annotated[int, typer.Option("--round", help="Which round; 0 is the warm start.")]
+
+
+@app.command()
+def run(
+    config: ConfigPath,
+    overrides: Overrides = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Check the configuration, show it, and do nothing.")] = False,
+    allow_config_change: AllowChange = False,
+) -> None:
+    """Run an experiment, or continue it where it stopped."""
+    from agentr.config.load import load, to_yaml
+
+    loaded = load(config, overrides or [])
+    if dry_run:
+        from agentr.config.plan import describe
+
+        typer.echo(to_yaml(loaded))
+        typer.echo(describe(loaded))
+        return
+    from agentr.observe.progress import Reporter
+    from agentr.recipes.launch import run as run_experiment
+
+    run_experiment(loaded, Reporter(), allow_change=allow_config_change)
+
+
+@app.command()
+def resume(run_dir: RunDir, overrides: Overrides = None) -> None:
+    """Continue a run from its directory alone. Keys that do not change what the run is may be overridden."""
+    from agentr.config.load import load
+    from agentr.observe.progress import Reporter
+    from agentr.recipes.launch import run as run_experiment
+
+    run_experiment(load(run_dir / "config.yaml", [*(overrides or []), f"run.dir={run_dir.resolve()}"]), Reporter())
+
+
+@app.command()
+def status(run_dir: RunDir, as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False) -> None:
+    """Show how far a run is, and who works on it."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from agentr.store.run import RunStore
+
+    store = RunStore(run_dir)
+    name = store.stored_config()["run"]["name"]
+    records, owner = store.records(), store.owner()
+    if as_json:
+        typer.echo(json.dumps({"run": name, "owner": owner, "stages": [vars(r) for r in records]}, indent=2, default=str))
+        return
+    shown = Table(title=f"{name}: " + (f"being worked on by {owner}" if owner else "nobody works on it"))
+    for column in ("stage", "state", "seconds", "summary"):
+        shown.add_column(column, justify="right" if column == "seconds" else "left", overflow="fold")
+    for record in records:
+        keys = ("trees", "solved", "rows", "steps", "loss", "success", "failed")
+        text = ", ".join(f"{k} {record.summary[k]:.4g}" for k in keys if isinstance(record.summary.get(k), int | float))
+        shown.add_row(record.name, record.state, f"{record.seconds:.0f}", text)
+    Console().print(shown)
+
+
+@app.command()
+def collect(config: ConfigPath, overrides: Overrides = None, round_: Round = 1) -> None:
+    """Grow one round's search trees and revise them."""
+    with _experiment(config, overrides) as experiment:
+        experiment.base_model()
+        policy = experiment.policy(round_ - 1)
+        trees = experiment.collect(round_, policy)
+        revised = experiment.revise(round_, policy, trees)
+        typer.echo(revised.folder)
+
+
+@app.command()
+def build(config: ConfigPath, overrides: Overrides = None, round_: Round = 1) -> None:
+    """Build one round's dataset from its trees."""
+    from agentr.store.forest import Forest
+
+    with _experiment(config, overrides) as experiment:
+        experiment.base_model()
+        demonstrations = experiment.root / "rounds/00/dataset"
+        if round_ == 0:
+            typer.echo(experiment.demonstration_dataset(experiment.demonstrations()))
+            return
+        forest = Forest(experiment.root / f"rounds/{round_:02d}/revise")
+        typer.echo(experiment.build(round_, forest, demonstrations if demonstrations.exists() else None))
+
+
+@app.command()
+def train(config: ConfigPath, overrides: Overrides = None, round_: Round = 1) -> None:
+    """Train one round's policy on its dataset."""
+    with _experiment(config, overrides) as experiment:
+        if round_ == 0:
+            typer.echo(experiment.warm_start()[0].path)
+            return
+        experiment.base_model()
+        name = f"rounds/{round_:02d}"
+        start = experiment.policy(round_ - 1 if experiment.config.trainer.continue_from == "previous" else 0)
+        typer.echo(experiment.train(name, experiment.root / name / "dataset", start, experiment.train_config(round_)).path)
+
+
+@app.command("eval")
+def evaluate(config: ConfigPath, overrides: Overrides = None, round_: Round = 0) -> None:
+    """Evaluate one round's policy on the held-out tasks."""
+    with _experiment(config, overrides) as experiment:
+        experiment.base_model()
+        experiment.evaluate(f"rounds/{round_:02d}", experiment.policy(round_))
+
+
+@app.command()
+def report(run_dir: RunDir) -> None:
+    """Write report.html and report.json of a run, finished or not, and show its table."""
+    from agentr.observe.progress import Reporter
+    from agentr.recipes.launch import report as make_report
+    from agentr.store.run import RunStore
+
+    make_report(RunStore(run_dir), Reporter())
+
+
+@app.command()
+def export(
+    run_dir: RunDir,
+    out: Annotated[Path, typer.Option("--out", help="File to write; a folder for --format agent_r_trees.")],
+    kind: Annotated[str, typer.Option("--format", help="sharegpt, trl, agent_r or agent_r_trees.")] = "sharegpt",
+    round_: Round = 1,
+) -> None:
+    """Write one round's dataset or trees in the format of another tool."""
+    from agentr.build.export import export_rows, export_trees
+    from agentr.store.forest import Forest
+    from agentr.store.rows import read_rows
+    from agentr.tasks.formats import ReAct
+
+    name = run_dir / f"rounds/{round_:02d}"
+    forest = Forest(name / "revise")
+    if kind == "agent_r_trees":
+        typer.echo(f"{export_trees(out, forest)} trees in {out}")
+    else:
+        typer.echo(f"{export_rows(out, read_rows(name / 'dataset'), forest, ReAct(), kind)} rows in {out}")
+
+
+@bench.command("collect")
+def bench_collect(
+    config: Annotated[Path, typer.Argument(metavar="[CONFIG]", help="Model, environment and tree sizes.")] = Path("configs/bench.yaml"),
+    overrides: Overrides = None,
+    trees: Annotated[int, typer.Option(help="Trees that agentr grows.")] = 16,
+    reference_trees: Annotated[int, typer.Option(help="Of these, trees that the reference grows.")] = 2,
+    as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
+) -> None:
+    """Trees per minute and what they cost, against the original's way: one call at a time, reset and replay, no prefix cache."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from agentr.bench.collect import compare
+    from agentr.config.load import load
+    from agentr.observe.progress import Reporter
+
+    reporter = Reporter(Console(stderr=True, soft_wrap=True, highlight=False))
+    result = compare(load(config, overrides or []), reporter, trees=trees, reference_trees=reference_trees)
+    if as_json:
+        typer.echo(json.dumps(result, indent=2))
+        return
+    shown = Table(title=f"{result['model']} on {result['environment']}, {result['search']}")
+    for column in ("", "agentr", "the original's way"):
+        shown.add_column(column, justify="left" if not column else "right")
+    for key in result["ours"]:
+        shown.add_row(key.replace("_", " "), f"{result['ours'][key]:,.6g}", f"{result['reference'][key]:,.6g}")
+    console = Console()
+    console.print(shown)
+    console.print(f"{result['speedup']:.1f} times the trees per minute")
+
+
+@app.callback(invoke_without_command=True)
+def _root(version: Annotated[bool, typer.Option("--version", help="Show the version.")] = False) -> None:
+    if version:
+        typer.echo(__version__)
+        raise typer.Exit
+
+
+def _experiment(config: Path, overrides: list[str] | None):
+    from agentr.config.load import load
+    from agentr.observe.progress import Reporter
+    from agentr.recipes.launch import opened
+
+    return opened(load(config, overrides or []), Reporter())
+
+
+def main() -> None:
+    """Entry point: errors that a person can act on are shown without a traceback."""
+    try:
+        app()
+    except AgentrError as error:
+        from rich.console import Console
+
+        console = Console(stderr=True, soft_wrap=True, highlight=False)
+        console.print(f"[bold red]error:[/bold red] {error.message}", markup=True)
+        if error.hint:
+            console.print(error.hint, markup=False)
+        sys.exit(1)
+    except KeyboardInterrupt:
+        typer.echo("interrupted; start the same command again to continue", err=True)
+        sys.exit(130)
+
+
+if __name__ == "__main__":
+    main()

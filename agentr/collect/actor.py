@@ -1,0 +1,120 @@
+"""The coordinator as a Ray actor: one event loop that owns whole trees and talks to engines and environment servers.
+
+It keeps nothing that a restart would miss: what is finished is in the forest, what is growing is in the journals, and each call names
+the policy and the engines. So the driver may call again after it died.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from agentr.collect.coordinator import Progress, as_dict
+from agentr.collect.player import Player
+from agentr.collect.stage import Stage, run_stage
+from agentr.config.schema import Config, PolicyBackend, TaskSelection
+from agentr.envs.client import EnvClient
+from agentr.envs.splits import assert_disjoint, assert_trainable
+from agentr.errors import ConfigError
+from agentr.models.load import load_codec
+from agentr.policy.base import GenerateRequest, Policy, PolicyStats
+from agentr.tasks.formats import action_format
+from agentr.types import Completion, Task
+from env_servers.protocol import EnvironmentSpec
+
+
+class NoPolicy:
+    """Stands where a stage has no policy (demonstrations): being asked is a fault of the program."""
+
+    async def generate(self, request: GenerateRequest) -> list[Completion]:
+        raise RuntimeError("a stage without a policy asked for a completion")
+
+    async def stats(self) -> PolicyStats:
+        return PolicyStats()
+
+
+class Coordinator:
+    """Runs stages.
+
+    Args:
+        urls: Where the environment servers are: their addresses, or an async function that says.
+        model: Folder of the base model, for its tokenizer.
+    """
+
+    def __init__(self, config: Config, urls: Any, token: str, model: Path) -> None:
+        self.config = config
+        self.env = EnvClient(urls, token, timeout_s=config.env.timeout_s, retries=config.env.retries)
+        self.codec = load_codec(model, config.model)
+        self._progress = Progress()
+        self._policy: Policy | None = None
+        self._engines: tuple = ()
+
+    async def ready(self) -> EnvironmentSpec:
+        """The environment's specification: it answers once everything is up."""
+        return await self.env.spec()
+
+    async def tasks(self, selection: TaskSelection, training: bool) -> list[Task]:
+        """The tasks of a selection. Held-out tasks are refused for a stage that trains.
+
+        Raises:
+            ConfigError: Unknown split or label, no task, or a held-out task in a training stage.
+        """
+        tasks = await self.env.tasks(selection)
+        if not tasks:
+            raise ConfigError(f"split {selection.split!r} with these filters has no task", hint="Widen tasks.where or raise tasks.limit.")
+        if training:
+            spec = await self.env.spec()
+            assert_trainable(tasks, spec, await self.env.held_out())
+            assert_disjoint(tasks, await self.env.tasks(self.config.eval.tasks), spec)
+        return tasks
+
+    async def run(self, stage: Stage, policy: Path | None, engines: Sequence[Any]) -> dict[str, Any]:
+        """Runs a stage to its end and returns its progress.
+
+        Args:
+            policy: Checkpoint that is to answer; None for stages without a policy.
+            engines: Handles of the engines' actors.
+
+        Raises:
+            RunError: Too many units failed. AgentrError in general: with what was wrong.
+        """
+        self._progress = Progress()
+        spec = await self.env.spec()
+        player = Player(
+            policy=await self._ready_policy(policy, engines),
+            env=self.env,
+            codec=self.codec,
+            spec=spec,
+            format=action_format(spec.action_format),
+            prompt=self.config.prompt,
+            sampling=stage.sampling,
+            max_model_len=self.config.model.max_model_len,
+        )
+        steps = self.env.stats.steps
+        await run_stage(stage, player, self._progress)
+        self._progress.counts["env_steps_executed"] = self.env.stats.steps - steps
+        return as_dict(self._progress)
+
+    async def progress(self) -> dict[str, Any]:
+        """Progress of the stage that is running."""
+        return as_dict(self._progress)
+
+    async def _ready_policy(self, checkpoint: Path | None, engines: Sequence[Any]) -> Policy:
+        if checkpoint is None:
+            return NoPolicy()
+        if self.config.policy.backend is PolicyBackend.openai:
+            if self._policy is None:
+                from agentr.policy.openai_api import OpenAIPolicy
+
+                self._policy = OpenAIPolicy(self.config.policy, self.codec)
+            return self._policy
+        from agentr.policy.router import Router
+
+        if self._policy is None or tuple(engines) != self._engines:
+            if isinstance(self._policy, Router):
+                await self._policy.close()
+            self._policy, self._engines = Router.over_actors(engines, self.config.policy), tuple(engines)
+        assert isinstance(self._policy, Router)
+        await self._policy.load(str(checkpoint))
+        return self._policy

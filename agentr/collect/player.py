@@ -1,0 +1,190 @@
+"""One turn of an agent in its environment: draw, read, execute, and put together what a strategy is told."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from agentr.config.schema import PromptConfig, SamplingConfig
+from agentr.envs.client import EnvClient, Recorded, Session
+from agentr.policy.base import GenerateRequest, Policy
+from agentr.policy.chat import ChatCodec
+from agentr.search import Child, Expansion, Tree
+from agentr.tasks.formats import ActionFormat, Parsed
+from agentr.tasks.prompt import opening
+from agentr.types import Completion, FinishReason, Message, Observation, Outcome, Sampling, Task
+from env_servers.protocol import EnvironmentSpec
+
+CUT_OFF = "The answer was cut off because it was too long. Answer briefly."
+
+
+@dataclass(frozen=True)
+class Turns:
+    """Turns that were taken after one node, in the order drawn.
+
+    Attributes:
+        children: What the strategy is told.
+        sessions: The session that stands behind each child; equal actions share one.
+        counts: Calls and tokens that they cost.
+    """
+
+    children: list[Child]
+    sessions: list[Session]
+    counts: dict[str, int]
+
+
+@dataclass(frozen=True)
+class Player:
+    """Everything that is needed to take a turn. Shared by all trees of a stage.
+
+    Attributes:
+        max_model_len: Context of the policy in tokens.
+        version: Version of the policy, stored in each tree.
+    """
+
+    policy: Policy
+    env: EnvClient
+    codec: ChatCodec
+    spec: EnvironmentSpec
+    format: ActionFormat
+    prompt: PromptConfig
+    sampling: SamplingConfig
+    max_model_len: int
+    version: str = ""
+
+    async def start(self, task: Task, seed: int) -> tuple[Tree, Session]:
+        """A new tree of a task, and the session at its root. A first prompt that leaves no room for a turn ends the tree at once."""
+        session = await self.env.open(task)
+        messages = opening(self.spec, self.prompt, session.observation.text)
+        tree = Tree.start(task, messages, tuple(self.codec.prompt(messages)), seed, self.version)
+        if self._full(len(tree.prompt_ids)):
+            tree.root.outcome, tree.root.terminal = Outcome.CONTEXT_LIMIT, True
+            tree.back_up(0)
+        return tree, session
+
+    async def draw(self, tree: Tree, expansion: Expansion, session: Session, *, reuse_prefix: bool = True) -> Turns:
+        """Draws the turns of an expansion and executes each distinct action once. The tree is not changed.
+
+        Args:
+            reuse_prefix: Take what the engine's prefix cache has; False only to measure what that saves.
+
+        Raises:
+            InfraError: The policy or the environment did not answer, after their own retries.
+        """
+        sampling = Sampling(self.sampling.temperature, self.sampling.max_tokens, self.sampling.top_p, expansion.seed)
+        request = GenerateRequest(
+            tuple(tree.prompt(expansion.node)),
+            expansion.n,
+            sampling,
+            affinity=tree.task.key,
+            messages=tuple(tree.conversation(expansion.node)),
+            reuse_prefix=reuse_prefix,
+        )
+        completions = await self.policy.generate(request)
+        return await self._execute(tree, expansion.node, session, completions, _cost(request, completions))
+
+    async def act(self, tree: Tree, node: int, session: Session, text: str) -> Turns:
+        """Takes a given turn (an expert's, a revision's) instead of drawing one."""
+        completion = Completion(text, tuple(self.codec.turn(text)), (), FinishReason.STOP)
+        return await self._execute(tree, node, session, [completion], {})
+
+    async def complete(self, tree: Tree, node: int, session: Session, prefix: str, seed: int) -> Turns:
+        """Lets the policy finish a turn that begins with ``prefix``."""
+        begun = self.codec.encode(prefix)
+        sampling = Sampling(self.sampling.temperature, self.sampling.max_tokens, self.sampling.top_p, seed)
+        messages = (*tree.conversation(node), Message("assistant", prefix))
+        request = GenerateRequest((*tree.prompt(node), *begun), 1, sampling, affinity=tree.task.key, messages=messages)
+        (drawn,) = await self.policy.generate(request)
+        whole = replace(drawn, text=prefix + drawn.text, token_ids=(*begun, *drawn.token_ids), logprobs=())
+        return await self._execute(tree, node, session, [whole], _cost(request, [drawn]))
+
+    async def _execute(self, tree: Tree, node: int, session: Session, completions: Sequence[Completion], counts: dict[str, int]) -> Turns:
+        parsed = [self._parse(c) for c in completions]
+        actions = list(dict.fromkeys(p.action for p in parsed if p.action is not None))
+        executed = dict(zip(actions, await session.expand(actions) if actions else [], strict=True))
+        room_used = len(tree.prompt(node))
+        turns = Turns([], [], {**counts, "unparsed": sum(p.action is None for p in parsed), "env_steps": len(actions)})
+        for completion, turn in zip(completions, parsed, strict=True):
+            after = session if turn.action is None else executed[turn.action]
+            seen = after.observation
+            if turn.action is None:  # the environment is not asked, and the return so far stays
+                seen = Observation(turn.problem, tree.nodes[node].reward, valid=False)
+            turns.children.append(self._child(completion, turn.action or "", seen, room_used))
+            turns.sessions.append(after)
+        return turns
+
+    def _parse(self, completion: Completion) -> Parsed:
+        if completion.finish is FinishReason.LENGTH:
+            return Parsed(None, problem=CUT_OFF)
+        return self.format.parse(completion.text)
+
+    def _child(self, completion: Completion, action: str, seen: Observation, room_used: int) -> Child:
+        closed = bool(completion.token_ids) and completion.token_ids[-1] == self.codec.eos_id
+        bridge = tuple(self.codec.bridge(seen.text, closed=closed))
+        outcome = None
+        if seen.done:
+            outcome = Outcome.SUCCESS if seen.reward >= self.spec.reward.success else Outcome.FAILURE
+        elif self._full(room_used + len(completion.token_ids) + len(bridge)):
+            outcome = Outcome.CONTEXT_LIMIT
+        return Child(
+            completion.text,
+            completion.token_ids,
+            bridge,
+            completion.logprobs,
+            completion.finish,
+            action,
+            seen.text,
+            seen.reward,
+            seen.valid,
+            outcome,
+        )
+
+    def _full(self, tokens: int) -> bool:
+        return tokens + self.sampling.max_tokens > self.max_model_len
+
+
+def _cost(request: GenerateRequest, completions: Sequence[Completion]) -> dict[str, int]:
+    return {
+        "calls": 1,
+        "completions": len(completions),
+        "prompt_tokens": len(request.prompt_ids),
+        "cached_tokens": sum(c.cached_tokens for c in completions),
+        "completion_tokens": sum(len(c.token_ids) for c in completions),
+    }
+
+
+class Sessions:
+    """The live sessions of one tree, by node. A session that is not there any more is opened again by replaying the path."""
+
+    def __init__(self, tree: Tree, env: EnvClient, root: Session | None = None) -> None:
+        self._tree = tree
+        self._env = env
+        self._open: dict[int, Session] = {} if root is None else {0: root}
+
+    async def at(self, node: int) -> Session:
+        """The session that stands at ``node``.
+
+        Raises:
+            InfraError: It could not be opened, or the replay saw something else than what is recorded.
+        """
+        if node not in self._open:
+            path = [Recorded(n.action, n.observation) for n in self._tree.path(node) if n.action]
+            self._open[node] = await self._env.open(self._tree.task, path)
+        return self._open[node]
+
+    def keep(self, node: int, session: Session) -> None:
+        self._open[node] = session
+
+    async def drop_finished(self) -> None:
+        """Closes the sessions of nodes that will not be expanded (again)."""
+        nodes = self._tree.nodes
+        over = [i for i in self._open if nodes[i].terminal or nodes[i].expansions]
+        dropped = {id(s): s for s in (self._open.pop(i) for i in over)}
+        still_used = {id(s) for s in self._open.values()}
+        await self._env.close_all([s for key, s in dropped.items() if key not in still_used])
+
+    async def close(self) -> None:
+        sessions, self._open = {id(s): s for s in self._open.values()}, {}
+        # A cancelled tree still hands its sessions back; the server's idle expiry covers what this misses.
+        await asyncio.shield(self._env.close_all(list(sessions.values())))

@@ -1,0 +1,258 @@
+"""Our own environment servers: each a child process under an actor that restarts it.
+
+A child and not a server inside the actor: it may run under another interpreter with packages of its own, a crash in native code
+takes only the child, and an environment that blocks does not stop the actor from noticing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import os
+import secrets
+import select
+import subprocess
+import sys
+import threading
+import time
+from collections import deque
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import env_servers
+from agentr.config.schema import EnvConfig
+from agentr.errors import InfraError
+from env_servers.__main__ import TOKEN_ENV
+
+#: Bytes of the child's log that an error quotes.
+LOG_TAIL = 2000
+
+
+@dataclass(frozen=True)
+class Supervision:
+    """When a child counts as dead, and how often it is started again.
+
+    Attributes:
+        start_timeout_s: Deadline for a child to listen.
+        poll_s: Time between two looks at its health, and the deadline of one.
+        strikes: Failed looks in a row after which it is killed.
+        max_restarts: Restarts within ``window_s``; one more and the server is given up.
+        backoff_s: Wait before a restart, doubled for each one within the window.
+    """
+
+    start_timeout_s: float = 60.0
+    poll_s: float = 2.0
+    strikes: int = 3
+    max_restarts: int = 5
+    window_s: float = 600.0
+    backoff_s: float = 0.2
+    max_backoff_s: float = 30.0
+
+
+class ServerState(StrEnum):
+    STARTING = "starting"
+    """No child listens: the first is being started, or a dead one replaced."""
+    UP = "up"
+    FAILED = "failed"
+    """Given up; ``ServerStatus.error`` says why."""
+    STOPPED = "stopped"
+
+
+@dataclass(frozen=True)
+class ServerStatus:
+    """What a supervisor knows about its child; ``url``, ``epoch`` and ``pid`` are those of the last child that listened."""
+
+    state: ServerState
+    url: str = ""
+    epoch: str = ""
+    pid: int = 0
+    restarts: int = 0
+    error: str = ""
+
+
+class EnvServer:
+    """Supervises one server process. The constructor returns once it listens, so a restarted actor is ready by itself.
+
+    One thread starts, watches and restarts the child, and lives as long as this object does: the kernel kills the child when the
+    thread that started it ends (`env_servers.__main__.die_with_parent`), so it dies with this process even on SIGKILL.
+
+    Args:
+        config: Name, options and interpreter of the environment. Another interpreter needs env_servers installed.
+        token: Bearer token; reaches the child in its environment, never on a command line.
+        log_path: Where the child's output is appended.
+        host: Address to bind. On several nodes the node's own address; never 0.0.0.0.
+
+    Raises:
+        InfraError: The first child did not listen in time, or ended; quotes its log.
+    """
+
+    def __init__(
+        self,
+        config: EnvConfig,
+        token: str,
+        log_path: str,
+        *,
+        host: str = "127.0.0.1",
+        supervision: Supervision | None = None,
+    ) -> None:
+        self._rules = supervision or Supervision()
+        self._log_path = Path(log_path)
+        self._log_path.parent.mkdir(parents=True, exist_ok=True)
+        self._command = [config.python or sys.executable, "-m", "env_servers", "serve", config.name, "--host", host]
+        self._command += ["--die-with-parent", str(os.getpid())]
+        for name, value in config.options.items():
+            self._command += ["--option", f"{name}={json.dumps(value)}"]
+        self._environ = {**os.environ, TOKEN_ENV: token, "PYTHONUNBUFFERED": "1"}
+        if not config.python:
+            # Our interpreter finds the package wherever this process did, installed or not.
+            root = str(Path(env_servers.__file__).parents[1])
+            self._environ["PYTHONPATH"] = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
+        self._status = ServerStatus(ServerState.STARTING)
+        self._restarted: deque[float] = deque()
+        self._stopping = threading.Event()
+        self._settled = threading.Event()
+        self._child: subprocess.Popen[bytes] | None = None
+        self._thread = threading.Thread(target=self._supervise, name=f"env-server-{config.name}", daemon=True)
+        self._thread.start()
+        self._settled.wait(self._rules.start_timeout_s + 10.0)
+        if self._status.state is not ServerState.UP:
+            error = self._status.error or "it did not settle"
+            self.stop()
+            raise InfraError(f"the environment server {config.name!r} did not start: {error}")
+
+    def status(self) -> ServerStatus:
+        return self._status
+
+    def restarts(self) -> int:
+        """How often a dead child was replaced."""
+        return self._status.restarts
+
+    def health(self) -> bool:
+        """Whether a child listens, as of the last look."""
+        return self._status.state is ServerState.UP
+
+    def url(self) -> str:
+        """The base URL of the child.
+
+        Raises:
+            InfraError: None listens now; it says whether that may change.
+        """
+        status = self._status
+        if status.state is ServerState.UP:
+            return status.url
+        if status.state is ServerState.STARTING:
+            raise InfraError("the environment server is being restarted", hint="Try again in a few seconds.")
+        raise InfraError(f"the environment server is {status.state}: {status.error}", hint=f"See {self._log_path}.")
+
+    def stop(self) -> None:
+        """Ends the child: SIGTERM, and SIGKILL after 3 s."""
+        self._stopping.set()
+        for end in (subprocess.Popen.terminate, subprocess.Popen.kill):
+            if self._child is not None and self._child.poll() is None:
+                end(self._child)
+            self._thread.join(3.0)
+
+    # the supervising thread -------------------------------------------------------------------------------------------
+
+    def _supervise(self) -> None:
+        reason = ""
+        while not self._stopping.is_set():
+            try:
+                child, line = self._launch()
+            except InfraError as error:
+                reason = str(error)
+                if not self._settled.is_set():  # wrong options fail every time
+                    self._set(ServerState.FAILED, error=reason)
+                    break
+            else:
+                self._set(ServerState.UP, url=line["url"], epoch=line["epoch"], pid=child.pid)
+                self._settled.set()
+                reason = self._watch(child, line["url"])
+            if self._stopping.is_set() or not self._may_restart(reason):
+                break
+        if self._stopping.is_set():
+            self._set(ServerState.STOPPED)
+        self._settled.set()
+
+    def _launch(self) -> tuple[subprocess.Popen[bytes], dict[str, str]]:
+        """A child that listens, and the line that it printed."""
+        with self._log_path.open("ab") as log:
+            try:
+                child = subprocess.Popen(self._command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, env=self._environ)
+            except OSError as error:
+                raise InfraError(f"{self._command[0]} cannot be started: {error}") from error
+        self._child = child
+        if self._stopping.is_set():  # after stop() looked for a child to end
+            child.kill()
+        assert child.stdout is not None
+        deadline = time.monotonic() + self._rules.start_timeout_s
+        printed = b""
+        with child.stdout as pipe:
+            while not printed.endswith(b"\n"):
+                left = deadline - time.monotonic()
+                ready = left > 0 and select.select([pipe], [], [], left)[0]
+                chunk = os.read(pipe.fileno(), 4096) if ready else b""
+                if not chunk:
+                    child.kill()
+                    code = child.wait()
+                    how = f"ended with status {code}" if ready else f"did not listen within {self._rules.start_timeout_s:g} s"
+                    raise InfraError(f"it {how}; the end of {self._log_path}: {self._log_tail()}")
+                printed += chunk
+        return child, json.loads(printed)
+
+    def _watch(self, child: subprocess.Popen[bytes], url: str) -> str:
+        """Returns once the child is dead, with what it died of."""
+        strikes = 0
+        while True:
+            try:
+                code = child.wait(self._rules.poll_s)
+                return f"the process ended with status {code}"
+            except subprocess.TimeoutExpired:
+                pass
+            strikes = 0 if _healthy(url, self._rules.poll_s) else strikes + 1
+            if strikes >= self._rules.strikes:
+                child.kill()
+                child.wait()
+                return f"{strikes} looks at {url}/health in a row failed"
+
+    def _may_restart(self, reason: str) -> bool:
+        """Waits for the time of the next restart; False if there must be none."""
+        now = time.monotonic()
+        while self._restarted and now - self._restarted[0] > self._rules.window_s:
+            self._restarted.popleft()
+        recent = len(self._restarted)
+        if recent >= self._rules.max_restarts:
+            self._set(ServerState.FAILED, error=f"given up after {recent} restarts within {self._rules.window_s:g} s, at last: {reason}")
+            return False
+        self._restarted.append(now)
+        self._set(ServerState.STARTING, restarts=self._status.restarts + 1, error=reason)
+        return not self._stopping.wait(min(self._rules.max_backoff_s, self._rules.backoff_s * 2**recent))
+
+    def _set(self, state: ServerState, **changes: str | int) -> None:
+        """Replaces the status in one assignment: other threads read it without a lock."""
+        self._status = ServerStatus(**{**vars(self._status), **changes, "state": state})
+
+    def _log_tail(self) -> str:
+        with contextlib.suppress(OSError):
+            return self._log_path.read_bytes()[-LOG_TAIL:].decode("utf-8", "replace").strip()
+        return "(no log)"
+
+
+def _healthy(url: str, timeout_s: float) -> bool:
+    """Whether ``/health`` answers 200 in time. No proxy is ever asked."""
+    connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=timeout_s)
+    try:
+        connection.request("GET", "/health")
+        return connection.getresponse().status == 200
+    except (OSError, http.client.HTTPException):
+        return False
+    finally:
+        connection.close()
+
+
+def new_token() -> str:
+    """A bearer token for one run."""
+    return secrets.token_urlsafe(32)

@@ -1,0 +1,294 @@
+"""One live state of one task, as search sees it.
+
+Whether a child cost a fork or a replay, and whether the server that held the state is still the same process, is settled in here.
+The rule that makes it safe: a session is its history. Whenever the server's side is gone, the history is played again on a fresh
+session, and every observation must be the recorded one, to the letter.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeVar
+
+from agentr.envs.transport import RequestFailed
+from agentr.errors import InfraError
+from agentr.types import Observation, Task
+from env_servers.protocol import (
+    MAX_ACTION_CHARS,
+    MAX_EXPAND,
+    EnvironmentSpec,
+    ExpandRequest,
+    ExpandResponse,
+    ObservedState,
+    OpenRequest,
+    StepRequest,
+)
+
+if TYPE_CHECKING:
+    from agentr.envs.client import EnvClient
+
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """An action and what the environment answered."""
+
+    action: str
+    observation: str
+
+
+@dataclass(frozen=True)
+class Remote:
+    """A session on a server."""
+
+    url: str
+    id: str
+
+
+class Session:
+    """A state of a task; made by `EnvClient.open` and by ``expand``.
+
+    Not for two ``step`` calls at the same time; any number of ``expand`` calls may run at once. All methods raise ``InfraError``
+    after the client's retries, and where a replay does not give the recorded observations.
+
+    Attributes:
+        observation: What was last observed, reward in [0, 1].
+        opening: The first observation of the task.
+        history: The actions since then, with their observations.
+    """
+
+    def __init__(
+        self,
+        client: EnvClient,
+        spec: EnvironmentSpec,
+        task: Task,
+        history: tuple[Recorded, ...] = (),
+        *,
+        opening: str | None = None,
+        observation: Observation | None = None,
+        remote: Remote | None = None,
+    ) -> None:
+        self.task = task
+        self.history = history
+        self._client = client
+        self._spec = spec
+        self._opening = opening
+        self._observation = observation
+        self._remote = remote
+        self._rebuilding = asyncio.Lock()
+
+    def __del__(self) -> None:
+        remote = getattr(self, "_remote", None)
+        if remote is not None:
+            self._client.drop(remote)
+
+    @property
+    def observation(self) -> Observation:
+        assert self._observation is not None, "EnvClient.open returns a session only once it was observed"
+        return self._observation
+
+    @property
+    def opening(self) -> str:
+        assert self._opening is not None, "EnvClient.open returns a session only once it was observed"
+        return self._opening
+
+    @property
+    def remote(self) -> Remote | None:
+        """Where the state is; None while it has to be rebuilt before use."""
+        return self._remote
+
+    async def step(self, action: str) -> Session:
+        """Moves this session by one action, and returns it.
+
+        Raises:
+            ValueError: The episode has ended.
+        """
+        self._refuse_ended()
+        fault = unsendable(action)
+        if fault is not None:
+            self._record(action, self._not_sent(fault))
+            return self
+        index = sum(unsendable(recorded.action) is None for recorded in self.history)
+
+        async def request(remote: Remote) -> ObservedState:
+            body = StepRequest(session=remote.id, action=action, index=index)
+            return await self._client.post(remote.url, "/v1/step", body, ObservedState)
+
+        observed = await self._on_server("a step", request)
+        self._client.stats.steps += 1
+        self._record(action, self._observe(observed))
+        return self
+
+    async def expand(self, actions: Sequence[str]) -> list[Session]:
+        """A child for each action, in order; equal actions give children of their own. This session stays where it is.
+
+        Raises:
+            ValueError: The episode has ended.
+        """
+        self._refuse_ended()
+        if not self._spec.can_fork:
+            return await self._expand_by_replay(actions)
+        sendable = [action for action in actions if unsendable(action) is None]
+        answers: list[tuple[str, ObservedState]] = []
+        for start in range(0, len(sendable), MAX_EXPAND):
+            answers += await self._fork(sendable[start : start + MAX_EXPAND])
+        self._client.stats.steps += len(answers)
+        self._client.stats.forks += len(answers)
+        remaining = iter(answers)
+        return [self._child(action, next(remaining) if unsendable(action) is None else None) for action in actions]
+
+    async def close(self) -> None:
+        """Frees the server's side. The session may still be used: it is then rebuilt from its history."""
+        await self._client.close_all([self])
+
+    async def ready(self) -> Remote:
+        """Where the state is, rebuilt if need be.
+
+        Raises:
+            RequestFailed: The attempt failed; to be called within `EnvClient.retry`.
+            InfraError: The environment did not repeat the recorded observations.
+        """
+        if self._remote is not None:
+            return self._remote
+        async with self._rebuilding:
+            if self._remote is None:
+                self._remote = await self._rebuild()
+            return self._remote
+
+    def detach(self) -> Remote | None:
+        """Gives up the server's side and says what it was."""
+        remote, self._remote = self._remote, None
+        return remote
+
+    # ------------------------------------------------------------------------------------------------------------------
+
+    async def _on_server(self, what: str, request: Callable[[Remote], Awaitable[Result]]) -> Result:
+        """The answer to a request to this session, which is rebuilt before it and after a failure as often as it takes."""
+
+        async def call() -> Result:
+            remote = await self.ready()
+            try:
+                return await request(remote)
+            except RequestFailed as failure:
+                if failure.session_lost and self._remote is remote:  # another call may have rebuilt it meanwhile
+                    self._remote = None
+                raise
+
+        return await self._client.retry(f"{what} of task {self.task.id!r}", call)
+
+    async def _fork(self, actions: list[str]) -> list[tuple[str, ObservedState]]:
+        """The server and the state of each child."""
+
+        async def request(remote: Remote) -> list[tuple[str, ObservedState]]:
+            body = ExpandRequest(session=remote.id, actions=actions)
+            answer = await self._client.post(remote.url, "/v1/expand", body, ExpandResponse)
+            if len(answer.children) != len(actions):
+                raise InfraError(f"{remote.url} answered {len(actions)} actions with {len(answer.children)} children")
+            return [(remote.url, child) for child in answer.children]
+
+        return await self._on_server("an expansion", request)
+
+    def _child(self, action: str, answer: tuple[str, ObservedState] | None) -> Session:
+        """The child by an action; without an answer, one whose action was not sent: it is rebuilt when it is used."""
+        child = self._copy()
+        if answer is None:
+            child._record(action, self._not_sent(unsendable(action) or ""))
+        else:
+            url, observed = answer
+            child._record(action, self._observe(observed))
+            child._remote = Remote(url, observed.session)
+        return child
+
+    def _copy(self) -> Session:
+        """The same history, with nothing on a server."""
+        return Session(self._client, self._spec, self.task, self.history, opening=self._opening, observation=self._observation)
+
+    async def _expand_by_replay(self, actions: Sequence[str]) -> list[Session]:
+        """Children that each play the history again, but for one, which takes over this session's state: a rollout without
+        branches then never replays."""
+        children = [self._copy() for _ in actions]
+        heir = next((child for child, action in zip(children, actions, strict=True) if unsendable(action) is None), None)
+        if heir is not None:
+            heir._remote = self.detach()
+        results = await asyncio.gather(*(c.step(a) for c, a in zip(children, actions, strict=True)), return_exceptions=True)
+        for result in results:
+            if isinstance(result, BaseException):
+                await self._client.close_all(children)
+                raise result
+        return children
+
+    async def _rebuild(self) -> Remote:
+        client = self._client
+        url = await client.place()
+        observed = await client.post(url, "/v1/open", OpenRequest(task=self.task.id), ObservedState)
+        client.stats.opens += 1
+        remote = Remote(url, observed.session)
+        try:
+            index = await self._replay(remote, observed)
+        except (RequestFailed, InfraError):
+            client.drop(remote)
+            raise
+        client.stats.steps += index
+        client.stats.replayed_steps += index
+        client.stats.replays += index > 0
+        return remote
+
+    async def _replay(self, remote: Remote, opened: ObservedState) -> int:
+        """Plays the history on a fresh session, and says how many actions that took."""
+        self._check(0, self._opening, opened.observation)
+        self._opening = opened.observation
+        observation, index = self._observe(opened), 0
+        for number, recorded in enumerate(self.history, start=1):
+            fault = unsendable(recorded.action)
+            if fault is not None:
+                observation = Observation(fault, observation.reward, valid=False)
+            else:
+                body = StepRequest(session=remote.id, action=recorded.action, index=index)
+                observation = self._observe(await self._client.post(remote.url, "/v1/step", body, ObservedState))
+                index += 1
+            self._check(number, recorded.observation, observation.text)
+        self._observation = observation
+        return index
+
+    def _check(self, step: int, recorded: str | None, observed: str) -> None:
+        if recorded is not None and recorded != observed:
+            raise InfraError(
+                f"{self._spec.name} did not repeat itself: task {self.task.id!r}, step {step}, recorded {recorded!r}, now {observed!r}",
+                hint="The environment is not deterministic, or the server runs another version or other options of it.",
+            )
+
+    def _record(self, action: str, observation: Observation) -> None:
+        self._observation = observation
+        self.history = (*self.history, Recorded(action, observation.text))
+
+    def _observe(self, observed: ObservedState) -> Observation:
+        low, high = self._spec.reward.low, self._spec.reward.high
+        reward = min(1.0, max(0.0, (observed.reward - low) / (high - low)))
+        return Observation(observed.observation, reward, observed.done, observed.valid)
+
+    def _not_sent(self, fault: str) -> Observation:
+        return Observation(fault, self.observation.reward, valid=False)
+
+    def _refuse_ended(self) -> None:
+        if self.observation.done:
+            raise ValueError(f"the episode of task {self.task.id!r} has ended: nothing can follow")
+
+
+def unsendable(action: str) -> str | None:
+    """What the agent is told about an action that no server accepts, or None for one that can be sent."""
+    if len(action) > MAX_ACTION_CHARS:
+        return "action too long"
+    if "\0" in action or not _is_text(action):
+        return "action is not text"
+    return None
+
+
+def _is_text(action: str) -> bool:
+    try:
+        action.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

@@ -1,0 +1,163 @@
+"""One HTTP request to an environment server, and what its failure means for the session.
+
+aiohttp and not httpx: with 64 requests in flight it measured 560-950 requests/s against 58-76.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import aiohttp
+from pydantic import BaseModel, ValidationError
+
+from agentr.errors import ConfigError, InfraError
+from env_servers.protocol import ErrorBody
+
+Answer = TypeVar("Answer", bound=BaseModel)
+#: First wait between attempts; doubled for each further one. A killed server is back after 1-3 s.
+BACKOFF_S = 0.5
+MAX_BACKOFF_S = 10.0
+
+
+@dataclass
+class EnvStats:
+    """Counters of a client since its start.
+
+    Attributes:
+        opens: Sessions opened, those for replays included.
+        steps: Actions that a server carried out: new ones, and ``replayed_steps``.
+        forks: Children that cost a fork.
+        replays: Times that a session was rebuilt from its history.
+        seconds: Time spent waiting for answers, summed over requests.
+    """
+
+    requests: int = 0
+    retries: int = 0
+    opens: int = 0
+    steps: int = 0
+    forks: int = 0
+    replays: int = 0
+    replayed_steps: int = 0
+    seconds: float = 0.0
+
+    def __add__(self, other: EnvStats) -> EnvStats:
+        return EnvStats(*(a + b for a, b in zip(vars(self).values(), vars(other).values(), strict=True)))
+
+    def __sub__(self, other: EnvStats) -> EnvStats:
+        return EnvStats(*(a - b for a, b in zip(vars(self).values(), vars(other).values(), strict=True)))
+
+
+class RequestFailed(Exception):
+    """A request had no useful answer; it may be tried again.
+
+    Attributes:
+        session_lost: The session named in the request is gone or cannot be trusted.
+        server_down: Nobody answered; prefer another server for a while.
+        wait: Whether to wait before the next attempt.
+    """
+
+    def __init__(self, message: str, *, session_lost: bool = False, server_down: bool = False, wait: bool = True) -> None:
+        super().__init__(message)
+        self.session_lost = session_lost
+        self.server_down = server_down
+        self.wait = wait
+
+
+class UnknownOnServer(ConfigError):
+    """The server has no such task or split."""
+
+
+class Transport:
+    """Sends requests. Belongs to the event loop that first uses it.
+
+    Args:
+        token: Bearer token; empty for a server without one.
+        timeout_s: Deadline of one request.
+    """
+
+    def __init__(self, token: str, timeout_s: float, stats: EnvStats) -> None:
+        self._headers = {"Authorization": f"Bearer {token}"} if token else {}
+        self._timeout_s = timeout_s
+        self._stats = stats
+        self._http: aiohttp.ClientSession | None = None
+
+    async def get(self, url: str, path: str, answer: type[Answer], **query: str) -> Answer:
+        """As ``post``, for what needs no body."""
+        return await self._request("GET", url, path, answer, params=query)
+
+    async def post(self, url: str, path: str, body: BaseModel, answer: type[Answer]) -> Answer:
+        """The answer of ``url`` + ``path``.
+
+        Raises:
+            RequestFailed: Trying again may help.
+            UnknownOnServer: There is no such task or split.
+            InfraError: The server refuses the request for good: wrong token, or a request that it does not understand.
+        """
+        return await self._request("POST", url, path, answer, data=body.model_dump_json())
+
+    async def close(self) -> None:
+        if self._http is not None:
+            await self._http.close()
+
+    async def _request(self, method: str, url: str, path: str, answer: type[Answer], **content: Any) -> Answer:
+        if self._http is None:
+            # Callers bound their concurrency; a limit here would only hide a request's wait inside its own deadline.
+            connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=30)
+            headers = {**self._headers, "Content-Type": "application/json"}
+            timeout = aiohttp.ClientTimeout(total=self._timeout_s)
+            self._http = aiohttp.ClientSession(connector=connector, headers=headers, timeout=timeout, cookie_jar=aiohttp.DummyCookieJar())
+        what = f"{method} {url}{path}"
+        self._stats.requests += 1
+        start = time.perf_counter()
+        try:
+            async with self._http.request(method, f"{url}{path}", allow_redirects=False, **content) as response:
+                status, data = response.status, await response.read()
+        except TimeoutError as error:
+            message = f"{what}: no answer within {self._timeout_s:g} s"
+            raise RequestFailed(message, session_lost=True, server_down=True) from error
+        except aiohttp.ClientConnectorError as error:
+            raise RequestFailed(f"{what}: {error}", session_lost=True, server_down=True) from error
+        except (aiohttp.ClientError, OSError) as error:
+            raise RequestFailed(f"{what}: connection lost ({type(error).__name__}: {error})") from error
+        finally:
+            self._stats.seconds += time.perf_counter() - start
+        if status != 200:
+            raise _failure(what, status, data, names_session=path in SESSION_PATHS)
+        try:
+            return answer.model_validate_json(data)
+        except ValidationError as error:
+            message = f"{what}: the answer is not a {answer.__name__} ({error.error_count()} errors, {len(data)} bytes)"
+            raise RequestFailed(message, session_lost=True) from error
+
+
+#: Endpoints whose 404 is about the session, not about a task or split.
+SESSION_PATHS = frozenset({"/v1/step", "/v1/expand", "/v1/fork", "/v1/snapshot"})
+
+
+def _failure(what: str, status: int, data: bytes, *, names_session: bool) -> Exception:
+    """What a status other than 200 means."""
+    try:
+        body = ErrorBody.model_validate_json(data)
+    except ValidationError:
+        body = ErrorBody(error=data[:200].decode("utf-8", "replace"))
+    message = f"{what}: {status} {body.error}"
+    if status == 410 or (status == 404 and names_session):
+        return RequestFailed(message, session_lost=True, wait=False)
+    if status in (429, 503):
+        return RequestFailed(message)
+    if status >= 500:
+        return RequestFailed(message, session_lost=True)
+    if status == 404:
+        return UnknownOnServer(message, hint=body.hint)
+    if status == 401:
+        return InfraError(message, hint="Check the token that the client and the server were given.")
+    return InfraError(message, hint=body.hint)
+
+
+async def back_off(attempt: int) -> None:
+    """Waits before attempt ``attempt`` + 1 (counted from 0), with jitter, so that clients do not come back all at once."""
+    await asyncio.sleep(min(MAX_BACKOFF_S, BACKOFF_S * 2**attempt) * random.uniform(0.5, 1.5))

@@ -1,0 +1,60 @@
+"""Errors that a person can act on: what was wrong, and what to do."""
+
+from __future__ import annotations
+
+
+class AgentrError(Exception):
+    """Base of all errors that agentr raises on purpose.
+
+    Args:
+        message: What was wrong and where.
+        hint: What to do about it.
+    """
+
+    def __init__(self, message: str, *, hint: str = "") -> None:
+        super().__init__(message, hint)
+        self.message = message
+        self.hint = hint
+
+    def __str__(self) -> str:
+        return f"{self.message} {self.hint}".strip()
+
+    def __reduce__(self):
+        return _rebuild, (type(self), self.message, self.hint)
+
+
+def _rebuild(cls: type[AgentrError], message: str, hint: str) -> AgentrError:
+    """Keyword-only arguments do not survive the default pickling of exceptions, and these cross processes."""
+    return cls(message, hint=hint)
+
+
+class ConfigError(AgentrError):
+    """The configuration is wrong: an unknown key, a wrong type, values that contradict each other."""
+
+
+class ModelError(AgentrError):
+    """A model cannot be found, loaded or used as an agent."""
+
+
+class DataError(AgentrError):
+    """A file that should hold data does not: missing, corrupt, or of another version."""
+
+
+class RunError(AgentrError):
+    """A run directory cannot be used as asked: another owner, another configuration, a stage that failed."""
+
+
+class InfraError(AgentrError):
+    """A part of the machinery failed: a dead engine, a hung server, a time-out. Retried, and never turned into a reward."""
+
+
+class StaleVersion(InfraError):
+    """An engine holds other weights than the caller asked for: it was restarted, or another stage loaded them."""
+
+
+class ContextOverflow(AgentrError):
+    """A prompt leaves no room for the answer within the model's context. Asking again does not help."""
+
+
+class BudgetExceeded(AgentrError):
+    """A limit set by the user was reached: calls, tokens, or money."""

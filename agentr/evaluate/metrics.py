@@ -1,0 +1,116 @@
+"""What a forest of evaluation episodes says about a policy. All of it is a query over stored trees."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field
+from statistics import fmean
+from typing import Any
+
+from agentr.evaluate.statistics import Estimate, mean_interval
+from agentr.search.tree import Node, Origin, Tree
+from agentr.types import Outcome
+
+#: Lengths of repeated action sequences that are counted (Agent-R, figure 4).
+REPEAT_LENGTHS = (1, 2, 3)
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Metrics of one policy on one split.
+
+    Attributes:
+        success: Share of episodes that ended in success; each task counts once, with the mean of its episodes.
+        reward: Mean return in [0, 1].
+        steps: Mean actions in an episode.
+        invalid_rate: Share of actions that the environment did not understand, malformed turns included.
+        repeated_rate: Share of actions that stood in the same episode before.
+        repeats: Mean number of repeated action sequences in an episode, by length.
+        outcomes: Episodes by outcome.
+        by_label: Success by value of a task label (depth and so on): mean and number of tasks.
+        per_task: Success of each task, for paired comparisons.
+        problems: Which problem each task poses: intervals are over problems.
+    """
+
+    success: Estimate
+    reward: Estimate
+    steps: float
+    invalid_rate: float
+    repeated_rate: float
+    repeats: dict[int, float]
+    outcomes: dict[str, int]
+    by_label: dict[str, dict[str, tuple[float, int]]] = field(default_factory=dict)
+    per_task: dict[str, float] = field(default_factory=dict)
+    counts: dict[str, int] = field(default_factory=dict)
+    problems: dict[str, str] = field(default_factory=dict)
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> Evaluation:
+        data = dict(data)
+        data["success"], data["reward"] = Estimate(**data["success"]), Estimate(**data["reward"])
+        data["repeats"] = {int(k): v for k, v in data["repeats"].items()}
+        data["by_label"] = {k: {v: (m, n) for v, (m, n) in rows.items()} for k, rows in data["by_label"].items()}
+        return cls(**data)
+
+
+def evaluate(trees: Iterable[Tree], resamples: int = 10_000, labels: tuple[str, ...] = ("depth",), identity: str = "") -> Evaluation:
+    """Metrics over the episodes in ``trees``. An episode that failed for infrastructure reasons is in no number.
+
+    Args:
+        labels: Task labels to break success down by.
+        identity: Label that says which problem a task poses; empty if each task is its own.
+    """
+    problems: dict[str, str] = {}
+    success: dict[str, float] = {}
+    reward: list[float] = []
+    episodes: list[list[Node]] = []
+    outcomes: dict[str, int] = {}
+    strata: dict[str, dict[str, list[float]]] = {}
+    counts: dict[str, int] = {}
+    for tree in trees:
+        leaves = [n for n in tree.ended() if n.depth == 0 or n.origin is Origin.POLICY]
+        if not leaves:
+            continue
+        success[tree.task.key] = fmean(n.outcome is Outcome.SUCCESS for n in leaves)
+        problems[tree.task.key] = str(tree.task.labels.get(identity, tree.task.key))
+        reward.append(fmean(n.reward for n in leaves))
+        episodes += [tree.path(n.id) for n in leaves]
+        for leaf in leaves:
+            outcomes[str(leaf.outcome)] = outcomes.get(str(leaf.outcome), 0) + 1
+        for label in labels:
+            if label in tree.task.labels:
+                strata.setdefault(label, {}).setdefault(str(tree.task.labels[label]), []).append(success[tree.task.key])
+        for name, amount in tree.counts.items():
+            counts[name] = counts.get(name, 0) + amount
+    turns = [node for episode in episodes for node in episode]
+    return Evaluation(
+        success=mean_interval(list(success.values()), resamples, problems=list(problems.values())),
+        reward=mean_interval(reward, resamples, problems=list(problems.values())),
+        steps=fmean(map(len, episodes)) if episodes else 0.0,
+        invalid_rate=fmean(not n.valid for n in turns) if turns else 0.0,
+        repeated_rate=sum(repeated(e, 1) for e in episodes) / max(1, len(turns)),
+        repeats={length: fmean(repeated(e, length) for e in episodes) if episodes else 0.0 for length in REPEAT_LENGTHS},
+        outcomes=outcomes,
+        by_label={label: {v: (fmean(s), len(s)) for v, s in sorted(rows.items())} for label, rows in strata.items()},
+        per_task=success,
+        counts=counts,
+        problems=problems,
+    )
+
+
+def repeated(episode: list[Node], length: int) -> int:
+    """How many action sequences of ``length`` stood in the episode before, at an earlier start."""
+    actions = [n.action for n in episode]
+    sequences = [tuple(actions[i : i + length]) for i in range(len(actions) - length + 1)]
+    return len(sequences) - len(set(sequences))
+
+
+def revision_length(trees: Iterable[Tree]) -> tuple[float, int]:
+    """Mean number of actions from the start of a bad path to its first judged error (Agent-R, figure 5), and over how many paths."""
+    lengths = [
+        tree.nodes[transition].depth for tree in trees for transition in sorted({r["transition"] for r in tree.search.get("revisions", ())})
+    ]
+    return (fmean(lengths) if lengths else 0.0), len(lengths)

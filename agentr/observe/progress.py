@@ -1,0 +1,59 @@
+"""Progress of long work: a bar on a terminal, a line now and then in a log (a job's log, CI)."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+#: Seconds between two lines where there is no terminal.
+LOG_EVERY_S = 15.0
+
+Update = Callable[[float, float, str], None]
+"""``update(done, total, details)``."""
+
+
+def _console() -> Console:
+    console = Console(soft_wrap=True, highlight=False)
+    # A log has no width of its own; tables would be squeezed into 80 columns.
+    return console if console.is_terminal else Console(soft_wrap=True, highlight=False, width=140)
+
+
+@dataclass
+class Reporter:
+    """Where progress and messages go. One for a process."""
+
+    console: Console = field(default_factory=_console)
+
+    def say(self, text: str) -> None:
+        self.console.print(text)
+
+    @contextmanager
+    def task(self, title: str) -> Iterator[Update]:
+        """A piece of work whose progress is shown while the block runs, with its duration at the end."""
+        started = time.monotonic()
+        if self.console.is_terminal:
+            columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+            with Progress(*columns, TextColumn("{task.fields[details]}"), console=self.console, transient=True) as bars:
+                bar = bars.add_task(title, total=None, details="")
+
+                def update(done: float, total: float, details: str) -> None:
+                    bars.update(bar, completed=done, total=total or None, details=details)
+
+                yield update
+        else:
+            self.console.print(f"{title} ...")
+            last = time.monotonic()
+
+            def log(done: float, total: float, details: str) -> None:
+                nonlocal last
+                if time.monotonic() - last >= LOG_EVERY_S:
+                    last = time.monotonic()
+                    self.console.print(f"  {title}: {done:g}/{total:g} {details}".rstrip())
+
+            yield log
+        self.console.print(f"[green]done[/green]  {title}  [dim]{time.monotonic() - started:.1f} s[/dim]")

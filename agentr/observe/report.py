@@ -1,0 +1,152 @@
+"""The end of a run for people: a table in the terminal, ``report.html`` with plots, ``report.json`` with the same figures."""
+
+from __future__ import annotations
+
+import html
+import io
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, select_autoescape
+from markupsafe import Markup
+from rich.table import Table
+
+from agentr.errors import DataError
+from agentr.observe.summary import STAGES, Summary, summarise
+from agentr.store.files import write_bytes, write_json
+from agentr.store.rows import Row, read_rows
+from agentr.store.run import RunStore
+
+Decode = Callable[[Sequence[int]], str]
+
+_COLOURS = ("#7a8b99", "#2a6f97", "#61a5c2", "#bcb8b1", "#d68c45", "#588157", "#a3b18a")
+
+
+def table(summary: Summary) -> Table:
+    """One line for each policy."""
+    shown = Table(title=f"{summary.name}: {summary.about['recipe']}, {summary.about['environment']}, seed {summary.about['seed']}")
+    for column in ("policy", "held-out success, % [95 %]", "n", "trees", "solved", "rows", "LLM calls", "tokens", "cached", "seconds"):
+        shown.add_column(column, justify="left" if column == "policy" else "right")
+    for arm in summary.arms:
+        evaluated = arm.evaluation
+        shown.add_row(
+            arm.title,
+            evaluated.success.as_percent() if evaluated else "-",
+            str(evaluated.success.n) if evaluated else "-",
+            *(str(v) if v else "-" for v in (arm.trees, arm.solved, arm.rows, arm.calls, arm.completion_tokens)),
+            f"{100 * arm.cached_share:.0f} %" if arm.prompt_tokens else "-",
+            f"{sum(arm.seconds.values()):.0f}",
+        )
+    return shown
+
+
+def write_report(store: RunStore, decode: Decode | None = None) -> Summary:
+    """Writes ``report.json`` and ``report.html`` into the run directory.
+
+    Args:
+        decode: Text of token ids, special tokens included, for the revision that is shown; without it none is shown.
+    """
+    summary = summarise(store)
+    write_json(store.root / "report.json", summary.as_dict())
+    environment = Environment(loader=PackageLoader("agentr.observe", "."), autoescape=select_autoescape(["html", "jinja"]))
+    page = environment.get_template("report.html.jinja").render(
+        summary=summary,
+        success_plot=Markup(success_plot(summary)),
+        time_plot=Markup(time_plot(summary)),
+        revision=Markup(_revision(store, summary, decode)) if decode else "",
+        splices=_splices(summary),
+    )
+    write_bytes(store.root / "report.html", page.encode())
+    return summary
+
+
+def success_plot(summary: Summary) -> str:
+    """Held-out success by round with intervals, rounds and control as two lines that start at the warm start. SVG."""
+    figure, axes = _figure(6.0, 3.6)
+    rounds = max((int(a.title.split()[1]) for a in summary.arms if a.title.startswith("round")), default=0)
+    start = [a for a in summary.arms if a.title == "warm start"]
+    for prefix, label, colour, style in (
+        ("round", "self-training", "#2a6f97", "-"),
+        ("control", "control: demonstrations only", "#d68c45", "--"),
+    ):
+        arms = [a for a in [*start, *(x for x in summary.arms if x.title.startswith(prefix))] if a.evaluation is not None]
+        if len(arms) < 2 and prefix == "control":
+            continue
+        estimates = [a.evaluation.success for a in arms if a.evaluation is not None]
+        means = [100 * e.mean for e in estimates]
+        errors = [[100 * (e.mean - e.low) for e in estimates], [100 * (e.high - e.mean) for e in estimates]]
+        places = range(len(arms)) if prefix == "round" else (0, rounds)
+        axes.errorbar(places, means, yerr=errors, label=label, color=colour, linestyle=style, marker="o", capsize=4)
+    axes.set_xticks(range(rounds + 1), ["warm start", *(f"round {r}" for r in range(1, rounds + 1))])
+    axes.set_ylabel("held-out success, %")
+    axes.set_ylim(0, 100)
+    axes.legend(frameon=False)
+    return _svg(figure)
+
+
+def time_plot(summary: Summary) -> str:
+    """Seconds of each policy's stages, stacked. SVG."""
+    figure, axes = _figure(6.0, 0.7 + 0.45 * len(summary.arms))
+    titles = [a.title for a in summary.arms][::-1]
+    left = [0.0] * len(titles)
+    for stage, colour in zip(STAGES, _COLOURS, strict=True):
+        seconds = [a.seconds.get(stage, 0.0) for a in summary.arms][::-1]
+        if any(seconds):
+            axes.barh(titles, seconds, left=left, label=stage, color=colour)
+        left = [a + b for a, b in zip(left, seconds, strict=True)]
+    axes.set_xlabel("seconds")
+    axes.legend(frameon=False, ncols=3, loc="lower center", bbox_to_anchor=(0.5, 1.0))
+    return _svg(figure)
+
+
+def mark_up(row: Row, decode: Decode) -> str:
+    """A row as HTML in which the trained tokens are marked."""
+    parts: list[str] = []
+    start = 0
+    for end in range(1, len(row.input_ids) + 1):
+        if end == len(row.input_ids) or row.loss_mask[end] != row.loss_mask[start]:
+            text = html.escape(decode(row.input_ids[start:end]))
+            parts.append(f'<span class="{"trained" if row.loss_mask[start] else "context"}">{text}</span>')
+            start = end
+    return "".join(parts)
+
+
+def _revision(store: RunStore, summary: Summary, decode: Decode) -> str:
+    """The last round's first revision row, or nothing if there is none."""
+    for arm in reversed([a for a in summary.arms if a.title.startswith("round")]):
+        try:
+            rows = read_rows(store.root / arm.name / "dataset")
+        except DataError:
+            continue
+        for row in rows:
+            if row.provenance.kind == "revision":
+                return mark_up(row, decode)
+    return ""
+
+
+def _splices(summary: Summary) -> str:
+    tried = summary.splices.get("tried", 0)
+    if not tried:
+        return ""
+    failed = summary.splices["text splice would fail"]
+    return (
+        f"Of {tried} pairs of a bad prefix and a good end, {failed} ({100 * failed / tried:.0f} %) did not earn the good path's return "
+        f"when the good actions were executed after the bad prefix; {summary.splices['kept after execution']} were kept after execution."
+    )
+
+
+def _figure(width: float, height: float) -> tuple[Any, Any]:
+    # The object interface and no pyplot: no global state, and no display is looked for.
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(width, height), layout="constrained")
+    axes = figure.subplots()
+    axes.spines[["top", "right"]].set_visible(False)
+    return figure, axes
+
+
+def _svg(figure: Any) -> str:
+    buffer = io.StringIO()
+    figure.savefig(buffer, format="svg", metadata={"Date": None})
+    text = buffer.getvalue()
+    return text[text.index("<svg") :]

@@ -1,0 +1,135 @@
+"""The vLLM engine as a Ray actor, and the router's handle on it.
+
+The actor imports torch only in its constructor, after the environment is set. A restart runs the constructor again with its first
+arguments; whoever calls names the weights that it wants, and loads them if they are others (see `Router`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import ray
+from ray.exceptions import ActorDiedError, RayError, RayTaskError
+
+from agentr.config.schema import Config, ModelConfig, PolicyConfig
+from agentr.errors import AgentrError, InfraError, ModelError
+from agentr.policy.base import GenerateRequest, PolicyStats
+from agentr.policy.engine import Engine, EngineHealth
+from agentr.types import Completion
+
+_WATCH_S = 2.0
+
+
+class EngineActor:
+    """One engine. A dead or hung engine ends its process, so that Ray starts another.
+
+    Args:
+        path: Model folder to start with.
+    """
+
+    def __init__(self, path: str, model: ModelConfig, policy: PolicyConfig) -> None:
+        self._engine = Engine(path, model, policy)
+        threading.Thread(target=self._watch, name="engine-watch", daemon=True).start()
+
+    @ray.method(concurrency_group="generate")
+    async def generate(self, request: GenerateRequest, version: str = "") -> list[Completion]:
+        """See `Engine.generate`."""
+        return await self._engine.generate(request, version)
+
+    @ray.method(concurrency_group="control")
+    async def load(self, path: str) -> None:
+        """See `Engine.load`."""
+        await self._engine.load(path)
+
+    @ray.method(concurrency_group="control")
+    async def health(self) -> EngineHealth:
+        """See `Engine.health`."""
+        return await self._engine.health()
+
+    @ray.method(concurrency_group="control")
+    async def stats(self) -> PolicyStats:
+        """Counters since this process started."""
+        return await self._engine.stats()
+
+    @ray.method(concurrency_group="control")
+    async def pid(self) -> int:
+        """Process id, for tests that kill it."""
+        return os.getpid()
+
+    def _watch(self) -> None:
+        while True:
+            time.sleep(_WATCH_S)
+            try:
+                self._engine.check()
+            except InfraError:
+                time.sleep(_WATCH_S)  # the failed calls' answers leave first
+                os._exit(1)  # ray.actor.exit_actor() would count as intended, without a restart
+
+
+class RayEngine:
+    """`EngineHandle` on an actor: Ray's errors become ours, and a cancelled call is cancelled there, too."""
+
+    def __init__(self, actor: Any, name: str) -> None:
+        self.actor = actor
+        self.name = name
+
+    async def generate(self, request: GenerateRequest, version: str) -> list[Completion]:
+        return await self._call(self.actor.generate.remote(request, version))
+
+    async def load(self, path: str) -> None:
+        await self._call(self.actor.load.remote(path))
+
+    async def health(self) -> EngineHealth:
+        return await self._call(self.actor.health.remote())
+
+    async def _call(self, reference: Any) -> Any:
+        try:
+            return await reference
+        except asyncio.CancelledError:
+            ray.cancel(reference)
+            raise
+        except RayTaskError as error:
+            if isinstance(error.cause, AgentrError):
+                raise error.cause from None
+            raise InfraError(f"{self.name} failed: {error.cause!r}") from error
+        except ActorDiedError as error:
+            report = str(error).strip()
+            if "creation task" in report:  # the constructor raised: another attempt would, too
+                raise ModelError(f"{self.name} could not start: {report.splitlines()[-1]}") from None
+            raise InfraError(f"{self.name} is gone, and its restarts are used up") from error
+        except RayError as error:
+            raise InfraError(f"{self.name} is gone: {type(error).__name__}") from error
+
+
+def engine_name(index: int) -> str:
+    """What errors and statistics call an engine."""
+    return f"rollout-{index}"
+
+
+def start_engines(config: Config, checkpoint: Path | str) -> list[Any]:
+    """Starts ``policy.engines`` actors on the Ray cluster that this process is connected to. Does not wait for them.
+
+    An engine takes ``tensor_parallel_size`` GPUs where the cluster has GPUs. On a CPU it reserves nothing: its threads are bounded by
+    ``policy.threads``, and on a machine with two cores a reservation would leave none for training.
+    """
+    on_gpu = ray.cluster_resources().get("GPU", 0) > 0
+    options: dict[str, Any] = {
+        "num_cpus": 0,
+        "num_gpus": config.policy.tensor_parallel_size if on_gpu else 0,
+        "max_restarts": config.cluster.actor_restarts,
+        "max_task_retries": 0,  # the router retries, with a deadline
+        "max_concurrency": 512,
+    }
+    remote: Any = ray.remote  # its overloads do not know concurrency_groups
+    engine = remote(concurrency_groups={"control": 8, "generate": 512})(EngineActor)
+    life = secrets.token_hex(3)  # Ray frees the name of a killed actor some time later, and other runs may use the same cluster
+    return [
+        engine.options(name=f"{engine_name(i)}-{life}", **options).remote(str(checkpoint), config.model, config.policy)
+        for i in range(config.policy.engines)
+    ]

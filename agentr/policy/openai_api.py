@@ -1,0 +1,188 @@
+"""A policy behind an OpenAI-compatible chat API: GPT-4o as the actor, or a vLLM server elsewhere.
+
+Such an API takes messages and returns text. The text is encoded with the local codec, so the ids are *a* tokenization of the turn, not
+the one that was sampled, and there are no log-probabilities: the rows can be used for supervised fine-tuning, not for methods that need
+the sampling distribution. A request whose last message is the assistant's asks for the rest of that turn; APIs that cannot continue a
+turn start it again, so a repeated beginning is removed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from dataclasses import replace
+from typing import Any
+
+import httpx
+
+from agentr.config.schema import PolicyConfig
+from agentr.errors import AgentrError, BudgetExceeded, ConfigError, ContextOverflow, InfraError
+from agentr.policy.base import GenerateRequest, PolicyStats, sample_seed
+from agentr.policy.chat import ChatCodec
+from agentr.policy.http_retry import Passing, pause_before_retry, read_json
+from agentr.types import Completion, FinishReason
+
+_KEY_HINT = "Export it, or set policy.openai.api_key_env to the name of the variable that holds the key."
+
+
+class OpenAIPolicy:
+    """Chat completions over HTTP. Belongs to one event loop.
+
+    Invariants: no more than ``openai.concurrency`` calls are in flight; no call starts once ``openai.max_cost`` is spent (the calls in
+    flight at that moment still end and are counted).
+
+    Args:
+        config: ``timeout_s`` bounds one attempt, ``retries`` the attempts after the first.
+        codec: Encodes the answers.
+        backoff_s: First pause after a failure; doubled each time, and no shorter than the server's Retry-After.
+
+    Raises:
+        ConfigError: No model, no key in the environment, or a spending cap without prices.
+    """
+
+    def __init__(self, config: PolicyConfig, codec: ChatCodec, *, backoff_s: float = 1.0) -> None:
+        api = config.openai
+        if not api.model:
+            raise ConfigError("policy.openai.model is empty.", hint="Name the model that the API should use.")
+        key = os.environ.get(api.api_key_env, "")
+        if not key:
+            raise ConfigError(f"the environment variable {api.api_key_env} with the API key is not set.", hint=_KEY_HINT)
+        if api.max_cost and not (api.prompt_price_per_mtok or api.completion_price_per_mtok):
+            raise ConfigError("policy.openai.max_cost is set without prices.", hint="Set prompt_ and completion_price_per_mtok.")
+        self._config = config
+        self._codec = codec
+        self._backoff_s = backoff_s
+        self._url = api.base_url.rstrip("/") + "/chat/completions"
+        self._slots = asyncio.Semaphore(api.concurrency)
+        self._stats = PolicyStats()
+        self._client = httpx.AsyncClient(
+            headers={"Authorization": f"Bearer {key}"},
+            timeout=config.timeout_s,
+            limits=httpx.Limits(max_connections=api.concurrency, max_keepalive_connections=api.concurrency),
+        )
+
+    async def generate(self, request: GenerateRequest) -> list[Completion]:
+        """See `Policy.generate`. An API that returns fewer than ``n`` choices is asked again for the rest.
+
+        Raises:
+            ConfigError: The API refuses the key, the model or the request.
+        """
+        if not request.messages:
+            raise ConfigError("a request to an API needs its messages; this one has token ids only.")
+        total_s = self._config.timeout_s * (self._config.retries + 1)
+        problems: list[str] = []
+        began = time.monotonic()
+        try:
+            async with asyncio.timeout(total_s):
+                completions: list[Completion] = []
+                while len(completions) < request.n:
+                    body = self._body(request, len(completions))
+                    completions += await self._ask(body, request, problems)
+        except TimeoutError:
+            problems.append(f"the deadline of {total_s:g} s for all attempts")
+            raise self._failed(problems) from None
+        self._stats += PolicyStats(requests=1, completions=request.n, busy_s=time.monotonic() - began)
+        return completions[: request.n]
+
+    async def stats(self) -> PolicyStats:
+        """Counters so far; ``cost`` in the currency of the prices, ``busy_s`` summed over calls."""
+        return replace(self._stats)
+
+    async def close(self) -> None:
+        """Closes the connections."""
+        await self._client.aclose()
+
+    # ------------------------------------------------------------------------------------------------------------------
+
+    def _body(self, request: GenerateRequest, have: int) -> dict[str, Any]:
+        sampling = request.sampling
+        body: dict[str, Any] = {
+            "model": self._config.openai.model,
+            "messages": [{"role": m.role, "content": m.content} for m in request.messages],
+            "n": request.n - have,
+            "temperature": sampling.temperature,
+            "top_p": sampling.top_p,
+            "max_tokens": sampling.max_tokens,
+            "seed": sample_seed(sampling.seed, have),
+        }
+        return body | ({"stop": list(sampling.stop)} if sampling.stop else {})
+
+    async def _ask(self, body: dict[str, Any], request: GenerateRequest, problems: list[str]) -> list[Completion]:
+        """One answer, with retries. What went wrong on the way is added to ``problems``."""
+        for attempt in range(self._config.retries + 1):
+            self._check_budget()
+            try:
+                async with self._slots:
+                    self._check_budget()
+                    answer = await self._post(body)
+                return self._read(answer, request)
+            except Passing as passing:
+                problems.append(str(passing))
+                if attempt < self._config.retries:
+                    await asyncio.sleep(pause_before_retry(passing, attempt, self._backoff_s))
+        raise self._failed(problems)
+
+    async def _post(self, body: dict[str, Any]) -> dict[str, Any]:
+        try:
+            async with asyncio.timeout(self._config.timeout_s):
+                response = await self._client.post(self._url, json=body)
+        except (TimeoutError, httpx.TimeoutException):
+            raise Passing(f"no answer within {self._config.timeout_s:g} s") from None
+        except httpx.TransportError as error:
+            raise Passing(f"{type(error).__name__}: {error}") from None
+        if response.status_code in (408, 409, 429) or response.status_code >= 500:
+            raise Passing(f"HTTP {response.status_code}", response.headers.get("Retry-After", ""))
+        if response.status_code >= 400:
+            raise self._refused(response)
+        return read_json(response)
+
+    def _read(self, answer: dict[str, Any], request: GenerateRequest) -> list[Completion]:
+        """Completions from the API's answer, whose usage is counted even if the rest is unusable."""
+        self._charge(answer.get("usage"), request)
+        begun = request.messages[-1].content if request.messages[-1].role == "assistant" else ""
+        try:
+            completions = []
+            for choice in answer["choices"]:
+                # A refusal has content null: an empty turn, which no action format accepts.
+                text = str(choice["message"].get("content") or "").removeprefix(begun)
+                cut = choice.get("finish_reason") == "length"
+                ids = self._codec.encode(text) if cut else self._codec.turn(text)
+                completions.append(Completion(text, tuple(ids), (), FinishReason.LENGTH if cut else FinishReason.STOP))
+        except (KeyError, TypeError, AttributeError) as error:
+            raise Passing(f"an answer that is not a chat completion ({type(error).__name__}: {error})") from None
+        if not completions:
+            raise Passing("an answer without choices")
+        self._stats.completion_tokens += sum(len(c.token_ids) for c in completions)
+        return completions
+
+    def _charge(self, usage: Any, request: GenerateRequest) -> None:
+        counts = usage if isinstance(usage, dict) else {}
+        prompt = int(counts.get("prompt_tokens") or len(request.prompt_ids))
+        # Without usage the dearest answer is assumed: a spending cap must hold for servers that do not report.
+        completion = int(counts.get("completion_tokens") or 0) if counts else request.n * request.sampling.max_tokens
+        details = counts.get("prompt_tokens_details") or {}
+        api = self._config.openai
+        cost = (prompt * api.prompt_price_per_mtok + completion * api.completion_price_per_mtok) / 1e6
+        cached = int(details.get("cached_tokens") or 0) if isinstance(details, dict) else 0
+        self._stats += PolicyStats(prompt_tokens=prompt, cached_tokens=cached, cost=cost)
+
+    def _check_budget(self) -> None:
+        api = self._config.openai
+        if api.max_cost and self._stats.cost >= api.max_cost:
+            raise BudgetExceeded(
+                f"{self._stats.cost:.4f} was spent at {api.base_url}, the limit is {api.max_cost:g}.",
+                hint="Raise policy.openai.max_cost and resume.",
+            )
+
+    def _refused(self, response: httpx.Response) -> AgentrError:
+        said = " ".join(response.text.split())[:300]
+        where = f"{self._url} answered HTTP {response.status_code}: {said}"
+        if response.status_code in (401, 403):
+            return ConfigError(where, hint=f"Check the key in {self._config.openai.api_key_env}.")
+        if "context_length" in said or "maximum context length" in said:
+            return ContextOverflow(where, hint="Lower model.max_model_len to the API's.")
+        return ConfigError(where, hint="Check policy.openai.base_url and model.")
+
+    def _failed(self, problems: list[str]) -> InfraError:
+        return InfraError(f"{self._url} gave no completion: {'; '.join(problems)}.")

@@ -1,0 +1,87 @@
+"""Running an experiment from its configuration to its report: what the command line and the Ray job have in common."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import NoReturn
+
+from agentr.config.load import load
+from agentr.config.schema import Config
+from agentr.models.load import load_codec
+from agentr.observe.progress import Reporter
+from agentr.observe.report import table, write_report
+from agentr.observe.summary import Summary
+from agentr.recipes import recipe
+from agentr.rounds.experiment import Experiment
+from agentr.rounds.services import Services
+from agentr.store.run import RunStore
+
+
+def run_dir(config: Config) -> Path:
+    """Where the run is kept: ``run.dir``, or ``runs/<name>`` below the current folder."""
+    return Path(config.run.dir or f"runs/{config.run.name}").resolve()
+
+
+@contextmanager
+def opened(config: Config, reporter: Reporter, *, allow_change: bool = False) -> Iterator[Experiment]:
+    """An experiment whose run directory belongs to this process while the block runs. Everything it started ends with the block.
+
+    Raises:
+        RunError: Another driver has the run, or its configuration is another one.
+    """
+    store = RunStore(run_dir(config))
+    store.open(config, allow_change=allow_change)
+    services = Services(config, store.root / "logs", reporter)
+    try:
+        with _terminate_cleanly():
+            yield Experiment(config, store, services, reporter)
+    finally:
+        services.close()
+        store.close()
+
+
+def run(config: Config, reporter: Reporter, *, allow_change: bool = False) -> Summary:
+    """Runs a whole experiment, or what is left of it, and reports.
+
+    Raises:
+        AgentrError: With what was wrong and what to do. What was finished before is kept.
+    """
+    steps = recipe(config.run.recipe)
+    with opened(config, reporter, allow_change=allow_change) as experiment:
+        steps(experiment)
+        return report(experiment.store, reporter)
+
+
+def report(store: RunStore, reporter: Reporter) -> Summary:
+    """Writes the report of a run and shows its table and its findings."""
+    stored = store.stored_config()
+    model = store.record("model")
+    decode: Callable | None = None
+    if model is not None and model.state == "sealed":
+        config = load(store.root / "config.yaml")
+        codec = load_codec(Path(model.summary["path"]), config.model)
+        decode = lambda ids: codec.decode(ids, special=True)  # noqa: E731
+    summary = write_report(store, decode)
+    reporter.console.print(table(summary))
+    for comparison in summary.comparisons:
+        reporter.say(comparison.words)
+    reporter.say(f"Report: {store.root / 'report.html'} (seed {stored['run']['seed']}, {summary.seconds:.0f} s of work)")
+    return summary
+
+
+@contextmanager
+def _terminate_cleanly() -> Iterator[None]:
+    """SIGTERM (a stopped job, a stopped container) leaves through the same door as an exception, so that services are closed."""
+
+    def leave(number: int, _: FrameType | None) -> NoReturn:
+        raise SystemExit(128 + number)
+
+    previous = signal.signal(signal.SIGTERM, leave)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, previous)

@@ -1,0 +1,83 @@
+"""Which paths of a tree a revision is made from, and where the bad one went wrong: pure queries.
+
+Agent-R (arXiv 2501.11425, section 3.1, Eq. 4): a good and a bad path of the same tree, a transition point on the bad one.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+
+from agentr.config.schema import Pairing, ReviseConfig
+from agentr.search.strategy import derived_seed
+from agentr.search.tree import Node, Origin, Tree
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A bad and a good ended leaf, and the deepest node that both paths share."""
+
+    bad: int
+    good: int
+    ancestor: int
+
+
+def pair_paths(tree: Tree, config: ReviseConfig, alpha: float) -> list[Pair]:
+    """Pairs of ended paths that differ enough.
+
+    The released code takes every pair in a random order (``pairs_per_task`` = 0). With a cap, paths with the same actions count once,
+    each bad path gets its nearest good path before any gets a second one, and among equals the deepest common ancestor comes first:
+    the later two paths part, the more they have in common, and the more the difference explains.
+
+    Args:
+        alpha: Least return of a good path in this round.
+    """
+    leaves = [n for n in tree.ended() if n.depth > 0 and all(t.origin is Origin.POLICY for t in tree.path(n.id))]
+    good = [n for n in leaves if n.reward > alpha or (config.alpha_inclusive and n.reward >= alpha)]
+    if config.pairs_per_task:
+        leaves, good = _distinct(tree, leaves), _distinct(tree, good)
+    pairs = [
+        Pair(bad.id, winner.id, tree.common_ancestor(bad.id, winner.id))
+        for bad in leaves
+        for winner in good
+        if _differ(bad, winner, config)
+    ]
+    if not config.pairs_per_task:
+        random.Random(derived_seed(tree.seed, "pairs")).shuffle(pairs)
+        return pairs
+    pairs.sort(key=lambda p: (-tree.nodes[p.ancestor].depth, tree.nodes[p.good].depth, p.bad, p.good))
+    rank: dict[int, int] = {}
+    ranked: list[tuple[int, Pair]] = []
+    for pair in pairs:
+        rank[pair.bad] = rank.get(pair.bad, -1) + 1
+        ranked.append((rank[pair.bad], pair))
+    return [pair for _, pair in sorted(ranked, key=lambda r: r[0])][: config.pairs_per_task]
+
+
+def _differ(bad: Node, good: Node, config: ReviseConfig) -> bool:
+    if bad.id == good.id:
+        return False
+    return good.reward - bad.reward > config.beta if config.pairing is Pairing.gap else bad.reward < config.beta
+
+
+def _distinct(tree: Tree, leaves: list[Node]) -> list[Node]:
+    """The first leaf of each sequence of actions."""
+    first: dict[tuple[str, ...], Node] = {}
+    for leaf in leaves:
+        first.setdefault(tuple(n.action for n in tree.path(leaf.id)), leaf)
+    return list(first.values())
+
+
+def good_suffix(tree: Tree, pair: Pair) -> list[Node]:
+    """The good path after the common ancestor, without turns that the environment did not understand: they changed nothing."""
+    depth = tree.nodes[pair.ancestor].depth
+    return [n for n in tree.path(pair.good)[depth:] if n.valid]
+
+
+def falls_behind(tree: Tree, node: Node, margin: float) -> bool:
+    """Whether the mean return below ``node`` is less than that of its best sibling by more than ``margin``.
+
+    The value judge's verdict "bad": the tree itself says that another turn at this point leads further.
+    """
+    siblings = [tree.nodes[c] for c in tree.nodes[node.parent].children if c != node.id and tree.nodes[c].visits]
+    return bool(siblings) and max(s.mean for s in siblings) - node.mean > margin

@@ -1,0 +1,50 @@
+"""Independent rollouts: a tree whose root has K children and whose other nodes have one.
+
+Evaluation is this with K = episodes; ETO's exploration and best-of-N are this too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from agentr.search.strategy import Expansion, already_told, request
+from agentr.search.tree import Child, Origin, Tree
+from agentr.types import Outcome
+
+
+@dataclass(frozen=True)
+class Sample:
+    """The strategy.
+
+    Attributes:
+        episodes: Rollouts of the task.
+        max_steps: Actions after which a rollout ends.
+        max_invalid: Invalid actions in a row after which it ends; 0 means never.
+    """
+
+    episodes: int
+    max_steps: int
+    max_invalid: int = 0
+
+    def ask(self, tree: Tree) -> list[Expansion]:
+        if tree.root.terminal:
+            return []
+        if not tree.root.children:
+            return [request(tree, 0, self.episodes)]
+        return [request(tree, n.id, 1) for n in tree.nodes if n.is_leaf and not n.terminal]
+
+    def tell(self, tree: Tree, expansion: Expansion, children: Sequence[Child]) -> None:
+        if already_told(tree, expansion):
+            return
+        tree.nodes[expansion.node].expansions += 1
+        for child in children:
+            node = tree.add(expansion.node, child, Origin.POLICY)
+            if not node.terminal and (node.depth >= self.max_steps or self._stuck(tree, node.id)):
+                node.outcome, node.terminal = Outcome.STEP_LIMIT, True
+            if node.terminal:
+                tree.back_up(node.id)
+
+    def _stuck(self, tree: Tree, node: int) -> bool:
+        last = tree.path(node)[-self.max_invalid :] if self.max_invalid else []
+        return len(last) == self.max_invalid > 0 and not any(n.valid for n in last)

@@ -1,0 +1,58 @@
+"""The seam between search and everything else: ask which turns to draw, tell what came of them."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from agentr.search.tree import Child, Tree
+
+
+@dataclass(frozen=True)
+class Expansion:
+    """A wish: ``n`` turns after ``node``.
+
+    Attributes:
+        attempt: How often the node had been expanded when this was asked; with ``node`` it identifies the expansion, so that a result
+            that is told twice counts once.
+        seed: Seed of the request.
+    """
+
+    node: int
+    attempt: int
+    n: int
+    seed: int
+
+
+class Strategy(Protocol):
+    """A search strategy: a stateless object over a serialisable tree.
+
+    ``ask`` does not change the tree, and gives the same answer until something is told. ``tell`` ignores an expansion that was told
+    before. A driver may work on all expansions of one ``ask`` at the same time, but tells them in the order asked.
+    """
+
+    def ask(self, tree: Tree) -> list[Expansion]:
+        """What to expand next; empty when the search is over."""
+        ...
+
+    def tell(self, tree: Tree, expansion: Expansion, children: Sequence[Child]) -> None:
+        """Records the turns that were drawn, duplicates included."""
+        ...
+
+
+def derived_seed(seed: int, *parts: object) -> int:
+    """A 31-bit seed that depends on ``seed`` and ``parts`` alone: not on the process, the order of calls or the number of workers."""
+    text = "/".join(map(str, (seed, *parts)))
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=4).digest(), "big") >> 1
+
+
+def request(tree: Tree, node: int, n: int) -> Expansion:
+    """An expansion of ``node`` with its derived seed."""
+    attempt = tree.nodes[node].expansions
+    return Expansion(node, attempt, n, derived_seed(tree.seed, "expand", node, attempt))
+
+
+def already_told(tree: Tree, expansion: Expansion) -> bool:
+    return expansion.attempt < tree.nodes[expansion.node].expansions

@@ -1,0 +1,263 @@
+"""The tree: the record of everything that a policy did in one task.
+
+A node is one turn of the agent and the environment's answer to it. A linear rollout is a tree with one branch, a demonstration is one
+too, and a revision is a branch that was added later. Token ids are stored as they were generated, so the prompt of any node is the
+concatenation of what lies on its path.
+
+Invariants: node 0 is the root; a node's parent has a smaller id; ``visits`` of a node is the number of ended leaves below it that were
+backed up, and ``value`` the sum of their returns.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from enum import StrEnum
+from typing import Any
+
+import zstandard
+
+from agentr.errors import DataError
+from agentr.types import FinishReason, Message, Outcome, Task
+
+#: Version of the stored form; a reader refuses what it does not know.
+FORMAT = 1
+
+
+class Origin(StrEnum):
+    """Who took a turn."""
+
+    ROOT = "root"
+    POLICY = "policy"
+    EXPERT = "expert"
+    PREFIX = "prefix"
+    """Taken over from another tree, to see how a policy goes on from there."""
+    REVISION = "revision"
+    """A good action taken over after a bad prefix, with a reflection in its thought."""
+    CONTINUATION = "continuation"
+    """The policy going on after a revision whose good actions no longer applied."""
+
+
+@dataclass(frozen=True)
+class Child:
+    """One candidate turn with the environment's answer: what a strategy is told.
+
+    Attributes:
+        token_ids: Ids of the turn as generated.
+        bridge_ids: Ids between this turn and the next one: the closing of this turn, the observation, the opening of the next.
+        logprobs: Log-probability of each id, empty where unknown.
+        reward: Return so far in [0, 1].
+        valid: The environment understood the action.
+        outcome: Why the episode ends here, or None if it goes on.
+    """
+
+    text: str
+    token_ids: tuple[int, ...]
+    bridge_ids: tuple[int, ...]
+    logprobs: tuple[float, ...]
+    finish: FinishReason
+    action: str
+    observation: str
+    reward: float
+    valid: bool
+    outcome: Outcome | None = None
+
+
+@dataclass
+class Node:
+    """A turn in the tree. Attributes as in :class:`Child`, and:
+
+    Attributes:
+        depth: Actions taken up to and including this one; 0 at the root.
+        terminal: The search has nothing left to do below: the episode ended here, or all children are terminal.
+        visits: Ended leaves below that were backed up.
+        value: Sum of their returns.
+        expansions: How often this node was expanded.
+        judgement: Verdict of a judge on this turn: good, uncertain, bad, or empty.
+        note: Whatever a collector wants to keep (the judge's reason, what a revision corrects).
+    """
+
+    id: int
+    parent: int
+    depth: int
+    origin: Origin
+    text: str = ""
+    token_ids: tuple[int, ...] = ()
+    bridge_ids: tuple[int, ...] = ()
+    logprobs: tuple[float, ...] = ()
+    finish: FinishReason = FinishReason.STOP
+    action: str = ""
+    observation: str = ""
+    reward: float = 0.0
+    valid: bool = True
+    outcome: Outcome | None = None
+    terminal: bool = False
+    visits: int = 0
+    value: float = 0.0
+    expansions: int = 0
+    judgement: str = ""
+    note: dict[str, Any] = field(default_factory=dict)
+    children: list[int] = field(default_factory=list)
+
+    @property
+    def mean(self) -> float:
+        """Mean return of the ended leaves below, 0 if there are none."""
+        return self.value / self.visits if self.visits else 0.0
+
+    @property
+    def is_leaf(self) -> bool:
+        return not self.children
+
+
+@dataclass
+class Tree:
+    """All that happened in one task.
+
+    Attributes:
+        messages: The opening conversation, for people and exports.
+        prompt_ids: The same as token ids, up to where the agent speaks.
+        seed: Every random decision and every request's seed derives from it.
+        policy: Version of the policy that grew the tree.
+        search: State of the strategy: iteration, cursor, and why it stopped.
+        counts: completions, duplicates, prompt_tokens, cached_tokens, completion_tokens, calls, unparsed.
+    """
+
+    task: Task
+    messages: tuple[Message, ...]
+    prompt_ids: tuple[int, ...]
+    seed: int
+    policy: str = ""
+    nodes: list[Node] = field(default_factory=list)
+    search: dict[str, Any] = field(default_factory=dict)
+    counts: dict[str, int] = field(default_factory=dict)
+
+    @classmethod
+    def start(cls, task: Task, messages: tuple[Message, ...], prompt_ids: tuple[int, ...], seed: int, policy: str = "") -> Tree:
+        """A tree with only its root."""
+        tree = cls(task, messages, prompt_ids, seed, policy)
+        tree.nodes.append(Node(0, -1, 0, Origin.ROOT, observation=messages[-1].content))
+        return tree
+
+    # growing ----------------------------------------------------------------------------------------------------------
+
+    def add(self, parent: int, child: Child, origin: Origin) -> Node:
+        """Appends a turn below ``parent``."""
+        node = Node(
+            id=len(self.nodes),
+            parent=parent,
+            depth=self.nodes[parent].depth + 1,
+            origin=origin,
+            terminal=child.outcome is not None,
+            **vars(child),
+        )
+        self.nodes.append(node)
+        self.nodes[parent].children.append(node.id)
+        return node
+
+    def back_up(self, leaf: int) -> None:
+        """Adds an ended leaf's return to all its ancestors and to itself, and closes ancestors that have nothing left open."""
+        reward = self.nodes[leaf].reward
+        for node in self.path(leaf, root=True)[::-1]:
+            node.visits += 1
+            node.value += reward
+            if node.children and all(self.nodes[c].terminal for c in node.children):
+                node.terminal = True
+
+    def count(self, **amounts: int) -> None:
+        for name, amount in amounts.items():
+            self.counts[name] = self.counts.get(name, 0) + amount
+
+    # reading ----------------------------------------------------------------------------------------------------------
+
+    @property
+    def root(self) -> Node:
+        return self.nodes[0]
+
+    def path(self, node: int, *, root: bool = False) -> list[Node]:
+        """Turns from the first action (or the root) down to ``node``."""
+        found: list[Node] = []
+        while node > 0:
+            found.append(self.nodes[node])
+            node = self.nodes[node].parent
+        if root:
+            found.append(self.nodes[0])
+        return found[::-1]
+
+    def prompt(self, node: int) -> list[int]:
+        """Token ids that the policy sees when it is to speak after ``node``."""
+        ids = list(self.prompt_ids)
+        for turn in self.path(node):
+            ids += turn.token_ids
+            ids += turn.bridge_ids
+        return ids
+
+    def conversation(self, node: int) -> list[Message]:
+        """The opening and the turns down to ``node``, as text. An ended episode's last observation is included."""
+        messages = list(self.messages)
+        for turn in self.path(node):
+            messages += [Message("assistant", turn.text), Message("user", turn.observation)]
+        return messages
+
+    def ended(self) -> Iterator[Node]:
+        """Leaves at which an episode ended for the agent's reasons, in order of id: what data may be made of."""
+        return (n for n in self.nodes if n.outcome is not None and n.outcome is not Outcome.INFRA)
+
+    def successes(self) -> list[Node]:
+        return [n for n in self.ended() if n.outcome is Outcome.SUCCESS]
+
+    def common_ancestor(self, a: int, b: int) -> int:
+        """Deepest node on both paths."""
+        above = {n.id for n in self.path(a, root=True)}
+        while b not in above:
+            b = self.nodes[b].parent
+        return b
+
+    # storing ----------------------------------------------------------------------------------------------------------
+
+    def to_json(self) -> str:
+        """Canonical text: the same tree always gives the same bytes."""
+        return json.dumps({"format": FORMAT, **asdict(self)}, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> Tree:
+        """The inverse of ``to_json``.
+
+        Raises:
+            DataError: The text is not a tree of a known format.
+        """
+        try:
+            data = json.loads(text)
+            if data.pop("format") != FORMAT:
+                raise DataError("this tree was written by another version of agentr", hint=f"This version reads format {FORMAT}.")
+            data["task"] = Task(**data["task"])
+            data["messages"] = tuple(Message(**m) for m in data["messages"])
+            data["prompt_ids"] = tuple(data["prompt_ids"])
+            data["nodes"] = [_node(n) for n in data["nodes"]]
+            return cls(**data)
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise DataError(f"not a stored tree: {error!r}") from error
+
+    def to_bytes(self) -> bytes:
+        return zstandard.ZstdCompressor(level=6).compress(self.to_json().encode())
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Tree:
+        """The inverse of ``to_bytes``.
+
+        Raises:
+            DataError: The bytes are damaged or no tree.
+        """
+        try:
+            return cls.from_json(zstandard.ZstdDecompressor().decompress(data))
+        except zstandard.ZstdError as error:
+            raise DataError(f"a stored tree is damaged: {error}") from error
+
+
+def _node(data: dict[str, Any]) -> Node:
+    data["origin"] = Origin(data["origin"])
+    data["finish"] = FinishReason(data["finish"])
+    data["outcome"] = Outcome(data["outcome"]) if data["outcome"] else None
+    for name in ("token_ids", "bridge_ids", "logprobs"):
+        data[name] = tuple(data[name])
+    return Node(**data)

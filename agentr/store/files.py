@@ -1,0 +1,103 @@
+"""Atomic writes. A reader sees the old file or the new one, never a part; a full disk is an error with a name."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from agentr.errors import DataError, RunError
+
+
+@contextlib.contextmanager
+def disk_errors(path: Path) -> Iterator[None]:
+    """Turns a full disk or a missing permission into an error that says where and what to do.
+
+    Raises:
+        RunError: Nothing could be written. What was finished before is whole.
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise RunError(
+                f"no space left on the device while writing {path}",
+                hint="Free some space and start the same run again: it continues where it stopped.",
+            ) from error
+        if error.errno in (errno.EACCES, errno.EROFS, errno.EPERM):
+            raise RunError(f"{path} cannot be written: {error.strerror}", hint="Choose another run.dir.") from error
+        raise
+
+
+def write_bytes(path: Path, data: bytes) -> None:
+    """Writes a file so that it survives a crash right after the call: temporary name, fsync, rename."""
+    with disk_errors(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, temporary = tempfile.mkstemp(prefix=f".{path.name[:40]}.", suffix=".part", dir=path.parent)
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            Path(temporary).replace(path)
+        except BaseException:  # also when interrupted: no part may stay behind
+            Path(temporary).unlink(missing_ok=True)
+            raise
+
+
+def write_json(path: Path, data: Any) -> None:
+    """Writes readable JSON atomically."""
+    write_bytes(path, (json.dumps(data, indent=2, sort_keys=True, default=str) + "\n").encode())
+
+
+def read_json(path: Path) -> Any:
+    """Reads JSON.
+
+    Raises:
+        DataError: The file is missing or is not JSON.
+    """
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise DataError(f"{path} does not exist") from error
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise DataError(f"{path} is damaged: {error}") from error
+
+
+def append_line(path: Path, data: Any) -> None:
+    """Appends one JSON line with a single write, so that lines of several processes do not mix."""
+    with disk_errors(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        line = (json.dumps(data, sort_keys=True, separators=(",", ":"), default=str) + "\n").encode()
+        descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+        try:
+            os.write(descriptor, line)
+        finally:
+            os.close(descriptor)
+
+
+def read_lines(path: Path) -> list[Any]:
+    """The lines of a JSON-lines file. A torn last line, which a killed writer leaves, is skipped.
+
+    Raises:
+        DataError: A line before the last is damaged.
+    """
+    if not path.exists():
+        return []
+    lines = path.read_bytes().split(b"\n")
+    found: list[Any] = []
+    for number, line in enumerate(lines):
+        if not line:
+            continue
+        try:
+            found.append(json.loads(line))
+        except ValueError as error:
+            if number == len(lines) - 1:
+                break
+            raise DataError(f"{path}, line {number + 1} is damaged: {error}", hint="Delete the file to start this unit anew.") from error
+    return found

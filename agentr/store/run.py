@@ -1,0 +1,190 @@
+"""The run directory: what a run is, how far it is, and who works on it. Everything that a restart needs is read from here.
+
+config.yaml     the resolved configuration
+manifest.json   the state machine: each stage with its state and summary
+events.jsonl    what happened, with times
+metrics.jsonl   one line for each sealed stage, flat
+.owner          the lock of the driver, with its name
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import socket
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TextIO
+
+import yaml
+
+from agentr.config.load import changed_keys, config_hash, plain, to_yaml
+from agentr.config.schema import Config
+from agentr.errors import DataError, RunError
+from agentr.store.files import append_line, read_json, write_bytes
+
+
+@dataclass(frozen=True)
+class StageRecord:
+    """A stage in the manifest. ``state`` is running or sealed."""
+
+    name: str
+    state: str
+    started: float
+    seconds: float
+    summary: dict[str, Any]
+
+
+class RunStore:
+    """A run directory.
+
+    Args:
+        root: The directory; made by :meth:`open` if it is not there.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self._lock: TextIO | None = None
+
+    # opening ----------------------------------------------------------------------------------------------------------
+
+    def open(self, config: Config, *, allow_change: bool = False) -> None:
+        """Takes the run for this process, and checks that the configuration is the one it was started with.
+
+        Raises:
+            RunError: Another driver works on the run, or the configuration changed; the error names the owner, or the keys.
+        """
+        self.root.mkdir(parents=True, exist_ok=True)
+        self._take_lock()
+        stored = self.root / "config.yaml"
+        if stored.exists():
+            changes = changed_keys(self.stored_config(), plain(config))
+            if changes and not allow_change:
+                self.close()
+                raise RunError(
+                    f"{self.root} was started with another configuration: " + "; ".join(changes),
+                    hint="Choose another run.dir, put the values back, or pass --allow-config-change.",
+                )
+            for change in changes:
+                self.event("config_changed", change=change)
+        write_bytes(stored, to_yaml(config).encode())
+        self._store({**self._manifest(), "name": config.run.name, "config_hash": config_hash(config)})
+        self.event("opened", pid=os.getpid(), host=socket.gethostname())
+
+    def close(self) -> None:
+        if self._lock is not None:
+            self._lock.close()  # releases the lock too
+            self._lock = None
+
+    def _take_lock(self) -> None:
+        """An advisory lock that the kernel releases when the process dies, however it dies."""
+        file = (self.root / ".owner").open("a+", encoding="utf-8")
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            file.seek(0)
+            owner = file.read().strip() or "an unknown process"
+            file.close()
+            raise RunError(
+                f"another driver works on {self.root}: {owner}",
+                hint="Watch it with 'agentr status', or end that process first.",
+            ) from None
+        file.seek(0)
+        file.truncate()
+        file.write(f"pid {os.getpid()} on {socket.gethostname()}, since {time.strftime('%Y-%m-%d %H:%M:%S')}")
+        file.flush()
+        self._lock = file
+
+    def owner(self) -> str:
+        """The live driver's name, or nothing if nobody works on the run."""
+        path = self.root / ".owner"
+        if not path.exists():
+            return ""
+        with path.open("r", encoding="utf-8") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return file.read().strip()
+        return ""
+
+    def stored_config(self) -> dict[str, Any]:
+        """The configuration of the run, as plain data.
+
+        Raises:
+            DataError: The directory holds no run.
+        """
+        try:
+            return yaml.safe_load((self.root / "config.yaml").read_text(encoding="utf-8"))
+        except (OSError, yaml.YAMLError) as error:
+            raise DataError(f"{self.root} holds no run: {error}", hint="Start one with 'agentr run CONFIG'.") from error
+
+    # stages -----------------------------------------------------------------------------------------------------------
+
+    def stage(self, name: str, work: Callable[[Path], dict[str, Any]]) -> dict[str, Any]:
+        """Runs a stage unless it is sealed, and seals it.
+
+        Args:
+            name: Path of the stage below the run directory, such as ``rounds/01/collect``.
+            work: Does the stage in the given folder and returns its summary. It may have been begun before: what it finds there it
+                does not do again.
+
+        Returns:
+            The stage's summary, of this run or of the one that sealed it.
+        """
+        record = self.record(name)
+        if record is not None and record.state == "sealed":
+            return record.summary
+        started = time.time()
+        spent = record.seconds if record is not None else 0.0
+        self._write(StageRecord(name, "running", started, spent, {}))
+        self.event("stage_started", stage=name)
+        folder = self.root / name
+        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            summary = work(folder)
+        except BaseException as error:
+            self._write(StageRecord(name, "running", started, spent + time.time() - started, {}))
+            self.event("stage_stopped", stage=name, error=f"{type(error).__name__}: {error}"[:2000])
+            raise
+        seconds = spent + time.time() - started
+        self._write(StageRecord(name, "sealed", started, seconds, summary))
+        append_line(self.root / "metrics.jsonl", {"stage": name, "seconds": round(seconds, 3), **_flat_numbers(summary)})
+        self.event("stage_sealed", stage=name, seconds=round(seconds, 3))
+        return summary
+
+    def record(self, name: str) -> StageRecord | None:
+        entry = self._manifest()["stages"].get(name)
+        return None if entry is None else StageRecord(name, **entry)
+
+    def records(self) -> list[StageRecord]:
+        """All stages in the order in which they were first started."""
+        return [StageRecord(name, **entry) for name, entry in self._manifest()["stages"].items()]
+
+    def sealed(self, name: str) -> bool:
+        record = self.record(name)
+        return record is not None and record.state == "sealed"
+
+    def event(self, kind: str, **about: Any) -> None:
+        append_line(self.root / "events.jsonl", {"time": round(time.time(), 3), "event": kind, **about})
+
+    # ------------------------------------------------------------------------------------------------------------------
+
+    def _manifest(self) -> dict[str, Any]:
+        path = self.root / "manifest.json"
+        return read_json(path) if path.exists() else {"version": 1, "stages": {}}
+
+    def _write(self, record: StageRecord) -> None:
+        manifest = self._manifest()
+        manifest["stages"][record.name] = {k: v for k, v in vars(record).items() if k != "name"}
+        self._store(manifest)
+
+    def _store(self, manifest: dict[str, Any]) -> None:
+        # Stages stand in the order of their first start, so keys are not sorted.
+        write_bytes(self.root / "manifest.json", (json.dumps(manifest, indent=2, default=str) + "\n").encode())
+
+
+def _flat_numbers(summary: dict[str, Any]) -> dict[str, Any]:
+    return {k: v for k, v in summary.items() if isinstance(v, int | float | str)}

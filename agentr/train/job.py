@@ -1,0 +1,140 @@
+"""What a training stage is given and what it leaves behind. Imports nothing heavy.
+
+A stage is ``(dataset, start checkpoint, configuration) -> checkpoint``. Its folder::
+
+    out/model/            the checkpoint: a Hugging Face folder that vLLM loads; renamed into place when complete
+    out/result.json       written last: where it exists, the stage is done
+    out/metrics.jsonl     a line for each logged step, without gaps or repeats after a resume
+    out/worker.log        what the workers printed
+    out/checkpoints/      resumable states; gone once the stage is done
+    out/job.json          what the folder belongs to; another job refuses to continue in it
+    out/failure.json      why the last attempt stopped, if it is not worth repeating
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from agentr.config.schema import TrainConfig, TrainerConfig
+from agentr.errors import ConfigError, DataError
+from agentr.store.files import write_json
+
+SCHEDULES = ("cosine", "linear", "constant_with_warmup")
+
+
+@dataclass(frozen=True)
+class TrainResult:
+    """What a finished stage did.
+
+    Attributes:
+        checkpoint: Folder of the trained model.
+        steps: Optimiser steps.
+        epochs: Passes over the dataset: steps * batch size / rows.
+        rows: Rows of the dataset.
+        tokens: Tokens that went through the model, without padding, over all steps.
+        trained_tokens: Those of them that were targets of the loss.
+        first_loss: Mean loss per trained token of the first step.
+        last_loss: The same over the last logged window of steps.
+        seconds: Spent in optimiser steps, over all attempts; starting up and saving are not in it.
+        tokens_per_second: ``tokens / seconds``.
+    """
+
+    checkpoint: str
+    steps: int
+    epochs: float
+    rows: int
+    tokens: int
+    trained_tokens: int
+    first_loss: float
+    last_loss: float
+    seconds: float
+    tokens_per_second: float
+
+
+@dataclass(frozen=True)
+class TrainJob:
+    """One training stage.
+
+    Attributes:
+        dataset: Folder written by ``agentr.store.rows.write_rows``.
+        start: Hugging Face folder (model and tokenizer) to start from. In a chain it may be the ``model`` of an earlier job.
+        out: Folder of the stage.
+        name: What reports and errors call it.
+        stall_s: A worker that finishes no step for so long is killed, and the stage resumes from its last checkpoint.
+    """
+
+    dataset: Path
+    start: Path
+    out: Path
+    config: TrainConfig = field(default_factory=TrainConfig)
+    trainer: TrainerConfig = field(default_factory=TrainerConfig)
+    name: str = "train"
+    stall_s: float = 900.0
+
+    @property
+    def model(self) -> Path:
+        return self.out / "model"
+
+    @property
+    def checkpoints(self) -> Path:
+        return self.out / "checkpoints"
+
+    @property
+    def metrics(self) -> Path:
+        return self.out / "metrics.jsonl"
+
+    @property
+    def failure(self) -> Path:
+        return self.out / "failure.json"
+
+    def micro_batch(self) -> int:
+        """Rows in a forward pass: the largest divisor of a worker's share of the batch within ``micro_batch_size``."""
+        share = self.config.batch_size // self.trainer.workers
+        return max(n for n in range(1, min(self.config.micro_batch_size, share) + 1) if share % n == 0)
+
+    def validate(self) -> None:
+        """Checks the values that need no data.
+
+        Raises:
+            ConfigError: A value is out of range, or values contradict each other.
+        """
+        config, workers = self.config, self.trainer.workers
+        if workers < 1 or config.batch_size < 1 or config.batch_size % workers:
+            hint = "Make train.batch_size a multiple of trainer.workers."
+            raise ConfigError(f"a batch of {config.batch_size} rows does not divide among {workers} workers.", hint=hint)
+        if config.schedule not in SCHEDULES:
+            raise ConfigError(f"train.schedule is {config.schedule!r}.", hint=f"Choose one of {', '.join(SCHEDULES)}.")
+        if config.steps <= 0 and config.epochs <= 0:
+            raise ConfigError("neither train.steps nor train.epochs is positive.", hint="Set one of them.")
+        for key in ("micro_batch_size", "checkpoint_every", "log_every", "max_length"):
+            if getattr(config, key) < 1:
+                raise ConfigError(f"train.{key} is {getattr(config, key)}.", hint="It must be at least 1.")
+        if not 0.0 <= config.min_lr_ratio <= 1.0 or not 0.0 <= config.warmup_ratio <= 1.0:
+            raise ConfigError("train.min_lr_ratio and train.warmup_ratio are shares.", hint="Give values from 0 to 1.")
+
+    def finished(self) -> TrainResult | None:
+        """The result of the stage, if it is done."""
+        path = self.out / "result.json"
+        if not path.exists():
+            return None
+        try:
+            return TrainResult(**json.loads(path.read_text(encoding="utf-8")))
+        except (json.JSONDecodeError, TypeError) as error:
+            raise DataError(f"{path} is not a training result: {error}.", hint="Delete the folder and train again.") from error
+
+    def read_metrics(self) -> list[dict[str, Any]]:
+        """The whole lines of ``metrics.jsonl``; the last may be cut off where a worker was killed or still writes."""
+        if not self.metrics.exists():
+            return []
+        return [json.loads(line) for line in self.metrics.read_text(encoding="utf-8").splitlines() if line.endswith("}")]
+
+    def finish(self, result: TrainResult) -> None:
+        """Declares the stage done. Call it when everything else is in place."""
+        write_json(self.out / "result.json", asdict(result))
+
+
+def empty_dataset(job: TrainJob) -> DataError:
+    return DataError(f"the dataset in {job.dataset} is empty.", hint="Collect more episodes, or loosen the filters of the build.")

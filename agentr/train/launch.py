@@ -1,0 +1,213 @@
+"""Runs training jobs in a Ray Train worker group, from a driver that is connected to Ray.
+
+Resuming is ours, not Ray Train's: a job continues from the last sealed checkpoint in its folder, whoever starts it again. Ray Train
+would resume by run name, so each attempt gets a name of its own, and its bookkeeping is thrown away afterwards.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import shutil
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from agentr.errors import ConfigError, RunError
+from agentr.store.files import write_json
+from agentr.store.rows import read_manifest
+from agentr.train.checkpoints import require_model
+from agentr.train.job import TrainJob, TrainResult, empty_dataset
+from agentr.train.worker import run_chain
+
+log = logging.getLogger(__name__)
+
+Report = Callable[[dict[str, Any]], None]
+
+#: CPUs that Ray books for a worker on a CPU. Training time-shares the machine with idle actors; booking whole cores would wait for ever
+#: on a machine whose cores are all booked by them.
+_BOOKED_CPUS = 0.1
+
+#: Attempts at starting a worker group before the stage is refused (Ray's default is without end).
+_START_ATTEMPTS = 2
+
+#: Settings that Ray Train takes from the driver's environment, besides the start deadline (its 60 s are too short for a busy machine).
+_RAY_TRAIN = {
+    # Ray Train replaces print() in workers; what dill prints into a buffer of its own (bytecode, page after page) then comes out.
+    "RAY_TRAIN_ENABLE_PRINT_PATCH": "0",
+    # An actor that watches for nodes about to be taken away: a process more to start, and a sealed checkpoint serves as well.
+    "RAY_TRAIN_ENABLE_PREEMPTION_WATCHER": "0",
+}
+
+_HINTS = {
+    "out of memory": "Lower train.micro_batch_size, or set train.gradient_checkpointing=true.",
+    "OutOfMemory": "Lower train.micro_batch_size, or set train.gradient_checkpointing=true.",
+    "No space left": "Free disk space; the stage continues from its last checkpoint.",
+    "died": "Perhaps the machine ran out of memory, or a step took longer than the job's stall_s.",
+}
+
+
+def train(job: TrainJob, progress: Report | None = None) -> TrainResult:
+    """Runs one job; see ``train_many``."""
+    return train_many([job], progress)[0]
+
+
+def train_many(jobs: Sequence[TrainJob], progress: Report | None = None) -> list[TrainResult]:
+    """Runs a chain of jobs in one worker group, and so pays for its start once. A job may start from an earlier job's ``model``.
+
+    Args:
+        jobs: Must agree in ``trainer``. Those that are done already are not repeated.
+        progress: Called in another thread with each new line of ``metrics.jsonl`` and the job's name under ``job``.
+
+    Returns:
+        The results, in order.
+
+    Raises:
+        ConfigError, DataError, ModelError: Found wrong before anything was started.
+        RunError: A job failed; it says why in a line, and the folder keeps the last good checkpoint.
+    """
+    if not jobs:
+        return []
+    todo = [job for job in jobs if not (job.finished() and job.model.exists())]
+    _check(todo, promised={job.model for job in jobs})
+    if todo:
+        for job in todo:
+            _claim(job)
+        with _followed(todo, progress):
+            _fit(todo)
+    results = []
+    for job in jobs:
+        result = job.finished()
+        if result is None:
+            raise _failure(job)
+        results.append(result)
+    return results
+
+
+def _check(jobs: Sequence[TrainJob], promised: set) -> None:
+    """Everything that can be known before a worker group is started."""
+    for job in jobs:
+        job.validate()
+        if not read_manifest(job.dataset)["rows"]:
+            raise empty_dataset(job)
+        if job.start not in promised:
+            require_model(job.start)
+        if job.trainer != jobs[0].trainer:
+            raise ConfigError(f"{job.name} and {jobs[0].name} need different workers.", hint="Train them one after the other.")
+
+
+def _claim(job: TrainJob) -> None:
+    """Prepares the folder of a job for an attempt.
+
+    Raises:
+        RunError: The folder holds the work of another job, which this one must not continue.
+    """
+    job.out.mkdir(parents=True, exist_ok=True)
+    job.failure.unlink(missing_ok=True)
+    path = job.out / "job.json"
+    ours = {"dataset": read_manifest(job.dataset)["sha256"], **asdict(job.config)}
+    theirs = json.loads(path.read_text(encoding="utf-8")) if path.exists() else ours
+    changed = sorted(key for key in ours.keys() | theirs.keys() if ours.get(key) != theirs.get(key))
+    if changed:
+        hint = "Delete the folder to train anew, or restore the values."
+        raise RunError(f"{job.out} holds a job with another {', '.join(changed)}.", hint=hint)
+    write_json(path, ours)
+
+
+def _fit(jobs: Sequence[TrainJob]) -> None:
+    """One Ray Train run. Returns when the workers have ended, with results or with ``failure.json``."""
+    import ray
+    from ray.train import FailureConfig, RunConfig, ScalingConfig
+    from ray.train.torch import TorchConfig, TorchTrainer
+    from ray.train.v2.api.exceptions import TrainingFailedError
+
+    first = jobs[0]
+    trainer = first.trainer
+    resources: dict[str, float] = {"CPU": 1, "GPU": 1} if trainer.use_gpu else {"CPU": _BOOKED_CPUS}
+    there = ray.cluster_resources()
+    for kind, amount in resources.items():
+        if there.get(kind, 0) < amount * trainer.workers:
+            hint = "Lower trainer.workers, or add nodes."
+            raise RunError(f"{first.name} needs {amount * trainer.workers:g} {kind}, the cluster has {there.get(kind, 0):g}.", hint=hint)
+    storage = first.out / ".ray"
+    fit = TorchTrainer(
+        run_chain,
+        train_loop_config={"jobs": list(jobs), "asked": time.time()},
+        torch_config=TorchConfig(backend="nccl" if trainer.use_gpu else "gloo"),
+        scaling_config=ScalingConfig(num_workers=trainer.workers, use_gpu=trainer.use_gpu, resources_per_worker=resources),
+        run_config=RunConfig(
+            name=f"{first.name}-{uuid.uuid4().hex[:8]}",
+            storage_path=str(storage),
+            failure_config=FailureConfig(max_failures=trainer.max_failures, controller_failure_limit=_START_ATTEMPTS - 1),
+        ),
+    )
+    os.environ.update(_RAY_TRAIN, RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S=str(trainer.start_timeout_s))
+    try:
+        fit.fit()
+    except TrainingFailedError as error:
+        unfinished = next((job for job in jobs if job.finished() is None), first)
+        if unfinished.failure.exists():
+            raise _failure(unfinished) from error
+        cause = _cause(error)
+        hint = next((hint for text, hint in _HINTS.items() if text in cause), "")
+        raise RunError(
+            f"{unfinished.name} failed: {cause.rstrip('.')}.", hint=f"{hint} See {unfinished.out / 'worker.log'}.".strip()
+        ) from error
+    finally:
+        shutil.rmtree(storage, ignore_errors=True)
+
+
+def _cause(error: BaseException) -> str:
+    """The last line of what a worker died of: of all workers the one whose error is not about another worker."""
+    failures = list(getattr(error, "worker_failures", {}).values()) or [getattr(error, "controller_failure", error)]
+    texts = [str(failure).strip() for failure in failures]
+    # When one worker dies, the others fail in the collective that they were waiting in.
+    own = [text for text in texts if "gloo" not in text and "Connection" not in text] or texts
+    lines = [line.strip() for line in own[0].splitlines() if line.strip()]
+    return lines[-1] if lines else type(error).__name__
+
+
+def _failure(job: TrainJob) -> RunError:
+    """What the workers wrote about a job that they gave up."""
+    try:
+        left = json.loads(job.failure.read_text(encoding="utf-8"))
+    except (OSError, json.JSONDecodeError):
+        return RunError(f"{job.name} ended without a result.", hint=f"See {job.out / 'worker.log'}.")
+    return RunError(f"{job.name} failed: {left['message']}", hint=left["hint"])
+
+
+@contextlib.contextmanager
+def _followed(jobs: Sequence[TrainJob], progress: Report | None, every_s: float = 0.5) -> Iterator[None]:
+    """Hands each new line of the jobs' metrics to ``progress`` while the body runs."""
+    if progress is None:
+        yield
+        return
+    stop = threading.Event()
+    seen = {job.out: _last_step(job) for job in jobs}
+
+    def follow() -> None:
+        done = False
+        while not done:
+            done = stop.wait(every_s)
+            for job in jobs:
+                for line in job.read_metrics():
+                    if line["step"] > seen[job.out]:
+                        seen[job.out] = line["step"]
+                        progress({"job": job.name, **line})
+
+    thread = threading.Thread(target=follow, name="train-progress", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join(timeout=10)
+
+
+def _last_step(job: TrainJob) -> int:
+    return max((line["step"] for line in job.read_metrics()), default=0)

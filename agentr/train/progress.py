@@ -1,0 +1,83 @@
+"""What a training job reports while it runs."""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+import time
+from typing import TYPE_CHECKING, Any
+
+import torch.distributed as dist
+from transformers import TrainerCallback
+
+from agentr.errors import RunError
+from agentr.train.checkpoints import latest
+from agentr.train.data import Plan
+from agentr.train.job import TrainJob
+
+if TYPE_CHECKING:
+    from agentr.train.sft import AgentSFTTrainer
+
+
+class Progress(TrainerCallback):
+    """Writes ``metrics.jsonl``, and stops the training when the loss is no longer a number.
+
+    A resumed job drops the lines after its checkpoint, so each step is reported once.
+    """
+
+    def __init__(self, job: TrainJob, plan: Plan, resumed_at: int) -> None:
+        self.job, self.plan = job, plan
+        self.trainer: AgentSFTTrainer | None = None
+        kept = [line for line in job.read_metrics() if line["step"] <= resumed_at]
+        self.seconds: float = kept[-1]["seconds"] if kept else 0.0
+        self.logged = (self.seconds, int(plan.tokens_S[:resumed_at].sum()))
+        if dist.get_rank() == 0:
+            temporary = job.metrics.with_name(".metrics.jsonl.part")
+            temporary.write_text("".join(json.dumps(line) + "\n" for line in kept), encoding="utf-8")
+            temporary.replace(job.metrics)
+
+    def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        self.started = time.perf_counter()
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        self.seconds += time.perf_counter() - self.started
+        assert self.trainer is not None
+        norm = self.trainer.engine().get_global_grad_norm()
+        # DeepSpeed reports a norm of -1 or infinity where it is not a number, on all workers alike.
+        self._require(norm is None or 0.0 <= float(norm) < math.inf, state.global_step)
+        if state.global_step >= state.max_steps:
+            # The last window is reported even if it is short; the state after the last step is the model itself.
+            control.should_log, control.should_save = True, False
+
+    def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, float] | None = None, **_: Any) -> None:
+        if not logs or "loss" not in logs:
+            return
+        self._require(math.isfinite(logs["loss"]), state.global_step)
+        if dist.get_rank() != 0:
+            return
+        tokens = int(self.plan.tokens_S[: state.global_step].sum())
+        seconds, before = self.logged
+        self.logged = (self.seconds, tokens)
+        line = {
+            "step": state.global_step,
+            "steps": state.max_steps,
+            "loss": logs["loss"],
+            "learning_rate": logs["learning_rate"],
+            "grad_norm": logs.get("grad_norm"),
+            "token_accuracy": logs.get("mean_token_accuracy"),
+            "entropy": logs.get("entropy"),
+            "tokens": tokens,
+            "seconds": round(self.seconds, 3),
+            "tokens_per_second": round((tokens - before) / max(self.seconds - seconds, 1e-9), 1),
+        }
+        with self.job.metrics.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(line) + "\n")
+
+    def _require(self, finite: bool, step: int) -> None:
+        """Stops at once otherwise. A checkpoint of the step before is dropped: it holds the weights that gave this result."""
+        if not finite:
+            shutil.rmtree(self.job.checkpoints / f"checkpoint-{step - 1}", ignore_errors=True)
+            good = latest(self.job.checkpoints) or self.job.start
+            hint = f"Lower train.learning_rate, or set train.bf16=false. The last good checkpoint is {good}."
+            raise RunError(f"the loss is no longer a number at step {step}.", hint=hint)

@@ -1,0 +1,122 @@
+"""What runs in each worker of the group: prepares the process once, then does one job after another.
+
+Errors that a repetition would not cure (``AgentrError``) end the chain without killing the worker, because Ray Train restarts a failed
+worker group whatever the reason, and each restart costs half a minute of imports. They are left in ``failure.json`` for the driver.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from agentr.errors import AgentrError
+from agentr.store.files import write_json
+from agentr.train.job import TrainJob
+
+log = logging.getLogger(__name__)
+
+#: Nothing here asks a network for anything, and DeepSpeed must not probe for accelerators that the job does not use.
+_ENVIRONMENT = {
+    "HF_HUB_OFFLINE": "1",
+    "HF_DATASETS_OFFLINE": "1",
+    "HF_DATASETS_DISABLE_PROGRESS_BARS": "1",
+    "TOKENIZERS_PARALLELISM": "false",
+    "TRL_EXPERIMENTAL_SILENCE": "1",
+    "ACCELERATE_USE_DEEPSPEED": "true",
+}
+
+
+@contextlib.contextmanager
+def logged_to(path: Path) -> Iterator[None]:
+    """Sends everything that this process prints, native libraries included, to the end of a file."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    saved = os.dup(1), os.dup(2)
+    with path.open("a", encoding="utf-8") as file:
+        os.dup2(file.fileno(), 1)
+        os.dup2(file.fileno(), 2)
+        with (
+            os.fdopen(1, "w", buffering=1, encoding="utf-8", closefd=False) as out,
+            os.fdopen(2, "w", buffering=1, encoding="utf-8", closefd=False) as err,
+            contextlib.redirect_stdout(out),
+            contextlib.redirect_stderr(err),
+        ):
+            handler = logging.StreamHandler(err)
+            handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+            logger = logging.getLogger("agentr")
+            logger.addHandler(handler)
+            logger.propagate = False  # Ray Train's handlers on the root logger would write every line again
+            try:
+                yield
+            finally:
+                logger.propagate = True
+                logger.removeHandler(handler)
+        for target, source in zip((1, 2), saved, strict=True):
+            os.dup2(source, target)
+            os.close(source)
+
+
+def prepare_process(use_gpu: bool, threads: int) -> None:
+    """Sets up threads, environment and process group. Once for a process, before transformers or DeepSpeed is imported."""
+    os.environ.update(_ENVIRONMENT)
+    if not use_gpu:
+        os.environ["DS_ACCELERATOR"] = "cpu"
+    import torch
+
+    if not use_gpu:
+        torch.set_num_threads(threads)
+    import deepspeed.ops
+
+    # DeepSpeed would compile its shared-memory collectives here: half a minute and a C++ compiler, to speed up what gloo does well.
+    deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
+    register_deepspeed(use_gpu)
+
+
+def register_deepspeed(use_gpu: bool) -> None:
+    """Tells accelerate that the process group belongs to DeepSpeed; without it, more than one worker on a CPU, and bf16 there, fail.
+
+    Accelerate keeps the DeepSpeed configuration of the first trainer for the life of the process, so each job starts afresh.
+    """
+    from accelerate.state import AcceleratorState, PartialState
+
+    AcceleratorState._reset_state(reset_partial_state=True)
+    PartialState(backend="nccl" if use_gpu else "gloo")
+
+
+def run_chain(config: dict[str, Any]) -> None:
+    """The train loop of Ray Train: does the jobs in ``config["jobs"]`` in order, skipping those that are done."""
+    import ray.train
+
+    started = time.time()
+    jobs: list[TrainJob] = config["jobs"]
+    rank = ray.train.get_context().get_world_rank()
+    suffix = "" if rank == 0 else f".{rank}"
+    ready = False
+    for job in jobs:
+        with logged_to(job.out / f"worker{suffix}.log"):
+            try:
+                if job.finished() and job.model.exists():
+                    continue
+                if not ready:
+                    prepare_process(job.trainer.use_gpu, job.trainer.threads)
+                    ready = True
+                else:
+                    register_deepspeed(job.trainer.use_gpu)
+                from agentr.train.sft import run_job
+
+                now = time.time()
+                log.info("pid %d ready after %.1f s; the driver asked %.1f s ago.", os.getpid(), now - started, now - config["asked"])
+                result = run_job(job)
+                log.info("Done after %.1f s: %s", time.time() - started, result)
+            except AgentrError as error:
+                log.exception("The job %s failed.", job.name)
+                if rank == 0:
+                    write_json(job.failure, {"error": type(error).__name__, "message": error.message, "hint": error.hint})
+                return

@@ -1,0 +1,99 @@
+"""The words that everything else speaks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Literal
+
+
+class Outcome(StrEnum):
+    """Why an episode ended at a node."""
+
+    SUCCESS = "success"
+    """The environment ended the episode with a reward at or above the task's success threshold."""
+    FAILURE = "failure"
+    """The environment ended the episode with less."""
+    STEP_LIMIT = "step_limit"
+    """The limit on actions was reached first; the reward so far counts."""
+    CONTEXT_LIMIT = "context_limit"
+    """The next prompt would not fit into the model's context; the reward so far counts."""
+    INFRA = "infra"
+    """Machinery failed (dead server, dead engine, time-out). Retried within a budget, never a reward and never a row."""
+
+
+class FinishReason(StrEnum):
+    """Why a completion ended."""
+
+    STOP = "stop"
+    """The model ended its turn."""
+    LENGTH = "length"
+    """The token limit was reached: the turn is cut off."""
+
+
+@dataclass(frozen=True)
+class Message:
+    """One turn of a conversation in text form."""
+
+    role: Literal["system", "user", "assistant"]
+    content: str
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How completions are drawn.
+
+    Attributes:
+        temperature: 0 means greedy.
+        max_tokens: Longest completion, in tokens.
+        seed: Seed of the request; completion ``i`` of ``n`` derives its own from it.
+        stop: Strings that end a completion besides the end of the turn.
+    """
+
+    temperature: float = 1.0
+    max_tokens: int = 256
+    top_p: float = 1.0
+    seed: int = 0
+    stop: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Completion:
+    """One answer of the policy.
+
+    Attributes:
+        token_ids: Generated ids, including the end-of-turn token where ``finish`` is STOP.
+        logprobs: Log-probability of each id at the sampling temperature 1 (the model's own distribution), same length.
+        cached_tokens: How many prompt tokens came from the prefix cache (counted on the first completion of a call).
+    """
+
+    text: str
+    token_ids: tuple[int, ...]
+    logprobs: tuple[float, ...]
+    finish: FinishReason
+    cached_tokens: int = 0
+
+
+@dataclass(frozen=True)
+class Observation:
+    """What the environment answered, with the reward already on the [0, 1] scale."""
+
+    text: str
+    reward: float = 0.0
+    done: bool = False
+    valid: bool = True
+
+
+@dataclass(frozen=True)
+class Task:
+    """A task of an environment with the labels it can be selected and stratified by."""
+
+    env: str
+    id: str
+    split: str
+    labels: dict[str, int | float | str] = field(default_factory=dict, hash=False, compare=False)
+
+    @property
+    def key(self) -> str:
+        """A name that is safe as a file name and unique within an environment."""
+        return "".join(c if c.isalnum() or c in "-_" else f"~{ord(c):x}~" for c in self.id)

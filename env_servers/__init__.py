@@ -1,0 +1,1 @@
+"""Environment servers: simulated worlds behind HTTP. A package of its own that imports nothing from agentr."""

@@ -1,0 +1,186 @@
+"""The HTTP face of one environment. Endpoints, bodies and ids are described in `protocol.py`.
+
+Ours live under ``/v1``, because AgentGym's protocol (`agentgym.py`, optional) has its own ``/step`` and ``/close`` at the root.
+Every error is a 4xx or 5xx with an ``ErrorBody``; a bad request is never a 500. FastAPI's pages of documentation are not served.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import secrets
+import time
+from collections.abc import AsyncIterator
+
+from fastapi import APIRouter, FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
+from pydantic import BaseModel
+from starlette.exceptions import HTTPException
+
+from env_servers import agentgym as agentgym_protocol
+from env_servers import protocol as wire
+from env_servers.base import Environment
+from env_servers.gate import Gate, error_response
+from env_servers.metrics import Metrics
+from env_servers.sessions import Limits, SessionTable
+from env_servers.worker import Refused
+
+log = logging.getLogger(__name__)
+#: Most validation errors that one answer lists.
+MAX_LISTED_ERRORS = 5
+
+
+def create_app(
+    environment: Environment,
+    *,
+    token: str | None,
+    limits: Limits | None = None,
+    agentgym: bool = False,
+    agentgym_needs_token: bool = True,
+) -> FastAPI:
+    """The server of one environment; ``app.state.sessions`` is its session table.
+
+    Args:
+        token: Bearer token that every endpoint but ``/health`` asks for; None lets everybody in, which only a server that is
+            bound to loopback may do (`__main__.py` sees to that).
+        agentgym: Also speak AgentGym's protocol, at the root.
+        agentgym_needs_token: AgentGym's own client sends no token. False admits it; for loopback only.
+    """
+    limits = limits or Limits()
+    metrics = Metrics()
+    table = SessionTable(environment, limits, metrics)
+    metrics.gauge("sessions", "Open sessions", lambda: len(table))
+    metrics.gauge("stuck_calls", "Environment calls that passed their deadline and still run", lambda: table.worker.stuck)
+
+    @contextlib.asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        sweeper = asyncio.create_task(table.sweep_forever())
+        yield
+        sweeper.cancel()
+        await table.shutdown()
+
+    app = FastAPI(title=environment.spec.title, lifespan=lifespan, openapi_url=None)
+    app.state.sessions = table
+    app.include_router(_service(environment, table, metrics))
+    app.include_router(_information(environment, table), prefix="/v1")
+    app.include_router(_sessions(table), prefix="/v1")
+    open_paths = {"/health"}
+    if agentgym:
+        app.include_router(agentgym_protocol.router(environment.spec.title, table))
+        if not agentgym_needs_token:
+            open_paths |= agentgym_protocol.PATHS
+    _add_error_handlers(app)
+    app.add_middleware(Gate, token=token, open_paths=open_paths, max_body_bytes=limits.max_body_bytes, metrics=metrics)
+    return app
+
+
+def _service(environment: Environment, table: SessionTable, metrics: Metrics) -> APIRouter:
+    """What a supervisor and a monitor ask."""
+    routes = APIRouter()
+    started = time.monotonic()
+
+    @routes.get("/health")
+    async def health() -> Response:
+        worker = table.worker
+        if worker.stuck >= worker.threads:
+            raise Refused(503, f"all {worker.threads} threads are stuck in the environment", "Restart the server.")
+        uptime = time.monotonic() - started
+        return _json(wire.Health(name=environment.spec.name, epoch=table.epoch, sessions=len(table), uptime_s=uptime))
+
+    @routes.get("/metrics")
+    async def metrics_text() -> Response:
+        return Response(metrics.text(), media_type="text/plain; version=0.0.4")
+
+    return routes
+
+
+def _information(environment: Environment, table: SessionTable) -> APIRouter:
+    """What does not depend on a session. Splits and experts may take a while even in a fast environment: in a thread."""
+    routes = APIRouter()
+    listed: dict[str, Response] = {}
+
+    @routes.get("/spec")
+    async def spec() -> Response:
+        return _json(environment.spec)
+
+    @routes.get("/splits/{name}")
+    async def split(name: str) -> Response:
+        if name not in listed:
+            tasks = await table.worker.run_in_thread("split", lambda: environment.split(name))
+            entries = [wire.TaskEntry(id=task.id, labels=task.labels) for task in tasks]
+            listed[name] = _json(wire.SplitResponse(name=name, tasks=entries))
+        return listed[name]
+
+    @routes.get("/expert")
+    async def expert(task: str) -> Response:
+        steps = await table.worker.run_in_thread("expert", lambda: environment.expert(task))
+        pairs = None if steps is None else [(step.thought, step.action) for step in steps]
+        return _json(wire.ExpertResponse(task=task, steps=pairs))
+
+    return routes
+
+
+def _sessions(table: SessionTable) -> APIRouter:
+    routes = APIRouter()
+
+    @routes.post("/open")
+    async def open_session(body: wire.OpenRequest) -> Response:
+        return _json((await table.open(body.task)).observed())
+
+    @routes.post("/step")
+    async def step(body: wire.StepRequest) -> Response:
+        return _json(await table.step(body.session, body.action, body.index))
+
+    @routes.post("/expand")
+    async def expand(body: wire.ExpandRequest) -> Response:
+        return _json(wire.ExpandResponse(children=await table.expand(body.session, body.actions)))
+
+    @routes.post("/fork")
+    async def fork(body: wire.SessionRequest) -> Response:
+        return _json(await table.fork(body.session))
+
+    @routes.post("/snapshot")
+    async def snapshot(body: wire.SessionRequest) -> Response:
+        return _json(await table.snapshot(body.session))
+
+    @routes.post("/restore")
+    async def restore(body: wire.Snapshot) -> Response:
+        return _json(await table.restore(body))
+
+    @routes.post("/close")
+    async def close(body: wire.CloseRequest) -> Response:
+        return _json(wire.CloseResponse(closed=table.close(body.sessions)))
+
+    return routes
+
+
+def _add_error_handlers(app: FastAPI) -> None:
+    @app.exception_handler(Refused)
+    async def refused(_: Request, error: Refused) -> Response:
+        headers = {"Retry-After": "1"} if error.status in (429, 503) else None
+        return error_response(error.status, wire.ErrorBody(error=error.error, hint=error.hint), headers)
+
+    @app.exception_handler(RequestValidationError)
+    async def malformed(_: Request, error: RequestValidationError) -> Response:
+        errors = error.errors()
+        listed = [f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in errors[:MAX_LISTED_ERRORS]]
+        status = 400 if any(e["type"] == "json_invalid" for e in errors) else 422
+        text = "; ".join(listed).encode("utf-8", "replace").decode()  # a location may name a key that is not valid text
+        return error_response(status, wire.ErrorBody(error=text, hint="See env_servers/protocol.py for the request bodies."))
+
+    @app.exception_handler(HTTPException)
+    async def not_routed(request: Request, error: HTTPException) -> Response:
+        text = f"{request.method} {request.url.path}: {error.detail}".encode("utf-8", "replace").decode()
+        return error_response(error.status_code, wire.ErrorBody(error=text), dict(error.headers or {}))
+
+    @app.exception_handler(Exception)
+    async def defect(_: Request, error: Exception) -> Response:
+        incident = secrets.token_hex(6)
+        log.error("incident %s: defect in the server", incident, exc_info=error)
+        return error_response(500, wire.ErrorBody(error=f"defect in the server (incident {incident})", hint="See its log."))
+
+
+def _json(model: BaseModel) -> Response:
+    """Serialised by pydantic in one go; FastAPI's own way validates the answer a second time."""
+    return Response(model.model_dump_json(), media_type="application/json")

@@ -1,0 +1,122 @@
+"""What an environment is: a state machine over tasks, with a specification that it publishes.
+
+Adding an environment means one folder beside this file with an ``Environment`` subclass, its ``spec.yaml`` and, where
+there is one, its expert. Nothing in here knows about HTTP (`app.py`) or about agents and training.
+"""
+
+from __future__ import annotations
+
+import copy
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+import yaml
+
+from env_servers.protocol import EnvironmentSpec
+
+State = TypeVar("State")
+
+
+class UnknownTask(KeyError):
+    """The task id names no task of this environment."""
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+@dataclass(frozen=True)
+class Observed:
+    """What the environment says after a reset or a step.
+
+    Attributes:
+        observation: Text for the agent.
+        reward: Reward in the environment's own scale; the task's declared scale maps it to [0, 1].
+        done: The episode has ended; further steps are refused.
+        valid: The action was understood and changed or revealed something. False for "could not do that" answers.
+    """
+
+    observation: str
+    reward: float = 0.0
+    done: bool = False
+    valid: bool = True
+
+
+@dataclass(frozen=True)
+class TaskInfo:
+    """One task of a split: its id and what one may select or stratify by (for TextCraft: depth, plan length)."""
+
+    id: str
+    labels: dict[str, int | float | str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class ExpertStep:
+    """One step of a demonstration."""
+
+    thought: str
+    action: str
+
+
+class Environment(ABC, Generic[State]):
+    """A family of tasks with one state machine.
+
+    Instances are shared by all sessions of a server: they hold read-only data; everything that changes is in ``State``.
+    """
+
+    #: Folder that holds ``spec.yaml``; set by each subclass.
+    folder: Path
+    #: Whether reset, step, fork and snapshot take well under a millisecond. They then run in the server's event loop, without a
+    #: deadline; those of other environments run in threads, each within the server's deadline for a step.
+    fast: bool = False
+
+    @cached_property
+    def spec(self) -> EnvironmentSpec:
+        """The published specification, read from ``spec.yaml`` in the environment's folder."""
+        with (self.folder / "spec.yaml").open(encoding="utf-8") as file:
+            return EnvironmentSpec.model_validate(yaml.safe_load(file))
+
+    @abstractmethod
+    def split(self, name: str) -> list[TaskInfo]:
+        """The tasks of a split named in the spec, always in the same order.
+
+        Raises:
+            UnknownTask: There is no such split.
+        """
+
+    @abstractmethod
+    def reset(self, task_id: str) -> tuple[State, Observed]:
+        """A fresh state of the task and its first observation.
+
+        Raises:
+            UnknownTask: There is no such task.
+        """
+
+    @abstractmethod
+    def step(self, state: State, action: str) -> Observed:
+        """Carries out ``action`` in place. Any text is a legal argument; what cannot be done is an observation."""
+
+    def fork(self, state: State) -> State:
+        """An independent copy: steps on either side are not seen by the other."""
+        return copy.deepcopy(state)
+
+    @abstractmethod
+    def snapshot(self, state: State) -> dict[str, Any]:
+        """The state as JSON-serialisable data, enough for ``restore`` in another process."""
+
+    @abstractmethod
+    def restore(self, data: dict[str, Any]) -> State:
+        """The inverse of ``snapshot``.
+
+        Raises:
+            ValueError: The data is not a snapshot of this environment.
+        """
+
+    def close(self, state: State) -> None:
+        """Frees what the state holds outside Python's heap; most states are plain data and need nothing."""
+
+    def expert(self, task_id: str) -> list[ExpertStep] | None:
+        """A demonstration that earns the full reward, or None where the environment has no expert for the task."""
+        return None

@@ -1,0 +1,80 @@
+"""What every request passes before anything reads it: the bearer token, the size of the body, and the count."""
+
+from __future__ import annotations
+
+import hmac
+import time
+from collections.abc import Collection
+
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from env_servers.metrics import Metrics
+from env_servers.protocol import ErrorBody
+
+
+class Gate:
+    """ASGI middleware.
+
+    Args:
+        token: What ``Authorization: Bearer`` must carry; None lets everybody in.
+        open_paths: Paths that need no token.
+        max_body_bytes: Larger bodies are refused with 413, announced or not.
+    """
+
+    def __init__(self, app: ASGIApp, *, token: str | None, open_paths: Collection[str], max_body_bytes: int, metrics: Metrics) -> None:
+        self._app = app
+        self._expected = None if token is None else f"Bearer {token}".encode()
+        self._open = frozenset(open_paths)
+        self._max = max_body_bytes
+        self._metrics = metrics
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        start = time.perf_counter()
+
+        async def counted_send(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                endpoint = getattr(scope.get("route"), "path", "none")
+                self._metrics.requests.labels(endpoint, str(message["status"])).inc()
+                self._metrics.request_seconds.labels(endpoint).observe(time.perf_counter() - start)
+            await send(message)
+
+        headers = dict(scope["headers"])
+        if not self._may_enter(scope["path"], headers.get(b"authorization", b"")):
+            body = ErrorBody(error="missing or wrong bearer token", hint="Send 'Authorization: Bearer <token>'.")
+            answer = error_response(401, body, {"WWW-Authenticate": "Bearer"})
+        elif (length := headers.get(b"content-length", b"0")).isdigit() and int(length[:20]) > self._max:
+            answer = error_response(413, self._too_large())
+        else:
+            answer = self._app
+            receive = self._limited(receive)
+        await answer(scope, receive, counted_send)
+
+    def _may_enter(self, path: str, authorization: bytes) -> bool:
+        return self._expected is None or path in self._open or hmac.compare_digest(authorization, self._expected)
+
+    def _too_large(self) -> ErrorBody:
+        return ErrorBody(error=f"the body has more than {self._max} bytes", hint="Send fewer actions in a request.")
+
+    def _limited(self, receive: Receive) -> Receive:
+        """Counts the body as it arrives, for requests that do not announce its length."""
+        received = 0
+
+        async def limited() -> Message:
+            nonlocal received
+            message = await receive()
+            received += len(message.get("body", b""))
+            if received > self._max:
+                raise HTTPException(413, self._too_large().error)
+            return message
+
+        return limited
+
+
+def error_response(status: int, body: ErrorBody, headers: dict[str, str] | None = None) -> Response:
+    """An answer that carries an ``ErrorBody``."""
+    return Response(body.model_dump_json(), status, headers, media_type="application/json")

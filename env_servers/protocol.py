@@ -1,0 +1,161 @@
+"""The wire models of the environment servers: one definition, used by the servers and by ``agentr.envs``.
+
+The protocol in one paragraph: a **session** is one live state of one task. ``open`` makes one; ``expand`` forks a session
+once for each action, steps the copies and returns them as child sessions, which is what a search tree needs; ``step`` moves
+a session in place; ``snapshot`` and ``restore`` carry a state across processes; ``close`` frees sessions. Session ids carry the
+server's epoch, so that after a restart an old id is answered with 410 Gone and the client replays its actions.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+#: Longest action that a server accepts, in characters.
+MAX_ACTION_CHARS = 4096
+#: Most children that one expand call may ask for.
+MAX_EXPAND = 256
+
+
+class Wire(BaseModel):
+    """Base of all wire models: unknown keys are refused, so that a typo is an error and not a silent default."""
+
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
+
+
+class Turn(Wire):
+    """One message of an example or an instruction."""
+
+    role: Literal["system", "user", "assistant"]
+    content: str
+
+
+class Split(Wire):
+    """A named set of tasks."""
+
+    about: str
+    train: bool = Field(description="Whether its tasks may be trained on; tasks of the other splits are held out everywhere.")
+
+
+class RewardScale(Wire):
+    """The environment's raw reward range; agentr maps it to [0, 1] and clips."""
+
+    low: float = 0.0
+    high: float = 1.0
+    success: float = Field(default=1.0, description="Scaled reward from which an episode counts as a success.")
+
+
+class EnvironmentSpec(Wire):
+    """What an agent needs to know to play: published by the server at ``/spec``."""
+
+    name: str
+    title: str
+    version: str
+    instruction: str = Field(description="First user message of every episode.")
+    acknowledgement: str = Field("", description="Assistant message after the instruction; empty for none.")
+    action_format: Literal["react", "bare", "codeact", "tags"] = "react"
+    examples: list[list[Turn]] = Field(default_factory=list, description="Worked episodes for few-shot prompts.")
+    splits: dict[str, Split] = Field(description="Each split by its name.")
+    reward: RewardScale = RewardScale()
+    step_limit: int = Field(30, gt=0, description="Actions an episode may take; the agent's side enforces it.")
+    identity: str = Field(
+        default="",
+        description="Label that says which problem a task poses. Tasks with the same value are the same problem under another id, "
+        "so a run that evaluates on one must not train on the other.",
+    )
+    can_fork: bool = True
+    deterministic: bool = True
+    source: str = Field("", description="Where tasks and texts come from, and under which licence.")
+
+
+class TaskEntry(Wire):
+    """A task id with the labels that one may filter by."""
+
+    id: str
+    labels: dict[str, int | float | str] = Field(default_factory=dict)
+
+
+class SplitResponse(Wire):
+    name: str
+    tasks: list[TaskEntry]
+
+
+class OpenRequest(Wire):
+    task: str = Field(max_length=256)
+
+
+class ObservedState(Wire):
+    """A session and what was last observed in it. ``reward`` is in the environment's own scale."""
+
+    session: str
+    observation: str
+    reward: float = 0.0
+    done: bool = False
+    valid: bool = True
+
+
+class StepRequest(Wire):
+    session: str = Field(max_length=128)
+    action: str = Field(max_length=MAX_ACTION_CHARS)
+    index: int | None = Field(
+        None,
+        ge=0,
+        description="Number of steps already taken. The last index again, with the same action, returns the stored answer, so "
+        "a retried request is safe; any other mismatch is refused with 409.",
+    )
+
+
+class ExpandRequest(Wire):
+    session: str = Field(max_length=128)
+    actions: list[str] = Field(min_length=1, max_length=MAX_EXPAND)
+
+
+class ExpandResponse(Wire):
+    children: list[ObservedState]
+
+
+class SessionRequest(Wire):
+    session: str = Field(max_length=128)
+
+
+class CloseRequest(Wire):
+    sessions: list[str] = Field(max_length=10_000)
+
+
+class CloseResponse(Wire):
+    closed: int
+
+
+class Snapshot(Wire):
+    """A state outside any session: what ``/snapshot`` answers and ``/restore`` takes."""
+
+    environment: str
+    version: str
+    steps: int = Field(ge=0)
+    done: bool
+    observation: str
+    reward: float
+    state: dict[str, Any]
+
+
+class ExpertResponse(Wire):
+    """A demonstration: pairs of thought and action; None where the environment has no expert for the task."""
+
+    task: str
+    steps: list[tuple[str, str]] | None
+
+
+class Health(Wire):
+    status: Literal["ok"] = "ok"
+    name: str
+    epoch: str
+    sessions: int
+    uptime_s: float
+
+
+class ErrorBody(Wire):
+    """Body of every 4xx and 5xx answer: what was wrong, and what to do about it."""
+
+    error: str
+    hint: str = ""

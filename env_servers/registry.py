@@ -1,0 +1,72 @@
+"""The environments by name."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from collections.abc import Mapping
+from typing import Any
+
+from env_servers.base import Environment
+
+#: Name -> ``module:class``.
+ENVIRONMENTS = {
+    "textcraft": "env_servers.textcraft:TextCraft",
+}
+
+
+class UnknownEnvironment(ValueError):
+    """No environment has this name, or it cannot be loaded here."""
+
+
+class BadOptions(ValueError):
+    """The environment does not take these options."""
+
+
+def load(name: str, options: Mapping[str, Any] | None = None) -> Environment:
+    """An environment.
+
+    Args:
+        name: A name of ``ENVIRONMENTS``, or ``module:class`` for an environment that lives elsewhere.
+        options: Arguments of its class.
+
+    Raises:
+        UnknownEnvironment: The name is not known, or what it names cannot be loaded (data or packages missing).
+        BadOptions: An option that the class does not have, or a value that it refuses.
+    """
+    cls = _find(name)
+    options = dict(options or {})
+    known = [p.name for p in inspect.signature(cls).parameters.values() if p.kind is not inspect.Parameter.VAR_KEYWORD]
+    if unknown := sorted(options.keys() - known):
+        raise BadOptions(f"{name} has no option {', '.join(unknown)}; it has {', '.join(known) or 'none'}")
+    try:
+        return cls(**options)
+    except (TypeError, ValueError) as error:
+        raise BadOptions(f"{name} refuses the options {options}: {error}") from error
+    except RuntimeError as error:
+        raise UnknownEnvironment(f"{name} cannot be loaded: {error}") from error
+
+
+def describe() -> list[tuple[str, str]]:
+    """Name and title of every registered environment that can be loaded here; why not, in place of the title, for the others."""
+    found = []
+    for name in sorted(ENVIRONMENTS):
+        try:
+            found.append((name, load(name).spec.title))
+        except UnknownEnvironment as error:
+            found.append((name, f"not available: {error}"))
+    return found
+
+
+def _find(name: str) -> type[Environment]:
+    path = ENVIRONMENTS.get(name, name)
+    module, colon, attribute = path.partition(":")
+    if not colon:
+        raise UnknownEnvironment(f"no environment is called {name!r}; known: {', '.join(sorted(ENVIRONMENTS))}, or module:class")
+    try:
+        cls = getattr(importlib.import_module(module), attribute)
+    except (ImportError, AttributeError) as error:
+        raise UnknownEnvironment(f"cannot import {path}: {error}") from error
+    if not (inspect.isclass(cls) and issubclass(cls, Environment)):
+        raise UnknownEnvironment(f"{path} is not an Environment")
+    return cls

@@ -1,0 +1,3 @@
+from env_servers.textcraft.environment import TextCraft
+
+__all__ = ["TextCraft"]

@@ -1,0 +1,212 @@
+"""TextCraft: craft an item from recipes, with ``get``, ``craft`` and ``inventory``.
+
+Two families of tasks share the world and its rules:
+
+- ``agentgym/N``: AgentGym's numbering. Goals sorted by depth, recipes as they are, with tags. The original's order depends on the
+  machine that it ran on and cannot be recovered, so N counts in *our* fixed order (depth, then name): same sizes, same structure, but
+  not the same goal for each N as in published results.
+- ``ITEM@SEED``: ours. SEED chooses the distractors and, in ``exact`` mode, which item stands for each tag. The splits divide the
+  *goals*: no goal of ``dev`` or ``test`` is a goal of ``train``.
+
+Known faults of the original that are not repeated: order by directory listing, recipe text ordered by hash seed, a module-wide
+``random.seed`` in every reset, a traversal that writes into the recipe table while reading it.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any, Literal
+
+from env_servers.base import Environment, ExpertStep, Observed, TaskInfo, UnknownTask
+from env_servers.textcraft.expert import Plan, make_plan
+from env_servers.textcraft.world import Recipe, World, display, item_id
+
+#: Seeds of our own tasks for each goal in a split.
+SEEDS_PER_GOAL = 8
+#: Longest plan of our own tasks, in actions.
+MAX_PLAN = 16
+#: data_idx of AgentGym's 100 evaluation tasks (Agent-R's textcraft_test.json), by depth 31/41/25/3.
+AGENTGYM_TEST = (*range(31), *range(140, 181), *range(420, 445), *range(533, 536))
+#: data_idx of the tasks that neither list names: 544 goals - 374 train - 100 test.
+AGENTGYM_TRAIN_SIZE = 374
+
+
+@dataclass
+class TextCraftState:
+    """Everything that changes in an episode; ``inventory`` keeps the order of first arrival, as the game prints it."""
+
+    task: str
+    goal: str
+    inventory: dict[str, int]
+    done: bool = False
+
+
+class TextCraft(Environment[TextCraftState]):
+    """The environment.
+
+    Args:
+        recipes: ``original`` shows recipes with tags ("2 planks"), every alternative, as AgentGym does; ``exact`` shows one recipe for
+            each needed item with concrete ingredients ("2 oak planks"): shorter prompts, the same rules.
+        distractors: Most recipes shown that the goal does not need (10 in the original).
+    """
+
+    folder = Path(__file__).parent
+    fast = True
+
+    def __init__(self, recipes: Literal["original", "exact"] = "original", distractors: int = 10) -> None:
+        if recipes not in ("original", "exact"):
+            raise ValueError(f"recipes must be 'original' or 'exact', not {recipes!r}")
+        if distractors < 0:
+            raise ValueError(f"distractors must not be negative, got {distractors}")
+        self.world = World.minecraft()
+        self.recipes = recipes
+        self.max_distractors = distractors
+
+    # tasks ------------------------------------------------------------------------------------------------------------
+
+    def split(self, name: str) -> list[TaskInfo]:
+        if name == "agentgym_test":
+            return [self._agentgym_info(i) for i in AGENTGYM_TEST]
+        if name == "agentgym_train":
+            rest = [i for i in range(len(self.world.goals)) if i not in set(AGENTGYM_TEST)]
+            return [self._agentgym_info(i) for i in sorted(random.Random(0).sample(rest, AGENTGYM_TRAIN_SIZE))]
+        if name in ("train", "dev", "test"):
+            return [
+                TaskInfo(f"{display(goal)}@{seed}", {"depth": plan.depth(), "plan_length": len(plan.steps()), "goal": display(goal)})
+                for seed in range(SEEDS_PER_GOAL)
+                for goal in goals_of_split(name)
+                if (plan := self._plan(goal, seed)) is not None and len(plan.steps()) <= MAX_PLAN
+            ]
+        raise UnknownTask(f"TextCraft has no split {name!r}; it has {', '.join(self.spec.splits)}")
+
+    def _agentgym_info(self, index: int) -> TaskInfo:
+        goal = self.world.goals[index]
+        return TaskInfo(f"agentgym/{index}", {"depth": self.world.depth[goal], "goal": display(goal)})
+
+    def _parse(self, task_id: str) -> tuple[str, int, bool]:
+        """Goal, seed and whether the task is one of AgentGym's."""
+        if match := re.fullmatch(r"agentgym/(\d{1,9})", task_id):
+            index = int(match[1]) % len(self.world.goals)
+            return self.world.goals[index], index, True
+        if (match := re.fullmatch(r"([a-z0-9 ]+)@(\d{1,9})", task_id)) and item_id(match[1]) in self.world.by_item:
+            return item_id(match[1]), int(match[2]), False
+        raise UnknownTask(f"TextCraft has no task {task_id!r}; ids look like 'stick@0' or 'agentgym/17' (see /splits)")
+
+    def _plan(self, goal: str, seed: int) -> Plan | None:
+        rng = random.Random(f"plan/{goal}/{seed}") if self.recipes == "exact" else None
+        return _cached_plan(self.world, goal, None if rng is None else seed)
+
+    def _shown(self, goal: str, seed: int, agentgym: bool) -> list[Recipe]:
+        """The recipes in the first observation, in the order they are shown."""
+        rng = random.Random(f"recipes/{goal}/{seed}")
+        plan = None if agentgym or self.recipes == "original" else self._plan(goal, seed)
+        if plan is None:
+            needed = self.world.recipes_below(goal)
+            others = self.world.distractors(needed, rng)
+        else:
+            needed = list(plan.recipes.values())
+            others = [r for r in map(self._exact, self.world.distractors(needed, rng)) if r is not None and r.item not in plan.recipes]
+        shown = needed + rng.sample(others, min(len(others), self.max_distractors))
+        rng.shuffle(shown)
+        return shown
+
+    def _exact(self, recipe: Recipe) -> Recipe | None:
+        """A distractor with its tags resolved, or None if that is not possible."""
+        plan = self._plan(recipe.item, 0)
+        return None if plan is None else plan.recipes.get(recipe.item)
+
+    # the state machine ------------------------------------------------------------------------------------------------
+
+    def reset(self, task_id: str) -> tuple[TextCraftState, Observed]:
+        goal, seed, agentgym = self._parse(task_id)
+        commands = "\n".join(map(str, self._shown(goal, seed, agentgym)))
+        return TextCraftState(task_id, goal, {}), Observed(f"Crafting commands:\n{commands}\n\nGoal: craft {display(goal)}.")
+
+    def step(self, state: TextCraftState, action: str) -> Observed:
+        action = action.strip()
+        if match := re.match(r"craft (.*) using (.*)", action):
+            return self._craft(state, match[1], match[2])
+        if match := re.match(r"get ([0-9]{1,6}) (.*)", action):
+            return self._get(state, int(match[1]), match[2].strip())
+        if action.startswith("inventory"):
+            carried = "".join(f"[{display(item)}] ({count}) " for item, count in state.inventory.items())
+            return Observed("Inventory: " + (carried or "You are not carrying anything."))
+        return Observed(f"Could not execute {action}", valid=False)
+
+    def _get(self, state: TextCraftState, count: int, text: str) -> Observed:
+        item = item_id(text)
+        if count == 0 or not self.world.fetchable(item):
+            return Observed(f"Could not find {text}", valid=False)
+        state.inventory[item] = state.inventory.get(item, 0) + count
+        return self._made(state, item, f"Got {count} {text}")
+
+    def _craft(self, state: TextCraftState, output: str, inputs: str) -> Observed:
+        item = item_id(re.sub(r"^[0-9]+ ", "", output.strip()))
+        wanted: dict[str, int] = {}
+        for part in inputs.split(","):
+            match = re.fullmatch(r"([0-9]{1,6}) (.*)", part.strip())
+            if match is None:
+                return Observed(f"Wrong item format: {part.strip()}", valid=False)
+            name = item_id(match[2])
+            wanted[name] = wanted.get(name, 0) + int(match[1])
+        if any(state.inventory.get(name, 0) < count for name, count in wanted.items()):
+            return Observed(f"Could not find enough items to craft {item}", valid=False)
+        recipe = self.world.match(item, wanted)
+        if recipe is None:
+            return Observed(f"Could not find a valid recipe for {item}", valid=False)
+        for name, count in wanted.items():
+            state.inventory[name] -= count
+            if not state.inventory[name]:
+                del state.inventory[name]
+        state.inventory[item] = state.inventory.get(item, 0) + recipe.count
+        return self._made(state, item, f"Crafted {recipe.count} {item}")
+
+    def _made(self, state: TextCraftState, item: str, text: str) -> Observed:
+        state.done = item == state.goal
+        return Observed(text, reward=float(state.done), done=state.done)
+
+    # copies -----------------------------------------------------------------------------------------------------------
+
+    def fork(self, state: TextCraftState) -> TextCraftState:
+        return TextCraftState(state.task, state.goal, dict(state.inventory), state.done)
+
+    def snapshot(self, state: TextCraftState) -> dict[str, Any]:
+        return {"task": state.task, "goal": state.goal, "inventory": dict(state.inventory), "done": state.done}
+
+    def restore(self, data: dict[str, Any]) -> TextCraftState:
+        try:
+            task, goal, inventory, done = data["task"], data["goal"], data["inventory"], data["done"]
+            if self._parse(task)[0] != goal or not isinstance(done, bool):
+                raise ValueError("goal and task disagree")
+            if any(item not in self.world.items or type(count) is not int or count < 1 for item, count in inventory.items()):
+                raise ValueError("the inventory holds unknown items or counts")
+        except (KeyError, TypeError, AttributeError, ValueError) as error:
+            raise ValueError(f"not a TextCraft snapshot: {error}") from error
+        return TextCraftState(task, goal, dict(inventory), done)
+
+    def expert(self, task_id: str) -> list[ExpertStep] | None:
+        goal, seed, agentgym = self._parse(task_id)
+        plan = _cached_plan(self.world, goal, None) if agentgym else self._plan(goal, seed)
+        return None if plan is None else plan.steps()
+
+
+@cache
+def _cached_plan(world: World, goal: str, seed: int | None) -> Plan | None:
+    return make_plan(world, goal, None if seed is None else random.Random(f"plan/{goal}/{seed}"))
+
+
+@cache
+def goals_of_split(name: str) -> tuple[str, ...]:
+    """Goals of ``train``, ``dev`` and ``test``: 70/15/15 % within each depth, by a fixed shuffle."""
+    world = World.minecraft()
+    chosen: list[str] = []
+    for depth in sorted({world.depth[goal] for goal in world.goals}):
+        goals = [goal for goal in world.goals if world.depth[goal] == depth and make_plan(world, goal) is not None]
+        random.Random(f"split/{depth}").shuffle(goals)
+        first, second = round(0.70 * len(goals)), round(0.85 * len(goals))
+        chosen += {"train": goals[:first], "dev": goals[first:second], "test": goals[second:]}[name]
+    return tuple(chosen)

@@ -1,0 +1,143 @@
+"""Kill everything, in turn, and lose nothing: the sealed units are those of an undisturbed run, none twice."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+import pytest
+
+from agentr.store.files import read_lines
+from agentr.store.forest import Forest
+from agentr.store.run import RunStore
+
+pytestmark = [pytest.mark.cluster, pytest.mark.chaos, pytest.mark.timeout(900)]
+
+#: A run of a minute or two with the small model that ships; with alpha 0 every path is good enough to train on.
+OVERRIDES = [
+    "run.rounds=1",
+    "run.control=false",
+    "revise.alpha=[0.0]",
+    "build.train_on_invalid=true",
+    "warm_start.tasks=[{split: train, where: {depth: 1}, limit: 48}]",
+    "warm_start.train.steps=40",
+    "warm_start.train.checkpoint_every=5",
+    "train=[{steps: 12, batch_size: 4, micro_batch_size: 4, bf16: false, max_length: 768, checkpoint_every: 4}]",
+    "collect.tasks.limit=40",
+    "collect.search.enough_good=0",
+    "collect.in_flight=4",
+    "collect.infra_retries=8",
+    "env.retries=8",
+    "eval.tasks.limit=12",
+]
+
+STAGES = ["model", *(f"rounds/00/{s}" for s in ("demonstrations", "dataset", "train", "eval")),
+          *(f"rounds/01/{s}" for s in ("collect", "revise", "dataset", "train", "eval"))]  # fmt: skip
+
+
+def start(root: Path, log: Path) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-m", "agentr.cli", "run", "configs/demo.yaml", f"run.dir={root}", *OVERRIDES]
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("RAY_")}
+    with log.open("ab") as file:
+        return subprocess.Popen(command, stdout=file, stderr=file, env=environment)
+
+
+def wait_for(condition: Callable[[], object], driver: subprocess.Popen[bytes], what: str, timeout_s: float = 300.0) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert driver.poll() is None, f"the run ended while waiting for {what}"
+        assert time.monotonic() < deadline, f"waited {timeout_s:.0f} s for {what}"
+        time.sleep(0.05)
+
+
+def find(driver: subprocess.Popen[bytes], pattern: str) -> psutil.Process | None:
+    """A process below the driver whose title or command line matches."""
+    for process in psutil.Process(driver.pid).children(recursive=True):
+        try:
+            if re.search(pattern, " ".join(process.cmdline())) and process.status() != psutil.STATUS_ZOMBIE:
+                return process
+        except (psutil.NoSuchProcess, psutil.AccessDenied):
+            continue
+    return None
+
+
+def kill(driver: subprocess.Popen[bytes], pattern: str) -> None:
+    victim: list[psutil.Process] = []
+
+    def found() -> bool:
+        process = find(driver, pattern)
+        victim.extend([process] if process else [])
+        return bool(victim)
+
+    wait_for(found, driver, f"a process like {pattern}")
+    os.kill(victim[0].pid, signal.SIGKILL)
+
+
+def state(root: Path, stage: str) -> str:
+    if not (root / "manifest.json").exists():
+        return ""
+    record = RunStore(root).record(stage)
+    return record.state if record else ""
+
+
+def units(root: Path) -> dict[str, list[str]]:
+    """What every forest of a run holds."""
+    return {stage: sorted(Forest(root / stage).finished()) for stage in STAGES if (root / stage / "trees.parquet").exists()}
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("undisturbed") / "run"
+    driver = start(root, root.parent / "log")
+    assert driver.wait(600) == 0, (root.parent / "log").read_text()[-3000:]
+    return root
+
+
+def test_kill_engine_server_coordinator_trainer_and_driver(undisturbed: Path, tmp_path: Path) -> None:
+    root, log = tmp_path / "run", tmp_path / "log"
+    driver = start(root, log)
+    finished = Forest(root / "rounds/01/collect")
+
+    def grown(count: int) -> Callable[[], bool]:
+        return lambda: len(finished.finished()) >= count or finished.sealed
+
+    try:
+        # The trainer, once it has a checkpoint to go on from.
+        wait_for(lambda: list((root / "rounds/00/train/checkpoints").glob("*")), driver, "a checkpoint of the warm start")
+        kill(driver, r"ray::.*RayTrainWorker|ray::.*TrainWorker")
+        # The engine, the environment server and the coordinator, while trees grow.
+        wait_for(grown(4), driver, "4 trees")
+        kill(driver, r"ray::.*EngineActor")
+        wait_for(grown(12), driver, "12 trees")
+        kill(driver, r"-m env_servers serve")
+        wait_for(grown(20), driver, "20 trees")
+        kill(driver, r"ray::.*Coordinator(?!Actor)")
+        # The driver, in the last training; the same command continues.
+        wait_for(lambda: state(root, "rounds/01/train") == "running", driver, "the last training")
+        driver.kill()
+        driver.wait(60)
+        driver = start(root, log)
+        assert driver.wait(600) == 0, log.read_text()[-3000:]
+    finally:
+        if driver.poll() is None:
+            driver.terminate()
+            driver.wait(60)
+
+    assert units(root) == units(undisturbed)
+    events = read_lines(root / "events.jsonl")
+    sealed = Counter(e["stage"] for e in events if e["event"] == "stage_sealed")
+    assert sealed == dict.fromkeys(STAGES, 1), "a stage was sealed twice, or not at all"
+    steps = [RunStore(r).record("rounds/01/train").summary["steps"] for r in (root, undisturbed)]  # type: ignore[union-attr]
+    assert steps == [12, 12]
+    report = json.loads((root / "report.json").read_text())
+    assert report["complete"]
+    assert all(not Forest(root / stage).failures() for stage in units(root))

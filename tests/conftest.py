@@ -1,0 +1,42 @@
+"""Fixtures that more than one package uses."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+
+import pytest
+
+
+@pytest.fixture(scope="session")
+def ray_session() -> Iterator[None]:
+    """A private Ray on this machine: 4 logical CPUs, no dashboard, no token (it is on loopback), its files in a short temporary path
+    (Unix sockets allow 107 characters). Shared by all tests that ask for it; name actors uniquely."""
+    import ray
+
+    saved = {key: os.environ.get(key) for key in ("RAY_AUTH_MODE", "RAY_raylet_start_wait_time_s")}
+    os.environ.update(RAY_AUTH_MODE="disabled", RAY_raylet_start_wait_time_s="180")
+    folder = tempfile.mkdtemp(prefix="r", dir="/tmp")
+    ray.init(
+        address="local",
+        num_cpus=4,
+        include_dashboard=False,
+        log_to_driver=False,
+        object_store_memory=100 * 2**20,
+        _temp_dir=folder,
+    )
+    yield
+    ray.shutdown()
+    shutil.rmtree(folder, ignore_errors=True)
+    for key, value in saved.items():
+        if value is None:
+            os.environ.pop(key, None)
+        else:
+            os.environ[key] = value
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Fast tests first, then those that start Ray, vLLM or DeepSpeed, then those that kill processes."""
+    items.sort(key=lambda item: (item.get_closest_marker("chaos") is not None, item.get_closest_marker("cluster") is not None))

@@ -1,0 +1,160 @@
+"""A small environment with every fault one can ask for, and servers on loopback."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import httpx
+import uvicorn
+from fastapi import FastAPI
+
+from env_servers.__main__ import TOKEN_ENV, _listen
+from env_servers.app import create_app
+from env_servers.base import Environment, Observed, TaskInfo, UnknownTask
+from env_servers.protocol import EnvironmentSpec
+from env_servers.sessions import Limits
+
+ROOT = Path(__file__).parents[2]
+TOKEN = "secret-of-the-tests"
+
+
+@dataclass
+class Count:
+    total: int = 0
+    log: list[str] = field(default_factory=list)
+
+
+class Counter(Environment[Count]):
+    """Adds numbers. Actions: ``add N``, ``end`` and, for faults, ``boom``, ``sleep S``, ``nan``, ``exit``.
+
+    Args:
+        noisy: Each answer carries a number that no replay repeats.
+    """
+
+    def __init__(self, fast: bool = True, can_fork: bool = True, noisy: bool = False, die_at_start: bool = False) -> None:
+        self.fast = fast
+        self.can_fork = can_fork
+        self.noise = itertools.count() if noisy else None
+        self.closed: list[Count] = []
+        if die_at_start:
+            os._exit(7)
+
+    @cached_property
+    def spec(self) -> EnvironmentSpec:
+        splits = {"train": {"about": "", "train": True}, "test": {"about": "", "train": False}}
+        return EnvironmentSpec.model_validate(
+            {
+                "name": "counter",
+                "title": "Counter",
+                "version": "1",
+                "instruction": "Count.",
+                "splits": splits,
+                "reward": {"low": 0.0, "high": 100.0},
+                "can_fork": self.can_fork,
+            }
+        )
+
+    def split(self, name: str) -> list[TaskInfo]:
+        if name not in self.spec.splits:
+            raise UnknownTask(f"no split {name}")
+        return [TaskInfo(f"{name}-{i}", {"size": i, "kind": "even" if i % 2 == 0 else "odd"}) for i in range(10)]
+
+    def reset(self, task_id: str) -> tuple[Count, Observed]:
+        if not task_id.startswith(("train-", "test-")):
+            raise UnknownTask(f"no task {task_id}")
+        return Count(), Observed(f"task {task_id}, total 0")
+
+    def step(self, state: Count, action: str) -> Observed:
+        verb, _, value = action.partition(" ")
+        state.log.append(action)
+        if verb == "boom":
+            raise RuntimeError("boom")
+        if verb == "exit":
+            os._exit(7)
+        if verb == "sleep":
+            time.sleep(float(value))
+        if verb == "nan":
+            return Observed("nan", reward=float("nan"))
+        if verb == "end":
+            return Observed(f"total {state.total}", reward=float(state.total), done=True)
+        if verb == "add":
+            state.total += int(value)
+        noise = "" if self.noise is None else f" #{next(self.noise)}"
+        return Observed(f"total {state.total}{noise}", valid=verb in ("add", "sleep"))
+
+    def snapshot(self, state: Count) -> dict[str, Any]:
+        return {"total": state.total, "log": list(state.log)}
+
+    def restore(self, data: dict[str, Any]) -> Count:
+        if not isinstance(data.get("total"), int):
+            raise ValueError("no total")
+        return Count(data["total"], list(data.get("log", [])))
+
+    def close(self, state: Count) -> None:
+        self.closed.append(state)
+
+
+@contextlib.contextmanager
+def serving(app: FastAPI) -> Iterator[str]:
+    """The URL of an app in a thread of this process."""
+    listener = _listen("127.0.0.1", 0)
+    server = uvicorn.Server(uvicorn.Config(app, log_level="critical", access_log=False, timeout_graceful_shutdown=1))
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
+    thread.start()
+    wait_until(lambda: server.started, "the server to listen")
+    try:
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+    finally:
+        server.should_exit = True
+        thread.join(5)
+
+
+@contextlib.contextmanager
+def counter_server(environment: Counter | None = None, **limits: Any) -> Iterator[httpx.Client]:
+    """A client of a server of ``Counter`` with the right token."""
+    app = create_app(environment or Counter(), token=TOKEN, limits=Limits(**limits))
+    with serving(app) as url, http_client(url) as client:
+        yield client
+
+
+def http_client(url: str, token: str | None = TOKEN) -> httpx.Client:
+    headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+    return httpx.Client(base_url=url, headers=headers, timeout=20, trust_env=False)
+
+
+@contextlib.contextmanager
+def child_server(*arguments: str, token: str | None = TOKEN, hash_seed: str = "0") -> Iterator[tuple[str, subprocess.Popen]]:
+    """``python -m env_servers serve ..``: its URL and its process."""
+    environ = {**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": str(ROOT)}
+    environ.pop(TOKEN_ENV, None)
+    if token is not None:
+        environ[TOKEN_ENV] = token
+    command = [sys.executable, "-m", "env_servers", "serve", *arguments]
+    child = subprocess.Popen(command, env=environ, stdout=subprocess.PIPE, cwd=ROOT)
+    try:
+        assert child.stdout is not None
+        line = json.loads(child.stdout.readline())
+        assert line["pid"] == child.pid
+        yield line["url"], child
+    finally:
+        child.kill()
+        child.wait()
+
+
+def wait_until(ready: Any, what: str, timeout_s: float = 15.0) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not ready():
+        assert time.monotonic() < deadline, f"waited {timeout_s} s for {what}"
+        time.sleep(0.01)

@@ -1,0 +1,135 @@
+"""The world and its tasks, without HTTP."""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+import sys
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from env_servers.base import UnknownTask
+from env_servers.textcraft import TextCraft
+from env_servers.textcraft.world import item_id
+from tests.env_servers.support import ROOT
+
+DIGEST = """
+import hashlib
+from env_servers.textcraft import TextCraft
+digest = hashlib.sha256()
+for options in ({}, {"recipes": "exact", "distractors": 3}):
+    game = TextCraft(**options)
+    for name in game.spec.splits:
+        tasks = game.split(name)
+        digest.update(repr(tasks).encode())
+        for task in tasks[::17]:
+            digest.update(game.reset(task.id)[1].observation.encode())
+            digest.update(repr(game.expert(task.id)).encode())
+    digest.update(repr(game.world.by_item).encode())
+print(digest.hexdigest())
+"""
+
+
+@pytest.fixture(scope="module", params=["original", "exact"])
+def game(request: pytest.FixtureRequest) -> TextCraft:
+    return TextCraft(recipes=request.param, distractors=3)
+
+
+def sample(game: TextCraft, split: str, count: int) -> list[str]:
+    return [task.id for task in random.Random(split).sample(game.split(split), count)]
+
+
+def test_the_same_world_whatever_the_hash_seed():
+    def digest(seed: str) -> str:
+        environ = {**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": str(ROOT)}
+        return subprocess.run([sys.executable, "-c", DIGEST], env=environ, check=True, capture_output=True, text=True).stdout
+
+    first, second = digest("1"), digest("2")
+    assert first == second and len(first.strip()) == 64
+
+
+def test_the_expert_earns_the_full_reward(game: TextCraft):
+    for split in game.spec.splits:
+        for task in sample(game, split, 60):
+            plan = game.expert(task)
+            assert plan or split.startswith("agentgym"), f"no expert for {task}"
+            state, _ = game.reset(task)
+            answers = [game.step(state, step.action) for step in plan or ()]
+            if plan:
+                assert (answers[-1].reward, answers[-1].done) == (1.0, True), f"{task}: {answers[-1]}"
+                assert not any(answer.done for answer in answers[:-1]) and all(answer.valid for answer in answers)
+
+
+def test_splits_share_no_goal(game: TextCraft):
+    goals = {name: {task.labels["goal"] for task in game.split(name)} for name in ("train", "dev", "test")}
+    assert goals["train"] and goals["dev"] and goals["test"]
+    assert not goals["train"] & goals["dev"] and not goals["train"] & goals["test"] and not goals["dev"] & goals["test"]
+    ids = {name: {task.id for task in game.split(name)} for name in game.spec.splits}
+    assert (len(ids["agentgym_train"]), len(ids["agentgym_test"])) == (374, 100)
+    assert not ids["agentgym_train"] & ids["agentgym_test"]
+
+
+def play(game: TextCraft, task: str, seed: int) -> list[str]:
+    """Expert actions with junk and repetitions between them."""
+    rng = random.Random(seed)
+    actions = []
+    for step in game.expert(task) or ():
+        actions += rng.choices([step.action, "inventory", "get 1 stone", "get 3 oak logs", "craft 1 stick", "look"], k=rng.randrange(3))
+        actions.append(step.action)
+    return actions[: rng.randrange(len(actions)) + 1]
+
+
+def test_a_fork_is_a_replay_and_independent(game: TextCraft):
+    for seed, task in enumerate(sample(game, "train", 40)):
+        prefix, rest = play(game, task, seed), play(game, task, seed + 1000)
+        state, _ = game.reset(task)
+        for action in prefix:
+            game.step(state, action)
+        before = game.snapshot(state)
+        fork = game.fork(state)
+        replayed, _ = game.reset(task)
+        for action in prefix:
+            game.step(replayed, action)
+        assert game.snapshot(fork) == game.snapshot(replayed) == before
+        assert [game.step(fork, action) for action in rest] == [game.step(replayed, action) for action in rest]
+        assert game.snapshot(state) == before, "the fork moved its parent"
+
+
+def test_a_snapshot_restores_to_the_same_play(game: TextCraft):
+    for seed, task in enumerate(sample(game, "dev", 20)):
+        state, _ = game.reset(task)
+        for action in play(game, task, seed):
+            game.step(state, action)
+        copy = game.restore(game.snapshot(state))
+        rest = play(game, task, seed + 1000)
+        assert [game.step(copy, action) for action in rest] == [game.step(state, action) for action in rest]
+
+
+@pytest.mark.parametrize("data", [{}, {"task": "stick@0"}, {"task": "stick@0", "goal": "x", "inventory": {}, "done": False}])
+def test_a_damaged_snapshot_is_refused(game: TextCraft, data: dict):
+    with pytest.raises(ValueError, match="not a TextCraft snapshot"):
+        game.restore(data)
+
+
+@pytest.mark.parametrize("task", ["", "stick", "stick@", "stick@-1", "nothing@0", "agentgym/", "agentgym/x", "../etc@0", "stick@0\n"])
+def test_an_unknown_task_is_named(game: TextCraft, task: str):
+    with pytest.raises(UnknownTask):
+        game.reset(task)
+
+
+words = st.sampled_from(["craft", "get", "inventory", "using", "1", "2", "999999", ",", "stick", "oak logs", "planks", "Thought:"])
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.one_of(st.text(max_size=30), st.lists(words, max_size=8).map(" ".join)), max_size=6))
+def test_any_text_is_an_action(actions: list[str]):
+    game = TextCraft()
+    state, _ = game.reset("stick@0")
+    for action in actions:
+        answer = game.step(state, action)
+        assert answer.observation and answer.reward in (0.0, 1.0)
+    assert all(count > 0 for count in state.inventory.values())
+    assert item_id("oak logs") == "minecraft:oak_logs"

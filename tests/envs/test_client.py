@@ -1,0 +1,383 @@
+"""The client against real servers that fail in every way a server can."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import Callable, Coroutine, Iterator
+from typing import Any
+
+import pytest
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from agentr.config.schema import TaskSelection
+from agentr.envs import client as client_module
+from agentr.envs import transport
+from agentr.envs.client import EnvClient, Recorded, Session
+from agentr.errors import ConfigError, InfraError
+from agentr.types import Task
+from env_servers.app import create_app
+from env_servers.gate import error_response
+from env_servers.protocol import ErrorBody
+from env_servers.sessions import Limits
+from tests.env_servers.support import TOKEN, Counter, child_server, serving
+
+TASK = Task("counter", "train-0", "train")
+
+
+@pytest.fixture(autouse=True)
+def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transport, "BACKOFF_S", 0.02)
+
+
+class Faulty:
+    """ASGI middleware that spoils the next requests to a path: ``error`` (500 before the call), ``hang``, ``drop`` (carried out, but
+    the connection ends without an answer), ``junk`` (an answer that is none)."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+        self.plan: dict[str, list[str]] = {}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        faults = self.plan.get(scope.get("path", ""), [])
+        fault = faults.pop(0) if faults else ""
+        if fault == "error":
+            await error_response(500, ErrorBody(error="spoiled"))(scope, receive, send)
+        elif fault == "busy":
+            await error_response(503, ErrorBody(error="busy"))(scope, receive, send)
+        elif fault == "junk":
+            await error_response(200, ErrorBody(error="this is no answer"))(scope, receive, send)
+        elif fault == "hang":
+            await asyncio.sleep(30)
+        elif fault == "drop":
+
+            async def nothing(message: Any) -> None:
+                pass
+
+            await self.app(scope, receive, nothing)
+        else:
+            await self.app(scope, receive, send)
+
+
+class Bench:
+    """A server of ``Counter``, its faults, and what it did."""
+
+    def __init__(self, environment: Counter, **limits: Any) -> None:
+        self.environment = environment
+        self.app = create_app(environment, token=TOKEN, limits=Limits(**limits))
+        self.faulty = Faulty(self.app)
+        self.url = ""
+
+    def spoil(self, path: str, *faults: str) -> None:
+        self.faulty.plan[f"/v1/{path}"] = list(faults)
+
+    @property
+    def sessions(self) -> int:
+        return len(self.app.state.sessions)
+
+
+@contextlib.contextmanager
+def bench(environment: Counter | None = None, **limits: Any) -> Iterator[Bench]:
+    made = Bench(environment or Counter(), **limits)
+    with serving(made.faulty) as url:  # type: ignore[arg-type] - any ASGI application will do
+        made.url = url
+        yield made
+
+
+def run(urls: Any, test: Callable[[EnvClient], Coroutine[Any, Any, None]], *, token: str = TOKEN, **options: Any) -> None:
+    async def main() -> None:
+        client = EnvClient(urls, token, **{"timeout_s": 5.0, "retries": 3, **options})
+        try:
+            await test(client)
+        finally:
+            await client.aclose()
+
+    asyncio.run(main())
+
+
+def texts(sessions: list[Session]) -> list[str]:
+    return [session.observation.text for session in sessions]
+
+
+@pytest.mark.parametrize("can_fork", [True, False])
+def test_expanding_is_the_same_with_and_without_forks(can_fork: bool):
+    async def test(client: EnvClient) -> None:
+        root = await client.open(TASK)
+        assert (root.observation.text, root.opening, root.history) == ("task train-0, total 0",) * 2 + ((),)
+        children = await root.expand(["add 1", "add 2", "add 1", "what"])
+        assert texts(children) == ["total 1", "total 2", "total 1", "total 0"]
+        assert [child.observation.valid for child in children] == [True, True, True, False]
+        assert children[1].history == (Recorded("add 2", "total 2"),)
+        grandchildren = await children[1].expand(["add 3", "end"])
+        assert texts(grandchildren) == ["total 5", "total 2"]
+        assert grandchildren[1].observation.done and grandchildren[1].observation.reward == 0.02
+        assert texts(await root.expand(["add 7"])) == ["total 7"], "the root is where it was"
+        assert texts([await children[0].step("add 1"), children[2]]) == ["total 2", "total 1"], "twins are apart"
+        with pytest.raises(ValueError, match="has ended"):
+            await grandchildren[1].expand(["add 1"])
+        assert await root.expand([]) == []
+        if can_fork:
+            assert (client.stats.forks, client.stats.replays, client.stats.steps) == (7, 0, 8)
+        else:
+            assert client.stats.forks == 0 and client.stats.replayed_steps > 0
+
+    with bench(Counter(can_fork=can_fork)) as server:
+        run([server.url], test)
+
+
+def test_a_rollout_without_forks_never_replays():
+    async def test(client: EnvClient) -> None:
+        node = await client.open(TASK)
+        for total in range(1, 11):
+            [node] = await node.expand(["add 1"])
+            assert node.observation.text == f"total {total}"
+        assert (client.stats.opens, client.stats.steps, client.stats.replays) == (1, 10, 0)
+
+    with bench(Counter(can_fork=False)) as server:
+        run([server.url], test)
+
+
+def test_rewards_are_scaled_and_clipped():
+    async def test(client: EnvClient) -> None:
+        root = await client.open(TASK)
+        for amount, reward in ((50, 0.5), (100, 1.0), (500, 1.0), (-5, 0.0)):
+            [child] = await root.expand([f"add {amount}"])
+            assert (await child.step("end")).observation.reward == reward
+
+    with bench() as server:
+        run([server.url], test)
+
+
+@pytest.mark.parametrize("fault", ["error", "drop", "junk", "busy"])
+@pytest.mark.parametrize("path", ["open", "step", "expand"])
+def test_a_fault_is_not_noticed_and_nothing_happens_twice(fault: str, path: str):
+    async def test(client: EnvClient) -> None:
+        server.spoil(path, fault, fault)
+        session = await client.open(TASK)
+        await session.step("add 1")
+        await session.step("add 2")
+        children = await session.expand(["add 3", "add 4"])
+        assert texts([session, *children]) == ["total 3", "total 6", "total 7"]
+        assert session.history == (Recorded("add 1", "total 1"), Recorded("add 2", "total 3"))
+        assert client.stats.retries == 2
+        if path == "step" and fault == "drop":
+            assert client.stats.replays == 0, "the stored answer is fetched: no replay, and no second step"
+
+    with bench() as server:
+        run([server.url], test)
+
+
+def test_a_server_that_hangs_is_an_error_that_says_so():
+    async def test(client: EnvClient) -> None:
+        session = await client.open(TASK)
+        server.spoil("step", *["hang"] * 9)
+        with pytest.raises(InfraError) as caught:
+            await session.step("add 1")
+        for part in ("step of task 'train-0'", f"POST {server.url}/v1/step", "no answer within 0.2 s", "failed 2 times"):
+            assert part in str(caught.value)
+        server.spoil("step")
+        assert (await session.step("add 1")).observation.text == "total 1", "the session outlives the failure"
+
+    with bench() as server:
+        run([server.url], test, timeout_s=0.2, retries=1)
+
+
+def test_a_server_that_is_not_there():
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{unused.getsockname()[1]}"
+
+        async def test(client: EnvClient) -> None:
+            with pytest.raises(InfraError, match=f"specification failed 4 times.*{url}/v1/spec"):
+                await client.spec()
+
+        run([url], test)
+
+    async def nowhere(client: EnvClient) -> None:
+        with pytest.raises(InfraError, match="no environment server is up"):
+            await client.spec()
+
+    run(list, nowhere)
+
+
+def test_a_wrong_token_is_not_retried():
+    async def test(client: EnvClient) -> None:
+        with pytest.raises(InfraError, match=r"401.*token"):
+            await client.spec()
+        assert client.stats.requests == 1
+
+    with bench() as server:
+        run([server.url], test, token="wrong")
+
+
+def test_an_environment_that_always_breaks_on_an_action_is_an_infra_error():
+    async def test(client: EnvClient) -> None:
+        session = await client.open(TASK)
+        await session.step("add 1")
+        with pytest.raises(InfraError, match="failed inside the environment"):
+            await session.expand(["add 1", "boom"])
+        with pytest.raises(InfraError, match="failed inside the environment"):
+            await session.step("boom")
+        assert texts(await session.expand(["add 1"])) == ["total 2"]
+
+    with bench() as server:
+        run([server.url], test, retries=1)
+
+
+def test_killed_and_restarted_in_the_middle():
+    urls: list[str] = []
+
+    async def provider() -> list[str]:
+        return urls
+
+    async def test(client: EnvClient) -> None:
+        tasks = await client.tasks(TaskSelection(split="train", where={"plan_length": {"min": 5}}, limit=4))
+        plans = [[action for _, action in await client.expert(task) or ()] for task in tasks]
+        sessions = [await client.open(task) for task in tasks]
+        for session, plan in zip(sessions, plans, strict=True):
+            for action in plan[:3]:
+                await session.step(action)
+        child.kill()
+        child.wait()
+        urls[:] = [second_url]
+        children = await asyncio.gather(*(session.expand(["inventory", "look"]) for session in sessions for _ in range(3)))
+        assert all(not answer.observation.valid for _, answer in children)
+        assert client.stats.replays == 4, "concurrent expansions of a session rebuild it once"
+        assert client.stats.replayed_steps == 12
+        for session, plan in zip(sessions, plans, strict=True):
+            for action in plan[3:]:
+                await session.step(action)
+            assert session.observation.reward == 1.0 and session.observation.done
+            assert [recorded.action for recorded in session.history] == plan
+
+    with child_server("textcraft") as (url, child), child_server("textcraft", hash_seed="5") as (second_url, _):
+        urls.append(url)
+        run(provider, test)
+
+
+def test_other_options_after_a_restart_are_noticed():
+    urls: list[str] = []
+
+    async def test(client: EnvClient) -> None:
+        session = await client.open(Task("textcraft", "oak sign@0", "train"))
+        await session.step("get 1 bamboo")
+        child.kill()
+        child.wait()
+        urls[:] = [other]
+        with pytest.raises(InfraError, match="did not repeat itself: task 'oak sign@0', step 0, recorded 'Crafting"):
+            await session.step("inventory")
+
+    with child_server("textcraft") as (url, child), child_server("textcraft", "--option", "distractors=0") as (other, _):
+        urls.append(url)
+        run(lambda: urls, test)
+
+
+def test_a_nondeterministic_server_is_an_infra_error():
+    async def test(client: EnvClient) -> None:
+        session = await client.open(TASK)
+        await session.step("add 1")
+        await session.step("add 1")
+        with pytest.raises(InfraError, match=r"task 'train-0', step 1, recorded 'total 1 #0', now 'total 1 #2'"):
+            await client.open(TASK, session.history)
+        await session.close()
+        with pytest.raises(InfraError, match="not deterministic"):
+            await session.expand(["add 1"])
+        assert client.stats.retries == 0
+
+    with bench(Counter(noisy=True)) as server:
+        run([server.url], test)
+
+
+def test_open_replays_what_was_recorded():
+    async def test(client: EnvClient) -> None:
+        session = await client.open(TASK)
+        for action in ("add 1", "x" * 5000, "add 2", "end"):
+            await session.step(action)
+        again = await client.open(TASK, session.history, opening=session.opening)
+        assert again.observation == session.observation and again.observation.done
+        wrong = (Recorded("add 1", "total 1"), Recorded("add 2", "total 4"))
+        with pytest.raises(InfraError, match="step 2, recorded 'total 4', now 'total 3'"):
+            await client.open(TASK, wrong)
+        with pytest.raises(ConfigError, match="no task nothing"):
+            await client.open(Task("counter", "nothing", "train"))
+
+    with bench() as server:
+        run([server.url], test)
+
+
+@pytest.mark.parametrize("can_fork", [True, False])
+def test_actions_that_no_server_accepts_are_invalid_actions(can_fork: bool):
+    async def test(client: EnvClient) -> None:
+        root = await client.open(TASK)
+        children = await root.expand(["x" * 4097, "a\0b", "add 2", "\ud800"])
+        assert texts(children) == ["action too long", "action is not text", "total 2", "action is not text"]
+        assert [child.observation.valid for child in children] == [False, False, True, False]
+        assert texts(await children[0].expand(["add 5"])) == ["total 5"]
+        await children[2].step("y" * 5000)
+        assert (await children[2].step("add 1")).observation.text == "total 3"
+        assert [recorded.observation for recorded in children[2].history] == ["total 2", "action too long", "total 3"]
+        assert texts(await root.expand(["add 1"] * 300)) == ["total 1"] * 300
+
+    with bench(Counter(can_fork=can_fork)) as server:
+        run([server.url], test)
+
+
+def test_expired_and_closed_sessions_come_back():
+    async def test(client: EnvClient) -> None:
+        session = await client.open(TASK)
+        await session.step("add 1")
+        await session.close()
+        await session.close()
+        assert server.sessions == 0
+        assert texts(await session.expand(["add 1"])) == ["total 2"]
+        while server.sessions:
+            await asyncio.sleep(0.05)
+        assert (await session.step("add 5")).observation.text == "total 6"
+
+    with bench(idle_s=0.2) as server:
+        run([server.url], test)
+
+
+def test_dropped_sessions_are_closed(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(client_module, "DROPPED_BATCH", 50)
+
+    async def test(client: EnvClient) -> None:
+        root = await client.open(TASK)
+        for _ in range(60):
+            await root.expand(["add 1"] * 4)
+        assert server.sessions < 150
+        await client.close_all([root])
+        del root
+
+    with bench(max_sessions=200) as server:
+        run([server.url], test)
+        assert server.sessions == 0
+
+
+def test_sessions_spread_over_servers_and_move_away_from_a_dead_one():
+    async def test(client: EnvClient) -> None:
+        sessions = [await client.open(TASK) for _ in range(6)]
+        assert {session.remote.url for session in sessions if session.remote} == {one.url, other.url}
+        assert (one.sessions, other.sessions) == (3, 3)
+        one.spoil("step", *["error"] * 99)
+        one.spoil("open", *["error"] * 99)
+        for number, session in enumerate(sessions):
+            assert (await session.step(f"add {number}")).observation.text == f"total {number}"
+
+    with bench() as one, bench() as other:
+        run([one.url, other.url], test)
+
+
+def test_tasks_and_held_out():
+    async def test(client: EnvClient) -> None:
+        tasks = await client.tasks(TaskSelection(split="test", where={"kind": "odd"}))
+        assert {task.id for task in tasks} == {f"test-{i}" for i in (1, 3, 5, 7, 9)}
+        assert tasks[0].env == "counter" and tasks[0].split == "test"
+        with pytest.raises(ConfigError, match="no split 'validation' It has: train, test"):
+            await client.tasks(TaskSelection(split="validation"))
+        assert await client.held_out() == {f"test-{i}": "test" for i in range(10)}
+        assert await client.expert(tasks[0]) is None
+
+    with bench() as server:
+        run([server.url], test)

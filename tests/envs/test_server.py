@@ -1,0 +1,159 @@
+"""The supervisor of a server process: restarts, hangs, giving up, and no orphans."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from agentr.config.schema import EnvConfig
+from agentr.envs.client import EnvClient
+from agentr.envs.fleet import EnvServers
+from agentr.envs.server import EnvServer, ServerState, Supervision
+from agentr.errors import InfraError
+from agentr.types import Task
+from tests.env_servers.support import ROOT, TOKEN, http_client, wait_until
+from tests.env_servers.test_main import running
+
+COUNTER = EnvConfig(name="tests.env_servers.support:Counter")
+QUICK = Supervision(start_timeout_s=20, poll_s=0.15, strikes=3, max_restarts=2, window_s=60, backoff_s=0.01)
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> str:
+    return str(tmp_path / "logs" / "env-server-0.log")
+
+
+def test_a_dead_child_is_replaced_and_then_given_up(log: str):
+    server = EnvServer(COUNTER, TOKEN, log, supervision=QUICK)
+    try:
+        epochs = []
+        for restarts in range(QUICK.max_restarts + 1):
+            wait_until(lambda n=restarts: server.health() and server.restarts() == n, "the server to be back")
+            status = server.status()
+            epochs.append(status.epoch)
+            with http_client(server.url()) as client:
+                assert client.get("/health").json()["epoch"] == status.epoch
+                assert client.get("/v1/spec").json()["name"] == "counter"
+            os.kill(status.pid, signal.SIGKILL)
+        assert len(set(epochs)) == 3
+        wait_until(lambda: server.status().state is ServerState.FAILED, "the supervisor to give up")
+        with pytest.raises(InfraError, match=r"given up after 2 restarts within 60 s, at last: .*status -9"):
+            server.url()
+    finally:
+        server.stop()
+
+
+def test_a_child_that_hangs_is_killed_and_replaced(log: str):
+    server = EnvServer(COUNTER, TOKEN, log, supervision=QUICK)
+    try:
+        first = server.status().pid
+        os.kill(first, signal.SIGSTOP)
+        wait_until(lambda: server.restarts() == 1 and server.health(), "the replacement")
+        assert server.status().pid != first and not running(first)
+        assert "looks at http" in server.status().error
+    finally:
+        server.stop()
+    assert server.status().state is ServerState.STOPPED and not running(server.status().pid)
+
+
+@pytest.mark.parametrize(
+    ("config", "reason"),
+    [
+        (EnvConfig(name="textcraft", options={"colour": "red"}), "status 2.*no option colour"),
+        (EnvConfig(name="tests.env_servers.support:Counter", options={"die_at_start": True}), "status 7"),
+    ],
+)
+def test_a_child_that_cannot_start_is_an_error_with_its_log(config: EnvConfig, reason: str, log: str):
+    with pytest.raises(InfraError, match=f"(?s){reason}"):
+        EnvServer(config, TOKEN, log, supervision=QUICK)
+
+
+def test_a_child_that_never_listens_is_given_up(log: str):
+    config = EnvConfig(name="textcraft", python="/bin/sleep-not-there")
+    with pytest.raises(InfraError, match="cannot be started"):
+        EnvServer(config, TOKEN, log, supervision=QUICK)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs prctl")
+def test_the_child_dies_with_a_killed_supervisor(log: str):
+    script = (
+        "import sys, time\n"
+        "from agentr.config.schema import EnvConfig\n"
+        "from agentr.envs.server import EnvServer\n"
+        "server = EnvServer(EnvConfig(), 'token', sys.argv[1])\n"
+        "print(server.status().pid, flush=True); time.sleep(60)\n"
+    )
+    parent = subprocess.Popen(
+        [sys.executable, "-c", script, log], env={**os.environ, "PYTHONPATH": str(ROOT)}, stdout=subprocess.PIPE, text=True
+    )
+    assert parent.stdout is not None
+    child = int(parent.stdout.readline())
+    assert running(child)
+    assert "token" not in Path(f"/proc/{child}/cmdline").read_text().replace("\0", " ")
+    parent.kill()
+    parent.wait()
+    wait_until(lambda: not running(child), "the server to die")
+
+
+def test_a_client_plays_on_while_a_server_is_replaced(log: str):
+    server = EnvServer(COUNTER, TOKEN, log, supervision=QUICK)
+
+    def urls() -> list[str]:
+        return [server.url()] if server.health() else []
+
+    async def main() -> None:
+        client = EnvClient(urls, TOKEN)
+        session = await client.open(Task("counter", "train-0", "train"))
+        for total in range(1, 7):
+            if total in (3, 5):
+                os.kill(server.status().pid, signal.SIGKILL)
+            assert (await session.step("add 1")).observation.text == f"total {total}"
+        assert client.stats.replays == 2 and client.stats.replayed_steps == 2 + 4
+        await client.aclose()
+
+    try:
+        asyncio.run(main())
+    finally:
+        server.stop()
+
+
+@pytest.mark.cluster
+def test_a_fleet_of_actors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    import ray
+
+    async def main() -> list[int]:
+        config = EnvConfig(name="textcraft", options={"distractors": 3}, servers=2)
+        servers = await EnvServers.start(config, str(tmp_path), supervision=Supervision(poll_s=0.3))
+        elsewhere = ray.get(ray.put(servers))
+        client = EnvClient(elsewhere.urls, elsewhere.token)
+        before = await servers.status()
+        sessions = [await client.open(Task("textcraft", "stick@0", "train")) for _ in range(4)]
+        for status in before:
+            os.kill(status.pid, signal.SIGKILL)
+        children = await asyncio.gather(*(session.expand(["get 2 bamboo"]) for session in sessions))
+        assert all(child.observation.text == "Got 2 bamboo" for [child] in children)
+        after = await servers.status()
+        assert {status.epoch for status in before} & {status.epoch for status in after} == set()
+        os.kill(after[0].pid, signal.SIGKILL)
+        ray.kill(servers.actors[0])
+        wait_until(lambda: not running(after[0].pid), "the child of the killed actor to be gone")
+        assert await servers.urls() == [after[1].url]
+        await client.aclose()
+        await servers.stop()
+        with pytest.raises(InfraError, match="no environment server is left"):
+            await servers.urls()
+        return [status.pid for status in after]
+
+    monkeypatch.setenv("RAY_AUTH_MODE", "disabled")  # else Ray writes a token into the home directory
+    ray.init(address="local", num_cpus=2, include_dashboard=False, object_store_memory=100 << 20)
+    try:
+        for pid in asyncio.run(main()):
+            wait_until(lambda p=pid: not running(p), "the servers to end")
+    finally:
+        ray.shutdown()

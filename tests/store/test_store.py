@@ -1,0 +1,166 @@
+"""The run directory: stages sealed once, owners, changed configurations, torn and corrupt files, a full disk."""
+
+from __future__ import annotations
+
+import errno
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from agentr.config.load import load
+from agentr.errors import DataError, RunError
+from agentr.store import files
+from agentr.store.forest import Forest
+from agentr.store.run import RunStore
+from tests.build.test_build import golden
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> RunStore:
+    opened = RunStore(tmp_path / "run")
+    opened.open(load(None))
+    return opened
+
+
+def test_a_sealed_stage_is_never_done_again(store: RunStore) -> None:
+    done: list[Path] = []
+
+    def work(folder: Path) -> dict:
+        done.append(folder)
+        return {"rows": 3}
+
+    assert store.stage("rounds/01/dataset", work) == {"rows": 3}
+    assert store.stage("rounds/01/dataset", work) == {"rows": 3}
+    assert done == [store.root / "rounds/01/dataset"]
+
+
+def test_a_stage_that_failed_is_tried_again_and_its_time_adds_up(store: RunStore) -> None:
+    with pytest.raises(ValueError, match="boom"):
+        store.stage("x", lambda _: (_ for _ in ()).throw(ValueError("boom")))
+    record = store.record("x")
+    assert record is not None
+    assert record.state == "running"
+    assert "boom" in (store.root / "events.jsonl").read_text()
+    store.stage("x", lambda _: {})
+    assert store.sealed("x")
+
+
+def test_a_changed_configuration_is_refused_by_name(store: RunStore) -> None:
+    store.close()
+    again = RunStore(store.root)
+    with pytest.raises(RunError, match=r"run\.seed: 0 -> 5"):
+        again.open(load(None, ["run.seed=5"]))
+    again.open(load(None, ["cluster.cpus=3", "run.rounds=7"]))
+    again.close()
+    again.open(load(None, ["run.seed=5"]), allow_change=True)
+    assert "config_changed" in (store.root / "events.jsonl").read_text()
+
+
+def test_a_second_driver_is_refused_with_the_owners_name(store: RunStore) -> None:
+    code = f"""
+        from pathlib import Path
+        from agentr.config.load import load
+        from agentr.store.run import RunStore
+        RunStore(Path({str(store.root)!r})).open(load(None))
+    """
+    second = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, check=False)
+    assert second.returncode != 0
+    assert "another driver works on" in second.stderr
+    assert "pid" in second.stderr
+    assert RunStore(store.root).owner().startswith("pid")
+    store.close()
+    assert RunStore(store.root).owner() == ""
+
+
+def test_a_killed_drivers_run_can_be_taken_over(tmp_path: Path) -> None:
+    code = f"""
+        import os, signal
+        from pathlib import Path
+        from agentr.config.load import load
+        from agentr.store.run import RunStore
+        store = RunStore(Path({str(tmp_path)!r}))
+        store.open(load(None))
+        store.stage("a", lambda folder: {{}})
+        store.stage("b", lambda folder: os.kill(os.getpid(), signal.SIGKILL))
+    """
+    dead = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], check=False)
+    assert dead.returncode == -9
+    store = RunStore(tmp_path)
+    store.open(load(None))
+    assert store.sealed("a")
+    assert not store.sealed("b")
+
+
+def test_an_empty_directory_holds_no_run(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="holds no run"):
+        RunStore(tmp_path).stored_config()
+
+
+def test_a_full_disk_is_an_error_with_a_name_and_leaves_no_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(_: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(files.os, "fsync", full)
+    with pytest.raises(RunError, match=r"no space left on the device while writing .*tree"):
+        files.write_bytes(tmp_path / "tree", b"x")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_device_that_is_always_full() -> None:
+    with pytest.raises(RunError, match="no space left"), files.disk_errors(Path("/dev/full")), Path("/dev/full").open("wb", 0) as file:
+        file.write(b"x")
+
+
+def test_json_lines_survive_a_torn_tail_but_not_damage_in_the_middle(tmp_path: Path) -> None:
+    path = tmp_path / "journal.jsonl"
+    files.append_line(path, {"a": 1})
+    files.append_line(path, {"b": 2})
+    with path.open("ab") as file:
+        file.write(b'{"c": ')
+    assert files.read_lines(path) == [{"a": 1}, {"b": 2}]
+    path.write_bytes(b'{"a": 1}\n{"b"\n{"c": 3}\n')
+    with pytest.raises(DataError, match="line 2 is damaged"):
+        files.read_lines(path)
+
+
+def test_a_forest_is_the_same_before_and_after_it_is_sealed(tmp_path: Path) -> None:
+    forest = Forest(tmp_path)
+    forest.write(golden())
+    before = [t.to_json() for t in forest]
+    manifest = forest.seal(kind="test")
+    assert manifest["trees"] == 1
+    assert [t.to_json() for t in Forest(tmp_path)] == before
+    assert not (tmp_path / "trees").exists()
+    assert Forest(tmp_path).seal() == manifest
+
+
+def test_a_corrupt_tree_is_named(tmp_path: Path) -> None:
+    forest = Forest(tmp_path)
+    forest.write(golden())
+    (path,) = (tmp_path / "trees").iterdir()
+    path.write_bytes(path.read_bytes()[:40])
+    with pytest.raises(DataError, match=r"tree 'door' in .* is corrupt.*Delete its file"):
+        forest.read("door")
+    with pytest.raises(DataError, match="is corrupt"):
+        forest.seal()
+
+
+def test_a_sealed_forest_that_was_tampered_with_is_refused(tmp_path: Path) -> None:
+    forest = Forest(tmp_path)
+    forest.write(golden())
+    forest.seal()
+    (tmp_path / "trees.parquet").write_bytes(b"")
+    with pytest.raises(DataError, match="does not match its manifest"):
+        list(Forest(tmp_path))
+
+
+def test_failures_are_forgotten_once_the_tree_is_there(tmp_path: Path) -> None:
+    forest = Forest(tmp_path)
+    forest.fail("door", "server gone")
+    forest.fail("window", "server gone")
+    assert set(forest.failures()) == {"door", "window"}
+    forest.write(golden())
+    assert set(forest.failures()) == {"window"}

@@ -1,0 +1,90 @@
+"""Whole or ignored."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import pytest
+
+from agentr.errors import DataError, ModelError
+from agentr.train.checkpoints import SEAL, is_complete, latest, publish, require_model, seal
+from agentr.train.job import TrainJob, TrainResult
+
+
+def make_checkpoint(folder: Path, step: int) -> Path:
+    path = folder / f"checkpoint-{step}"
+    (path / "global_step").mkdir(parents=True)
+    (path / "global_step" / "optimizer.pt").write_bytes(b"x" * 100)
+    seal(path)
+    return path
+
+
+def test_the_latest_complete_checkpoint_is_found_by_its_number(tmp_path: Path) -> None:
+    assert latest(tmp_path) is None
+    make_checkpoint(tmp_path, 90)
+    newest = make_checkpoint(tmp_path, 100)
+    assert latest(tmp_path) == newest
+
+
+@pytest.mark.parametrize("damage", ["unsealed", "truncated", "missing", "bad seal"])
+def test_a_torn_checkpoint_is_skipped_with_a_warning(tmp_path: Path, damage: str, caplog: pytest.LogCaptureFixture) -> None:
+    good, torn = make_checkpoint(tmp_path, 10), make_checkpoint(tmp_path, 20)
+    if damage == "unsealed":
+        (torn / SEAL).unlink()
+    elif damage == "truncated":
+        (torn / "global_step" / "optimizer.pt").write_bytes(b"x" * 50)
+    elif damage == "missing":
+        (torn / "global_step" / "optimizer.pt").unlink()
+    else:
+        (torn / SEAL).write_text("{", encoding="utf-8")
+    assert not is_complete(torn)
+    with caplog.at_level(logging.WARNING):
+        assert latest(tmp_path) == good
+    assert "torn checkpoint" in caplog.text
+    assert not torn.exists()
+
+
+def test_a_model_appears_whole_with_everything_but_the_old_weights(tmp_path: Path) -> None:
+    start, final = tmp_path / "start", tmp_path / "model"
+    start.mkdir()
+    for name in ("config.json", "tokenizer.json", "model.safetensors"):
+        (start / name).write_text(f"old {name}", encoding="utf-8")
+
+    def save(folder: Path) -> None:
+        assert not final.exists()
+        (folder / "model.safetensors").write_text("new", encoding="utf-8")
+        (folder / "config.json").write_text("rewritten", encoding="utf-8")
+
+    publish(save, final, start)
+    contents = {path.name: path.read_text(encoding="utf-8") for path in final.iterdir()}
+    assert contents == {"config.json": "old config.json", "tokenizer.json": "old tokenizer.json", "model.safetensors": "new"}
+    assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
+
+
+def test_what_a_start_checkpoint_lacks_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match="no model in the start checkpoint"):
+        require_model(tmp_path / "nowhere")
+    (tmp_path / "config.json").write_text("{}", encoding="utf-8")
+    with pytest.raises(ModelError, match="has no weights"):
+        require_model(tmp_path)
+    (tmp_path / "model.safetensors").write_bytes(b"")
+    with pytest.raises(ModelError, match="has no tokenizer"):
+        require_model(tmp_path)
+
+
+def test_a_result_is_read_back_equal(tmp_path: Path) -> None:
+    job = TrainJob(tmp_path / "d", tmp_path / "s", tmp_path)
+    assert job.finished() is None
+    result = TrainResult("model", 3, 1.5, 10, 200, 80, 2.0, 1.0, 4.0, 50.0)
+    job.finish(result)
+    assert job.finished() == result
+    (tmp_path / "result.json").write_text("{}", encoding="utf-8")
+    with pytest.raises(DataError, match="is not a training result"):
+        job.finished()
+
+
+def test_metrics_cut_off_by_a_kill_are_read_up_to_there(tmp_path: Path) -> None:
+    job = TrainJob(tmp_path / "d", tmp_path / "s", tmp_path)
+    job.metrics.write_text('{"step": 1}\n{"step": 2}\n{"ste', encoding="utf-8")
+    assert [line["step"] for line in job.read_metrics()] == [1, 2]

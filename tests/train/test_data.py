@@ -1,0 +1,117 @@
+"""What is trained on, in which order, in which tensors; no model involved."""
+
+from __future__ import annotations
+
+import pickle
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from agentr.config.schema import TrainConfig, TrainerConfig
+from agentr.errors import ConfigError, DataError
+from agentr.store.rows import Provenance, Row, write_rows
+from agentr.train.data import IGNORE, Collator, as_dataset, encode, make_plan
+from agentr.train.job import TrainJob
+from tests.support import tiny_tokenizer
+from tests.train.conftest import random_rows
+
+
+def make_job(dataset: Path, out: Path, **config) -> TrainJob:
+    return TrainJob(dataset, out / "start", out, TrainConfig(**{"batch_size": 8, **config}))
+
+
+def test_labels_decode_to_exactly_the_trained_text() -> None:
+    tokenizer = tiny_tokenizer()
+    parts = [("<|im_start|>user\nWhat do you do?<|im_end|>\n<|im_start|>assistant\n", 0), ("Action: open the door<|im_end|>", 1), ("\n", 0)]
+    ids, mask = [], []
+    for text, trained in parts:
+        piece = tokenizer(text, add_special_tokens=False)["input_ids"]
+        ids += piece
+        mask += [trained] * len(piece)
+    labels = encode(Row(tuple(ids), tuple(mask), Provenance("t", (0,), "good")))["labels"]
+    assert tokenizer.decode([label for label in labels if label != IGNORE]) == "Action: open the door<|im_end|>"
+
+
+def test_dataset_holds_the_rows_in_planned_order(dataset: Path, tmp_path: Path) -> None:
+    plan = make_plan(make_job(dataset, tmp_path, steps=4))
+    entries = as_dataset(plan)
+    assert len(entries) == 32
+    for entry, number in zip(entries, plan.order.ravel(), strict=True):
+        assert tuple(entry["input_ids"]) == plan.rows[number].input_ids
+        assert tuple(int(label != IGNORE) for label in entry["labels"]) == plan.rows[number].loss_mask
+
+
+def test_each_epoch_sees_each_row_once(dataset: Path, tmp_path: Path) -> None:
+    plan = make_plan(make_job(dataset, tmp_path, batch_size=10, steps=6))
+    for epoch in range(3):
+        seen = plan.order[2 * epoch : 2 * epoch + 2].ravel()
+        assert sorted(seen) == list(range(20))
+    assert plan.targets_S[:2].sum() == sum(sum(row.loss_mask) for row in plan.rows)
+
+
+def test_order_depends_on_the_seed_and_not_on_how_the_batch_is_cut(dataset: Path, tmp_path: Path) -> None:
+    job = make_job(dataset, tmp_path, steps=5)
+    cut = replace(job, config=replace(job.config, micro_batch_size=2), trainer=TrainerConfig(workers=4))
+    assert np.array_equal(make_plan(job).order, make_plan(cut).order)
+    other = replace(job, config=replace(job.config, seed=1))
+    assert not np.array_equal(make_plan(job).order, make_plan(other).order)
+
+
+@pytest.mark.parametrize(("epochs", "steps"), [(1.0, 3), (0.1, 1), (2.0, 5)])
+def test_epochs_round_up_to_whole_batches(dataset: Path, tmp_path: Path, epochs: float, steps: int) -> None:
+    assert make_plan(make_job(dataset, tmp_path, epochs=epochs)).steps == steps
+
+
+def test_collator_pads_to_a_multiple_and_trains_on_no_padding() -> None:
+    rows = random_rows(3, longest=40)
+    batch = Collator(pad_token_id=7)([encode(row) for row in rows])
+    assert batch["input_ids"].shape == batch["labels"].shape == batch["attention_mask"].shape
+    assert batch["input_ids"].shape[1] % 32 == 0
+    for index, row in enumerate(rows):
+        size = len(row.input_ids)
+        assert batch["attention_mask"][index].sum() == size
+        assert batch["input_ids"][index, :size].tolist() == list(row.input_ids)
+        assert (batch["input_ids"][index, size:] == 7).all()
+        assert (batch["labels"][index] != IGNORE).sum() == sum(row.loss_mask)
+
+
+def test_bad_datasets_are_refused(tmp_path: Path) -> None:
+    write_rows(tmp_path / "empty", [])
+    with pytest.raises(DataError, match="is empty"):
+        make_plan(make_job(tmp_path / "empty", tmp_path))
+    write_rows(tmp_path / "long", random_rows(4, longest=60))
+    with pytest.raises(DataError, match=r"4 of 4 rows .* exceed train.max_length 7"):
+        make_plan(make_job(tmp_path / "long", tmp_path, max_length=7))
+    (tmp_path / "long" / "rows.parquet").write_bytes(b"torn")
+    with pytest.raises(DataError, match="does not match its manifest"):
+        make_plan(make_job(tmp_path / "long", tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("batch", "micro", "workers", "expected"), [(16, 16, 1, 16), (16, 16, 2, 8), (12, 5, 1, 4), (14, 4, 2, 1), (8, 3, 2, 2)]
+)
+def test_micro_batches_divide_the_share_of_a_worker(batch: int, micro: int, workers: int, expected: int) -> None:
+    config = TrainConfig(batch_size=batch, micro_batch_size=micro)
+    assert TrainJob(Path("d"), Path("s"), Path("o"), config, TrainerConfig(workers=workers)).micro_batch() == expected
+
+
+@pytest.mark.parametrize(
+    ("config", "workers", "message"),
+    [
+        ({"batch_size": 9}, 2, "does not divide among 2 workers"),
+        ({"schedule": "step"}, 1, "train.schedule is 'step'"),
+        ({"epochs": 0.0}, 1, "neither train.steps nor train.epochs"),
+        ({"checkpoint_every": 0}, 1, "train.checkpoint_every is 0"),
+        ({"warmup_ratio": 2.0}, 1, "are shares"),
+    ],
+)
+def test_contradictions_are_named(config: dict, workers: int, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        TrainJob(Path("d"), Path("s"), Path("o"), TrainConfig(**config), TrainerConfig(workers=workers)).validate()
+
+
+def test_a_job_survives_pickling() -> None:
+    job = TrainJob(Path("d"), Path("s"), Path("o"), TrainConfig(steps=3), TrainerConfig(workers=2), "name")
+    assert pickle.loads(pickle.dumps(job)) == job

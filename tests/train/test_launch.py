@@ -1,0 +1,147 @@
+"""Jobs in a real Ray Train worker group: killed, resumed, split over workers, failing."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from agentr.config.schema import TrainConfig, TrainerConfig
+from agentr.errors import ConfigError, DataError, ModelError, RunError
+from agentr.store.rows import write_rows
+from agentr.train.job import TrainJob
+from agentr.train.launch import _cause, train, train_many
+from tests.train.test_sft import distance
+
+CONFIG = TrainConfig(steps=60, batch_size=8, learning_rate=1e-3, checkpoint_every=10, log_every=1, bf16=False)
+
+
+def make_job(dataset: Path, start: Path, out: Path, workers: int = 1, **config) -> TrainJob:
+    return TrainJob(dataset, start, out, replace(CONFIG, **config), TrainerConfig(workers=workers, threads=1), name=out.name)
+
+
+def losses(job: TrainJob) -> list[float]:
+    lines = job.read_metrics()
+    assert [line["step"] for line in lines] == list(range(1, job.config.steps + 1))
+    return [line["loss"] for line in lines]
+
+
+def worker_pids(job: TrainJob) -> list[int]:
+    return [int(pid) for pid in re.findall(r"pid (\d+) ready", (job.out / "worker.log").read_text(encoding="utf-8"))]
+
+
+@pytest.fixture(scope="module")
+def chain(dataset: Path, start: Path, ray_session: None, tmp_path_factory: pytest.TempPathFactory) -> list[TrainJob]:
+    """Undisturbed runs in one worker group: a long one, one that goes on from it, and a short one."""
+    folder = tmp_path_factory.mktemp("chain")
+    long = make_job(dataset, start, folder / "long")
+    jobs = [long, make_job(dataset, long.model, folder / "further", steps=2), make_job(dataset, start, folder / "short", steps=4)]
+    seen: list[dict] = []
+    results = train_many(jobs, seen.append)
+    assert [result.steps for result in results] == [60, 2, 4]
+    for job in jobs:
+        assert [line["step"] for line in seen if line["job"] == job.name] == list(range(1, job.config.steps + 1))
+    return jobs
+
+
+@pytest.mark.cluster
+def test_a_chain_shares_one_worker_and_a_later_job_starts_from_an_earlier_model(chain: list[TrainJob], start: Path) -> None:
+    long, further, short = chain
+    assert len({worker_pids(job)[0] for job in chain}) == 1
+    assert distance(long.model, start) > 1e-2
+    assert 0 < distance(further.model, long.model) < distance(long.model, start)
+    assert losses(short)[0] == pytest.approx(losses(long)[0], rel=1e-5)
+    assert "LOAD_GLOBAL" not in (long.out / "worker.log").read_text(encoding="utf-8")
+
+
+@pytest.mark.cluster
+def test_what_is_done_is_not_done_again(chain: list[TrainJob]) -> None:
+    before = (chain[0].out / "result.json").stat().st_mtime_ns
+    assert train(chain[0]).steps == 60
+    assert (chain[0].out / "result.json").stat().st_mtime_ns == before
+
+
+@pytest.mark.cluster
+@pytest.mark.chaos
+def test_a_killed_worker_resumes_and_ends_with_the_same_model(chain: list[TrainJob], dataset: Path, start: Path, tmp_path: Path) -> None:
+    job = make_job(dataset, start, tmp_path / "killed")
+    torn = job.checkpoints / "checkpoint-999"
+    torn.mkdir(parents=True)
+    killed: list[int] = []
+
+    def kill_once(line: dict) -> None:
+        if line["step"] >= 12 and not killed:
+            killed.append(worker_pids(job)[0])
+            os.kill(killed[0], signal.SIGKILL)
+
+    result = train(job, kill_once)
+    pids = worker_pids(job)
+    assert len(pids) == 2
+    assert pids[0] == killed[0]
+    assert result.steps == 60
+    assert "torn checkpoint" in (job.out / "worker.log").read_text(encoding="utf-8")
+    assert losses(job) == pytest.approx(losses(chain[0]), rel=1e-4)
+    assert distance(job.model, chain[0].model) < 1e-5
+
+
+@pytest.mark.cluster
+def test_two_workers_do_what_one_does(chain: list[TrainJob], dataset: Path, start: Path, tmp_path: Path) -> None:
+    job = make_job(dataset, start, tmp_path / "two", workers=2, steps=4, micro_batch_size=2)
+    result = train(job)
+    assert (job.out / "worker.1.log").exists()
+    short = chain[2]
+    assert result.trained_tokens == short.finished().trained_tokens  # type: ignore[union-attr]
+    assert losses(job) == pytest.approx(losses(short), rel=1e-3)
+    for line, other in zip(job.read_metrics(), short.read_metrics(), strict=True):
+        assert line["learning_rate"] == pytest.approx(other["learning_rate"])
+        assert line["grad_norm"] == pytest.approx(other["grad_norm"], rel=1e-3)
+    assert distance(job.model, short.model) < 1e-3
+
+
+@pytest.mark.cluster
+@pytest.mark.usefixtures("ray_session")
+def test_a_loss_that_is_no_number_ends_the_stage_with_its_reason(dataset: Path, start: Path, tmp_path: Path) -> None:
+    job = make_job(dataset, start, tmp_path / "nan", learning_rate=1e38, checkpoint_every=1)
+    with pytest.raises(RunError, match=r"nan failed: the loss is no longer a number at step \d+\. Lower train.learning_rate"):
+        train(job)
+    assert len(worker_pids(job)) == 1, "repeating it would not help"
+    assert not job.model.exists()
+    with pytest.raises(RunError, match="holds a job with another learning_rate"):
+        train(make_job(dataset, start, job.out, learning_rate=1e-4, checkpoint_every=1))
+
+
+def test_what_can_be_known_before_is_said_before(dataset: Path, start: Path, tmp_path: Path) -> None:
+    write_rows(tmp_path / "empty", [])
+    with pytest.raises(DataError, match="is empty"):
+        train(make_job(tmp_path / "empty", start, tmp_path / "a"))
+    with pytest.raises(DataError, match="no readable dataset"):
+        train(make_job(tmp_path / "nothing", start, tmp_path / "a"))
+    with pytest.raises(ModelError, match="no model in the start checkpoint"):
+        train(make_job(dataset, tmp_path / "nowhere", tmp_path / "a"))
+    with pytest.raises(ConfigError, match="does not divide"):
+        train(make_job(dataset, start, tmp_path / "a", workers=3))
+    with pytest.raises(ConfigError, match="need different workers"):
+        train_many([make_job(dataset, start, tmp_path / "a"), make_job(dataset, start, tmp_path / "b", workers=2)])
+    assert not (tmp_path / "a").exists()
+
+
+@pytest.mark.cluster
+@pytest.mark.usefixtures("ray_session")
+def test_a_cluster_that_is_too_small_is_named(dataset: Path, start: Path, tmp_path: Path) -> None:
+    job = make_job(dataset, start, tmp_path / "gpu")
+    with pytest.raises(RunError, match="gpu needs 1 GPU, the cluster has 0"):
+        train(replace(job, trainer=replace(job.trainer, use_gpu=True)))
+
+
+def test_the_cause_is_the_error_that_is_not_about_another_worker() -> None:
+    class Failed(Exception):
+        worker_failures = {  # noqa: RUF012
+            0: RuntimeError("Traceback\n ...\n[gloo/transport/tcp/pair.cc] Connection closed by peer"),
+            1: RuntimeError("Traceback\n ...\ntorch.OutOfMemoryError: CUDA out of memory"),
+        }
+
+    assert _cause(Failed()) == "torch.OutOfMemoryError: CUDA out of memory"

@@ -1,0 +1,191 @@
+"""Real training steps in this process: TRL and DeepSpeed, without Ray."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from agentr.config.schema import TrainConfig
+from agentr.errors import DataError, ModelError, RunError
+from agentr.store.rows import Row, write_rows
+from agentr.train.data import make_plan
+from agentr.train.job import TrainJob, TrainResult
+from tests.train.conftest import random_rows
+
+pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("one_process")]
+
+
+def make_job(dataset: Path, start: Path, out: Path, **config) -> TrainJob:
+    defaults = {"batch_size": 8, "steps": 3, "learning_rate": 1e-2, "warmup_ratio": 0.0, "log_every": 1, "bf16": False}
+    return TrainJob(dataset, start, out, TrainConfig(**{**defaults, **config}))
+
+
+def run(job: TrainJob) -> TrainResult:
+    from agentr.train.sft import run_job
+    from agentr.train.worker import register_deepspeed
+
+    register_deepspeed(use_gpu=False)
+    job.out.mkdir(parents=True, exist_ok=True)
+    return run_job(job)
+
+
+def weights(folder: Path) -> dict:
+    from safetensors.torch import load_file
+
+    return load_file(folder / "model.safetensors")
+
+
+def distance(one: Path, other: Path) -> float:
+    first, second = weights(one), weights(other)
+    assert first.keys() == second.keys()
+    return max((first[name].float() - second[name].float()).abs().max().item() for name in first)
+
+
+def test_first_loss_is_the_cross_entropy_over_all_targets_of_the_batch(dataset: Path, start: Path, tmp_path: Path) -> None:
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    job = make_job(dataset, start, tmp_path, micro_batch_size=2)
+    result = run(job)
+    plan, model = make_plan(job), AutoModelForCausalLM.from_pretrained(start)
+    total, targets = 0.0, 0
+    with torch.no_grad():
+        for number in plan.order[0]:
+            row = plan.rows[number]
+            logprobs = model(torch.tensor([row.input_ids])).logits[0].log_softmax(-1)
+            for position in range(1, len(row.input_ids)):
+                if row.loss_mask[position]:
+                    total -= logprobs[position - 1, row.input_ids[position]].item()
+                    targets += 1
+    assert result.first_loss == pytest.approx(total / targets, rel=1e-4)
+    assert result.trained_tokens == sum(sum(plan.rows[number].loss_mask[1:]) for number in plan.order.ravel())
+
+
+def test_cutting_the_batch_into_micro_batches_changes_nothing(dataset: Path, start: Path, tmp_path: Path) -> None:
+    whole, cut = make_job(dataset, start, tmp_path / "whole"), make_job(dataset, start, tmp_path / "cut", micro_batch_size=2)
+    run(whole)
+    run(cut)
+    assert distance(whole.model, start) > 1e-3
+    # Adam divides by the gradient's own size, which amplifies rounding of the smallest gradients.
+    assert distance(whole.model, cut.model) < 2e-3
+    for one, other in zip(whole.read_metrics(), cut.read_metrics(), strict=True):
+        assert one["loss"] == pytest.approx(other["loss"], rel=1e-3)
+        assert one["grad_norm"] == pytest.approx(other["grad_norm"], rel=1e-3)
+
+
+def test_tokens_that_are_neither_target_nor_context_of_one_do_not_matter(start: Path, tmp_path: Path) -> None:
+    rows = random_rows(8)
+    # The last two tokens of a row are masked, and nothing comes after them.
+    changed = [Row((*row.input_ids[:-2], 5, 6), row.loss_mask, row.provenance) for row in rows]
+    write_rows(tmp_path / "rows", rows)
+    write_rows(tmp_path / "changed", changed)
+    jobs = [make_job(tmp_path / name, start, tmp_path / f"{name}-out", steps=2) for name in ("rows", "changed")]
+    for job in jobs:
+        run(job)
+    assert distance(jobs[0].model, jobs[1].model) < 1e-6
+
+
+def test_a_mask_that_is_not_the_datasets_stops_the_training(
+    dataset: Path, start: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from agentr.train import sft
+
+    original = sft.as_dataset
+    monkeypatch.setattr(sft, "as_dataset", lambda plan: original(plan).map(lambda row: {"labels": row["input_ids"]}))
+    with pytest.raises(RunError, match=r"step 0 would train on \d+ tokens, its loss masks say"):
+        run(make_job(dataset, start, tmp_path))
+
+
+def test_engine_is_deepspeed_zero_2(dataset: Path, start: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from deepspeed import DeepSpeedEngine
+    from deepspeed.runtime.zero.stage_1_and_2 import DeepSpeedZeroOptimizer
+
+    from agentr.train import sft
+
+    trainers, original = [], sft.save_model
+    monkeypatch.setattr(sft, "save_model", lambda trainer, dtype: (trainers.append(trainer), original(trainer, dtype)))
+    run(make_job(dataset, start, tmp_path, steps=1))
+    engine = trainers[0].model_wrapped
+    assert isinstance(engine, DeepSpeedEngine)
+    assert isinstance(engine.optimizer, DeepSpeedZeroOptimizer)
+    assert engine.optimizer.partition_gradients
+
+
+def test_steps_metrics_and_schedule_are_exact(dataset: Path, start: Path, tmp_path: Path) -> None:
+    job = make_job(dataset, start, tmp_path, steps=5, warmup_ratio=0.4, min_lr_ratio=0.1, schedule="linear", log_every=2)
+    result = run(job)
+    lines = job.read_metrics()
+    assert [line["step"] for line in lines] == [1, 2, 4, 5]
+    assert [line["learning_rate"] for line in lines] == pytest.approx([0.005, 0.01, 0.007, 0.004])
+    assert (result.steps, result.epochs, result.rows) == (5, 2.0, 20)
+    assert (result.first_loss, result.last_loss) == (lines[0]["loss"], lines[-1]["loss"])
+    assert job.finished() == result
+    assert not job.checkpoints.exists()
+
+
+def test_checkpoint_loads_and_says_something_else_with_the_same_tokenizer(dataset: Path, start: Path, tmp_path: Path) -> None:
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    job = make_job(dataset, start, tmp_path)
+    run(job)
+    ids = torch.tensor([[5, 6, 7, 8]])
+    with torch.no_grad():
+        before, after = (AutoModelForCausalLM.from_pretrained(folder)(ids).logits for folder in (start, job.model))
+    assert (before - after).abs().max() > 1e-2
+    messages = [{"role": "user", "content": "hello"}]
+    texts = [AutoTokenizer.from_pretrained(folder).apply_chat_template(messages, tokenize=False) for folder in (start, job.model)]
+    assert texts[0] == texts[1]
+    assert json.loads((start / "config.json").read_text()) == json.loads((job.model / "config.json").read_text())
+
+
+def test_bf16_keeps_updates_that_bf16_weights_would_lose(dataset: Path, start: Path, tmp_path: Path) -> None:
+    import torch
+
+    job = make_job(dataset, start, tmp_path, bf16=True, learning_rate=1e-6, steps=2, schedule="constant_with_warmup")
+    run(job)
+    before, after = weights(start), weights(job.model)
+    name = max(before, key=lambda key: before[key].abs().mean())
+    assert after[name].dtype == before[name].dtype == torch.float32
+    moved = (after[name] - before[name].bfloat16().float()).abs()
+    assert 0 < moved.max() < 1e-5
+
+
+def test_the_model_is_saved_in_the_dtype_it_came_in(dataset: Path, start: Path, tmp_path: Path) -> None:
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    half = tmp_path / "half"
+    AutoModelForCausalLM.from_pretrained(start).to(torch.bfloat16).save_pretrained(half)
+    AutoTokenizer.from_pretrained(start).save_pretrained(half)
+    job = make_job(dataset, half, tmp_path / "out", steps=1)
+    run(job)
+    assert {tensor.dtype for tensor in weights(job.model).values()} == {torch.bfloat16}
+    assert distance(job.model, half) > 0
+
+
+def test_nan_stops_the_training_and_names_the_last_good_checkpoint(dataset: Path, start: Path, tmp_path: Path) -> None:
+    job = make_job(dataset, start, tmp_path, steps=8, checkpoint_every=1)
+    from agentr.train import sft
+
+    good = sft.learning_rate_factor
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sft, "learning_rate_factor", lambda job, step, steps: good(job, step, steps) if step < 2 else float("nan"))
+        with pytest.raises(RunError, match=r"no longer a number at step 4.*checkpoint-2\.$"):
+            run(job)
+    assert not job.model.exists()
+    assert job.finished() is None
+
+
+def test_a_start_or_dataset_that_does_not_fit_is_named(dataset: Path, start: Path, tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match="no model in the start checkpoint"):
+        run(make_job(dataset, tmp_path / "nowhere", tmp_path / "a"))
+    with pytest.raises(DataError, match="holds no readable dataset"):
+        run(make_job(tmp_path / "nothing", start, tmp_path / "b"))
+    rows = random_rows(2)
+    write_rows(tmp_path / "foreign", [replace(row, input_ids=(*row.input_ids[:-1], 70_000)) for row in rows])
+    with pytest.raises(ModelError, match="has token 70000, but the model"):
+        run(make_job(tmp_path / "foreign", start, tmp_path / "c"))
