@@ -124,7 +124,7 @@ def test_a_client_plays_on_while_a_server_is_replaced(log: str):
 
 
 @pytest.mark.cluster
-def test_a_fleet_of_actors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_fleet_of_actors(tmp_path: Path, ray_session: None):
     import ray
 
     async def main() -> list[int]:
@@ -150,10 +150,5 @@ def test_a_fleet_of_actors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
             await servers.urls()
         return [status.pid for status in after]
 
-    monkeypatch.setenv("RAY_AUTH_MODE", "disabled")  # else Ray writes a token into the home directory
-    ray.init(address="local", num_cpus=2, include_dashboard=False, object_store_memory=100 << 20)
-    try:
-        for pid in asyncio.run(main()):
-            wait_until(lambda p=pid: not running(p), "the servers to end")
-    finally:
-        ray.shutdown()
+    for pid in asyncio.run(main()):
+        wait_until(lambda p=pid: not running(p), "the servers to end")

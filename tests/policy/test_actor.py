@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import Iterator
 
 import pytest
 
@@ -25,17 +24,7 @@ CONFIG = Config(
 )
 
 
-@pytest.fixture(scope="module")
-def ray_here() -> Iterator[None]:
-    import ray
-
-    os.environ["RAY_AUTH_MODE"] = "disabled"
-    ray.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=False, object_store_memory=100 * 2**20)
-    yield
-    ray.shutdown()
-
-
-def test_router_recovers_a_killed_engine_with_the_right_weights(ray_here, tmp_path):
+def test_router_recovers_a_killed_engine_with_the_right_weights(ray_session, tmp_path):
     import ray
 
     from agentr.policy.actor import start_engines
@@ -72,7 +61,7 @@ def test_router_recovers_a_killed_engine_with_the_right_weights(ray_here, tmp_pa
     ray.kill(actor)
 
 
-def test_an_engine_that_cannot_start_says_why(ray_here, tmp_path):
+def test_an_engine_that_cannot_start_says_why(ray_session, tmp_path):
     from agentr.policy.actor import start_engines
 
     (actor,) = start_engines(CONFIG, tmp_path / "missing")
