@@ -13,7 +13,8 @@ import pytest
 @pytest.fixture(scope="session")
 def ray_session() -> Iterator[None]:
     """A private Ray on this machine: 4 logical CPUs, no dashboard, no token (it is on loopback), its files in a short temporary path
-    (Unix sockets allow 107 characters). Shared by all tests that need Ray in this process, which can hold one only; name actors uniquely."""
+    (Unix sockets allow 107 characters). Shared by all tests that need Ray here: a process can hold one.
+    Name actors uniquely."""
     import ray
 
     saved = {key: os.environ.get(key) for key in ("RAY_AUTH_MODE", "RAY_raylet_start_wait_time_s")}
