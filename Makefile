@@ -30,9 +30,9 @@ lint: setup ## Format check, linter, types, import contracts
 	$(BIN)/lint-imports
 
 locks: ## Resolve both locks anew (needs uv)
-	uv pip compile pyproject.toml --extra cpu --extra dev --override locks/overrides-cpu.txt --torch-backend cpu \
+	uv pip compile pyproject.toml --extra cpu --extra envs --extra dev --override locks/overrides-cpu.txt --torch-backend cpu \
 	  --python-version 3.11 --no-header -o locks/cpu.lock
-	uv pip compile pyproject.toml --extra gpu --extra dev --python-version 3.11 \
+	uv pip compile pyproject.toml --extra gpu --extra envs --extra dev --python-version 3.11 \
 	  --python-platform x86_64-unknown-linux-gnu --no-header -o locks/gpu.lock
 
 clean: ## Remove the virtual environment (runs/ is kept)

@@ -60,10 +60,29 @@ class ExpertStep:
     action: str
 
 
+@dataclass(frozen=True)
+class Requirement:
+    """Something that an environment needs, or can use, from outside this repository.
+
+    Attributes:
+        name: What it is ("Java 17 or later", "the official product files").
+        present: Whether it was found here.
+        how: How to get it: a command, or an address and where to put the files.
+        optional: The environment works without it, with less (a default catalogue in place of the official one).
+    """
+
+    name: str
+    present: bool
+    how: str
+    optional: bool = False
+
+
 class Environment(ABC, Generic[State]):
     """A family of tasks with one state machine.
 
     Instances are shared by all sessions of a server: they hold read-only data; everything that changes is in ``State``.
+    Importing an environment's package must be cheap and never fail: what is not in agentr's core dependencies is imported when an
+    instance is made, and what is missing then is a RuntimeError whose text says how to get it.
     """
 
     #: Folder that holds ``spec.yaml``; set by each subclass.
@@ -77,6 +96,11 @@ class Environment(ABC, Generic[State]):
         """The published specification, read from ``spec.yaml`` in the environment's folder."""
         with (self.folder / "spec.yaml").open(encoding="utf-8") as file:
             return EnvironmentSpec.model_validate(yaml.safe_load(file))
+
+    @classmethod
+    def requirements(cls) -> list[Requirement]:
+        """What is needed beyond the core dependencies, and whether it is here; must be fast and must not raise."""
+        return []
 
     @abstractmethod
     def split(self, name: str) -> list[TaskInfo]:
@@ -120,3 +144,10 @@ class Environment(ABC, Generic[State]):
     def expert(self, task_id: str) -> list[ExpertStep] | None:
         """A demonstration that earns the full reward, or None where the environment has no expert for the task."""
         return None
+
+    def actions(self, state: State) -> list[str]:
+        """Some actions that make sense in this state, in a fixed order: what a person may choose from, and what random play draws.
+
+        Need not be complete; empty where an environment has no notion of it.
+        """
+        return []

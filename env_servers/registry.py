@@ -5,14 +5,19 @@ from __future__ import annotations
 import importlib
 import inspect
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from env_servers.base import Environment
 
-#: Name -> ``module:class``.
-ENVIRONMENTS = {
-    "textcraft": "env_servers.textcraft:TextCraft",
-}
+
+def _discover() -> dict[str, str]:
+    here = Path(__file__).parent
+    return {file.parent.name: f"env_servers.{file.parent.name}:ENVIRONMENT" for file in sorted(here.glob("*/spec.yaml"))}
+
+
+#: Name -> ``module:class``: every folder beside this file with a ``spec.yaml``, whose package says ``ENVIRONMENT = ItsClass``.
+ENVIRONMENTS = _discover()
 
 
 class UnknownEnvironment(ValueError):

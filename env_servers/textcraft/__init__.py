@@ -1,3 +1,5 @@
 from env_servers.textcraft.environment import TextCraft
 
-__all__ = ["TextCraft"]
+ENVIRONMENT = TextCraft
+
+__all__ = ["ENVIRONMENT", "TextCraft"]
