@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from agentr import __version__
+from agentr import __version__, env_cli
 from agentr.errors import AgentrError
 
 app = typer.Typer(
@@ -21,6 +21,7 @@ app = typer.Typer(
 )
 bench = typer.Typer(help="Measure on this machine.", no_args_is_help=True)
 app.add_typer(bench, name="bench")
+env_cli.register(app, bench)
 
 ConfigPath = Annotated[Path, typer.Argument(metavar="CONFIG", help="YAML file; see configs/.")]
 Overrides = Annotated[list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Override keys, such as run.seed=1.")]

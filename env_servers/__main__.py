@@ -30,8 +30,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     if arguments.command == "list":
         from env_servers.registry import describe
 
-        for name, title in describe():
-            print(f"{name}\t{title}")
+        for found in describe():
+            lacking = found.fault or ", ".join(r.name for r in found.missing)
+            print(f"{found.name}\t{found.title}" + (f"\tnot available: {lacking}" if lacking else ""))
         return 0
     if arguments.die_with_parent is not None:
         die_with_parent(arguments.die_with_parent)
@@ -116,7 +117,8 @@ def _listen(host: str, port: int) -> socket.socket:
     return listener
 
 
-def _option(text: str) -> tuple[str, Any]:
+def option(text: str) -> tuple[str, Any]:
+    """``name=value`` with a YAML value."""
     name, equals, value = text.partition("=")
     if not equals:
         raise argparse.ArgumentTypeError(f"{text!r} is not name=value")
@@ -134,7 +136,7 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("environment", help="name, or module:class")
     run.add_argument("--host", default="127.0.0.1")
     run.add_argument("--port", type=int, default=0, help="0 lets the system choose")
-    run.add_argument("--option", type=_option, action="append", default=[], metavar="NAME=VALUE", help="of the environment")
+    run.add_argument("--option", type=option, action="append", default=[], metavar="NAME=VALUE", help="of the environment")
     run.add_argument("--token-env", default=TOKEN_ENV, metavar="NAME", help="environment variable that holds the bearer token")
     run.add_argument("--agentgym", action="store_true", help="also speak AgentGym's protocol; without a token on loopback only")
     run.add_argument("--max-sessions", type=int, default=20_000)

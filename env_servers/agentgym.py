@@ -1,139 +1,177 @@
-"""AgentGym's wire protocol for TextCraft, so that its client and whatever was built on it can play here unchanged.
+"""AgentGym's wire protocol, so that its clients and whatever was built on them can play here unchanged.
 
-Kept from the original: paths, keys, integer ids counted from 0, errors as HTTP 200 with ``{"error": ...}``, a new game right at
-``/create`` (that of ``data_idx`` = id; ``commands`` and ``goal`` are accepted and without effect, as there), steps past the end.
-Not kept: games that live for ever (an idle one expires; its id is then "not valid"), ``/commands`` and ``/goal`` (broken there).
-``data_idx`` N is the task ``agentgym/N``; see `textcraft/environment.py` for how N relates to published results.
+Each of its environments has a dialect of its own: the paths, keys and meanings are in the environment's folder (``agentgym.py``,
+a function ``routes``), and what they share is here. Kept everywhere: integer ids counted from 0, steps past the end, no token in its
+clients. Not kept: games that live for ever (an idle one expires; its id is then "not valid"), ids that are given out twice, one
+process for each game.
+
+``data_idx`` N (also called ``session_id``, ``game`` and ``id``) is the task ``agentgym/N`` where the environment has that numbering; where
+it does not, N counts through the tasks of its splits in the order of the specification.
 """
 
 from __future__ import annotations
 
+import importlib
 import itertools
+from collections.abc import Callable, Coroutine
+from functools import wraps
+from importlib.util import find_spec
 from typing import Any
 
 from fastapi import APIRouter
+from fastapi.routing import APIRoute
 from pydantic import BaseModel
 
-from env_servers.protocol import MAX_ACTION_CHARS
-from env_servers.sessions import SessionTable
+from env_servers.base import Environment
+from env_servers.protocol import MAX_ACTION_CHARS, ObservedState
+from env_servers.sessions import Session, SessionTable
 from env_servers.worker import Refused
 
-#: Paths of this protocol.
-PATHS = frozenset({"/", "/create", "/step", "/reset", "/close", "/observation", "/detail"})
+Handler = Callable[..., Coroutine[Any, Any, Any]]
 
 
-class CreateBody(BaseModel):
-    commands: str | None = None
-    goal: str | None = None
+class NoDialect(ValueError):
+    """AgentGym has no such environment, so there is nothing that its clients could speak."""
 
 
-class StepBody(BaseModel):
-    id: int
-    action: str
+class Games:
+    """Integer ids over a session table. A game's session has a fixed name, so there is nothing else to keep."""
 
+    def __init__(self, environment: Environment, table: SessionTable) -> None:
+        self.title = environment.spec.title
+        self._environment = environment
+        self._table = table
+        self._ids = itertools.count()
+        self._listed: list[str] | None = None
 
-class ResetBody(BaseModel):
-    id: int
-    data_idx: int | None = 0
+    async def create(self, index: int | None = None) -> int:
+        """A new id, and at once a game of task ``index`` under it; None takes the task whose index is the id."""
+        number = next(self._ids)
+        await self._start(number, number if index is None else index)
+        return number
+
+    async def reset(self, number: int, index: int) -> Session:
+        """Task ``index`` in place of the game.
+
+        Raises:
+            Refused: 404 for an id that is not valid, or no such task.
+        """
+        self.session(number)
+        return await self._start(number, index)
+
+    async def step(self, number: int, action: str) -> tuple[ObservedState, float]:
+        """What the action led to, and the reward before it."""
+        if len(action) > MAX_ACTION_CHARS:
+            raise Refused(422, f"the action has more than {MAX_ACTION_CHARS} characters")
+        before = self.session(number).last.reward
+        return await self._table.step(self._name(number), action, past_end=True), before
+
+    async def actions(self, number: int) -> list[str]:
+        return await self._table.actions(self._name(number))
+
+    def session(self, number: int) -> Session:
+        return self._table.get(self._name(number))
+
+    def observation(self, number: int) -> str:
+        return self.session(number).last.observation
+
+    def close(self, number: int) -> bool:
+        return self._table.close([self._name(number)]) == 1
+
+    def numbers(self) -> list[int]:
+        """The ids of the games that there are."""
+        start = self._name("")
+        return sorted(int(name.removeprefix(start)) for name in self._table.names() if name.startswith(start))
+
+    async def _start(self, number: int, index: int) -> Session:
+        try:
+            return await self._table.open(f"agentgym/{index}", self._name(number))
+        except Refused as refused:
+            if refused.status != 404:
+                raise
+            tasks = await self._tasks()
+            if not 0 <= index < len(tasks) or tasks[0].startswith("agentgym/"):
+                raise
+            return await self._table.open(tasks[index], self._name(number))
+
+    async def _tasks(self) -> list[str]:
+        """Every task once, in the order of the splits; those in AgentGym's numbering alone where there are any."""
+        if self._listed is None:
+            splits = self._environment.spec.splits
+            listed = await self._table.worker.run_in_thread(
+                "the splits", lambda: list(dict.fromkeys(task.id for name in splits for task in self._environment.split(name)))
+            )
+            numbered = [task for task in listed if task.startswith("agentgym/")]
+            self._listed = numbered or listed
+        return self._listed
+
+    def _name(self, number: int | str) -> str:
+        return f"{self._table.epoch}.agentgym-{number}"
 
 
 class IdBody(BaseModel):
     id: int
 
 
-class Games:
-    """AgentGym's integer ids over a session table. A game's session has a fixed name, so there is nothing else to keep."""
-
-    def __init__(self, table: SessionTable) -> None:
-        self._table = table
-        self._ids = itertools.count()
-
-    async def create(self) -> dict[str, Any]:
-        number = next(self._ids)
-        return await self._start(number, number)
-
-    async def reset(self, number: int, data_idx: int) -> dict[str, Any]:
-        self._table.get(self._session(number))
-        return await self._start(number, data_idx)
-
-    async def step(self, number: int, action: str) -> dict[str, Any]:
-        if len(action) > MAX_ACTION_CHARS:
-            raise Refused(422, f"the action has more than {MAX_ACTION_CHARS} characters")
-        observed = await self._table.step(self._session(number), action, past_end=True)
-        return {"observation": observed.observation, "reward": _number(observed.reward), "done": observed.done}
-
-    def detail(self, number: int) -> dict[str, Any]:
-        last = self._table.get(self._session(number)).last
-        return {"observation": last.observation, "done": last.done, "reward": _number(last.reward), "deleted": False}
-
-    def close(self, number: int) -> bool:
-        return self._table.close([self._session(number)]) == 1
-
-    async def _start(self, number: int, data_idx: int) -> dict[str, Any]:
-        session = await self._table.open(f"agentgym/{data_idx}", self._session(number))
-        return {"id": number, "observation": session.last.observation, "done": False, "reward": 0}
-
-    def _session(self, number: int) -> str:
-        return f"{self._table.epoch}.agentgym-{number}"
+class ActionBody(BaseModel):
+    id: int
+    action: str
 
 
-def router(title: str, table: SessionTable) -> APIRouter:
-    """The endpoints, at the root as in the original."""
-    routes = APIRouter()
-    games = Games(table)
+class DataBody(BaseModel):
+    id: int
+    data_idx: int | None = 0
+
+
+class IndexBody(BaseModel):
+    env_idx: int
+
+
+class IndexActionBody(BaseModel):
+    env_idx: int
+    action: str
+
+
+def router(environment: Environment, table: SessionTable) -> APIRouter:
+    """The endpoints of an environment's dialect, at the root as in the original.
+
+    Raises:
+        NoDialect: The environment has none.
+    """
+    package = type(environment).__module__.rpartition(".")[0]
+    module = f"{package}.agentgym"
+    if package in ("", "env_servers") or find_spec(module) is None:
+        raise NoDialect(f"{environment.spec.name} is no environment of AgentGym's; serve it without --agentgym")
+    games = Games(environment, table)
+    routes: APIRouter = importlib.import_module(module).routes(games)
 
     @routes.get("/")
     async def hello() -> str:
-        return f"This is environment {title}."
-
-    @routes.post("/create")
-    async def create(body: CreateBody) -> dict[str, Any]:
-        try:
-            return await games.create()
-        except Refused as refused:
-            return _error(refused)
-
-    @routes.post("/step")
-    async def step(body: StepBody) -> dict[str, Any]:
-        try:
-            return await games.step(body.id, body.action)
-        except Refused as refused:
-            return _error(refused, body.id)
-
-    @routes.post("/reset")
-    async def reset(body: ResetBody) -> dict[str, Any]:
-        try:
-            return await games.reset(body.id, body.data_idx or 0)
-        except Refused as refused:
-            return _error(refused, body.id)
-
-    @routes.post("/close")
-    async def close(body: IdBody) -> bool:
-        return games.close(body.id)
-
-    @routes.get("/observation")
-    async def observation(id: int) -> str | dict[str, Any]:
-        try:
-            return games.detail(id)["observation"]
-        except Refused as refused:
-            return _error(refused, id)
-
-    @routes.get("/detail")
-    async def detail(id: int) -> dict[str, Any]:
-        try:
-            return games.detail(id)
-        except Refused as refused:
-            return _error(refused, id)
+        return f"This is environment {games.title}."
 
     return routes
 
 
-def _error(refused: Refused, number: int | None = None) -> dict[str, Any]:
-    """An error as the original reports it."""
-    missing = refused.error.startswith("no such session")
-    return {"error": f"The id {number} is not valid." if missing else refused.error}
+def paths(routes: APIRouter) -> set[str]:
+    """The paths of a dialect."""
+    return {route.path for route in routes.routes if isinstance(route, APIRoute)}
 
 
-def _number(reward: float) -> int | float:
-    """Rewards are integers there."""
+def errors_as_answers(handler: Handler) -> Handler:
+    """Most of AgentGym's servers answer an error with status 200 and ``{"error": ...}``."""
+
+    @wraps(handler)
+    async def answering(**arguments: Any) -> Any:
+        try:
+            return await handler(**arguments)
+        except Refused as refused:
+            given = arguments.get("id", getattr(arguments.get("body"), "id", None))
+            missing = refused.error.startswith("no such session")
+            return {"error": f"The id {given} is not valid." if missing else refused.error}
+
+    return answering
+
+
+def whole(reward: float) -> int | float:
+    """A reward as the originals write it: integers without a point."""
     return int(reward) if reward.is_integer() else reward

@@ -46,6 +46,9 @@ def create_app(
             bound to loopback may do (`__main__.py` sees to that).
         agentgym: Also speak AgentGym's protocol, at the root.
         agentgym_needs_token: AgentGym's own client sends no token. False admits it; for loopback only.
+
+    Raises:
+        NoDialect: AgentGym has no such environment.
     """
     limits = limits or Limits()
     metrics = Metrics()
@@ -67,9 +70,10 @@ def create_app(
     app.include_router(_sessions(table), prefix="/v1")
     open_paths = {"/health"}
     if agentgym:
-        app.include_router(agentgym_protocol.router(environment.spec.title, table))
+        dialect = agentgym_protocol.router(environment, table)
+        app.include_router(dialect)
         if not agentgym_needs_token:
-            open_paths |= agentgym_protocol.PATHS
+            open_paths |= agentgym_protocol.paths(dialect)
     _add_error_handlers(app)
     app.add_middleware(Gate, token=token, open_paths=open_paths, max_body_bytes=limits.max_body_bytes, metrics=metrics)
     return app
@@ -139,6 +143,10 @@ def _sessions(table: SessionTable) -> APIRouter:
     @routes.post("/fork")
     async def fork(body: wire.SessionRequest) -> Response:
         return _json(await table.fork(body.session))
+
+    @routes.post("/actions")
+    async def actions(body: wire.SessionRequest) -> Response:
+        return _json(wire.ActionsResponse(actions=await table.actions(body.session)))
 
     @routes.post("/snapshot")
     async def snapshot(body: wire.SessionRequest) -> Response:

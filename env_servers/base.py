@@ -94,8 +94,7 @@ class Environment(ABC, Generic[State]):
     @cached_property
     def spec(self) -> EnvironmentSpec:
         """The published specification, read from ``spec.yaml`` in the environment's folder."""
-        with (self.folder / "spec.yaml").open(encoding="utf-8") as file:
-            return EnvironmentSpec.model_validate(yaml.safe_load(file))
+        return read_spec(self.folder)
 
     @classmethod
     def requirements(cls) -> list[Requirement]:
@@ -151,3 +150,9 @@ class Environment(ABC, Generic[State]):
         Need not be complete; empty where an environment has no notion of it.
         """
         return []
+
+
+def read_spec(folder: Path) -> EnvironmentSpec:
+    """The specification in an environment's folder."""
+    with (folder / "spec.yaml").open(encoding="utf-8") as file:
+        return EnvironmentSpec.model_validate(yaml.safe_load(file))

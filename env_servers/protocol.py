@@ -2,8 +2,9 @@
 
 The protocol in one paragraph: a **session** is one live state of one task. ``open`` makes one; ``expand`` forks a session
 once for each action, steps the copies and returns them as child sessions, which is what a search tree needs; ``step`` moves
-a session in place; ``snapshot`` and ``restore`` carry a state across processes; ``close`` frees sessions. Session ids carry the
-server's epoch, so that after a restart an old id is answered with 410 Gone and the client replays its actions.
+a session in place; ``actions`` suggests some; ``snapshot`` and ``restore`` carry a state across processes; ``close`` frees
+sessions. Session ids carry the server's epoch, so that after a restart an old id is answered with 410 Gone and the client
+replays its actions.
 """
 
 from __future__ import annotations
@@ -117,6 +118,12 @@ class ExpandResponse(Wire):
 
 class SessionRequest(Wire):
     session: str = Field(max_length=128)
+
+
+class ActionsResponse(Wire):
+    """Some actions that make sense in the session's state, in a fixed order; empty where the environment has no notion of it."""
+
+    actions: list[str]
 
 
 class CloseRequest(Wire):

@@ -5,10 +5,11 @@ from __future__ import annotations
 import importlib
 import inspect
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from env_servers.base import Environment
+from env_servers.base import Environment, Requirement, read_spec
 
 
 def _discover() -> dict[str, str]:
@@ -52,14 +53,43 @@ def load(name: str, options: Mapping[str, Any] | None = None) -> Environment:
         raise UnknownEnvironment(f"{name} cannot be loaded: {error}") from error
 
 
-def describe() -> list[tuple[str, str]]:
-    """Name and title of every registered environment that can be loaded here; why not, in place of the title, for the others."""
+@dataclass(frozen=True)
+class Description:
+    """What is known about a registered environment without making an instance of it.
+
+    Attributes:
+        requirements: What it needs from outside, and whether that was found here.
+        fault: Why its package cannot be used at all; empty if it can.
+    """
+
+    name: str
+    title: str
+    splits: tuple[str, ...] = ()
+    requirements: tuple[Requirement, ...] = ()
+    fault: str = ""
+
+    @property
+    def missing(self) -> list[Requirement]:
+        """What must be here and is not."""
+        return [r for r in self.requirements if not (r.present or r.optional)]
+
+    @property
+    def available(self) -> bool:
+        """Whether it can be served here."""
+        return not (self.fault or self.missing)
+
+
+def describe() -> list[Description]:
+    """Every registered environment, by name, whether or not it can be loaded here. Fast: nothing is loaded."""
     found = []
     for name in sorted(ENVIRONMENTS):
         try:
-            found.append((name, load(name).spec.title))
-        except UnknownEnvironment as error:
-            found.append((name, f"not available: {error}"))
+            cls = _find(name)
+            spec = read_spec(cls.folder)
+        except (UnknownEnvironment, ValueError) as error:
+            found.append(Description(name, name, fault=str(error)))
+        else:
+            found.append(Description(name, spec.title, tuple(spec.splits), tuple(cls.requirements())))
     return found
 
 

@@ -1,11 +1,8 @@
-"""The sessions of a server: who holds which state, for how long, and in which order it changes.
+"""What requests do with sessions: open, step, expand, fork, snapshot, restore.
 
-Invariants:
+Invariants, beside those of `lifetimes.py`:
 - A session's state is touched by one call at a time (a lock for each session); sessions never share a state.
 - After an exception or a passed deadline inside the environment the state is not trusted: the session is closed.
-- Every session ends: closed by its client, or expired after ``idle_s`` without use. There are never more than ``max_sessions``.
-- An id is ``{epoch}.{secret}``. The epoch is new with every start of a server, so an id that outlived a restart is told apart
-  from one that is merely closed.
 """
 
 from __future__ import annotations
@@ -13,93 +10,22 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
-import secrets
 import time
-from collections import OrderedDict
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import Generic, TypeVar
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import TypeVar
 
-from env_servers.base import Environment, Observed
-from env_servers.metrics import Metrics
+from env_servers.base import Observed
+from env_servers.lifetimes import GONE, Lifetimes, Limits, Session, State
 from env_servers.protocol import ObservedState, Snapshot
-from env_servers.worker import Refused, Worker
+from env_servers.worker import Refused
 
-State = TypeVar("State")
+__all__ = ["Limits", "Session", "SessionTable"]
+
 Result = TypeVar("Result")
-_GONE = "Open a new session and replay its actions."
 
 
-@dataclass(frozen=True)
-class Limits:
-    """What one server grants.
-
-    Attributes:
-        max_sessions: Sessions at the same time; more are refused with 429.
-        idle_s: A session that nobody used for so many seconds is closed.
-        step_timeout_s: Deadline of one call into the environment, for environments that are not ``fast``.
-        threads: Environment calls that run at the same time, for environments that are not ``fast``.
-        max_body_bytes: Largest request body. The default holds the largest ``expand`` that the protocol allows.
-    """
-
-    max_sessions: int = 20_000
-    idle_s: float = 900.0
-    step_timeout_s: float = 60.0
-    threads: int = 16
-    max_body_bytes: int = 16 << 20
-
-
-@dataclass(eq=False)
-class Session(Generic[State]):
-    """One live state of one task.
-
-    Attributes:
-        last: What was last observed; the answer to a repeated step.
-        steps: Actions since the task's start, those of the session it was forked from included.
-        action: The action that led to ``last``; None where that was not a step of this session.
-        used: When a request last named it, by the table's clock.
-    """
-
-    id: str
-    state: State
-    last: Observed
-    steps: int = 0
-    action: str | None = None
-    used: float = 0.0
-    closed: bool = False
-    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
-
-    def observed(self) -> ObservedState:
-        """The session as it crosses the wire."""
-        last = self.last
-        return ObservedState(session=self.id, observation=last.observation, reward=last.reward, done=last.done, valid=last.valid)
-
-
-class SessionTable(Generic[State]):
-    """All sessions of one server. Its methods run in the server's event loop and raise `Refused`.
-
-    Args:
-        clock: Seconds; a test passes its own.
-    """
-
-    def __init__(
-        self, environment: Environment[State], limits: Limits, metrics: Metrics, clock: Callable[[], float] = time.monotonic
-    ) -> None:
-        self.epoch = secrets.token_hex(6)
-        self.worker = Worker(inline=environment.fast, timeout_s=limits.step_timeout_s, threads=limits.threads)
-        self._environment = environment
-        self._limits = limits
-        self._metrics = metrics
-        self._clock = clock
-        self._sessions: OrderedDict[str, Session[State]] = OrderedDict()  # least recently used first
-        self._reserved = 0
-        self._disposals: set[asyncio.Task] = set()
-        self._must_dispose = type(environment).close is not Environment.close
-
-    def __len__(self) -> int:
-        return len(self._sessions)
-
-    # requests ---------------------------------------------------------------------------------------------------------
+class SessionTable(Lifetimes[State]):
+    """What requests do with the sessions of a server. Its methods run in the server's event loop and raise `Refused`."""
 
     async def open(self, task: str, session_id: str | None = None) -> Session[State]:
         """A fresh session of ``task``; under ``session_id``, if given, in place of the session that has it.
@@ -130,7 +56,7 @@ class SessionTable(Generic[State]):
             if index is not None and index != session.steps:
                 if index == session.steps - 1 and action == session.action:
                     return session.observed()
-                raise Refused(409, f"step index {index}, but the session has taken {session.steps} steps", _GONE)
+                raise Refused(409, f"step index {index}, but the session has taken {session.steps} steps", GONE)
             if session.last.done and not past_end:
                 raise Refused(409, "the episode has ended", "Open another session.")
             observed = await self._call(session, "step", lambda: self._step(session.state, action))
@@ -177,6 +103,11 @@ class SessionTable(Generic[State]):
                 last, steps, action = session.last, session.steps, session.action
         return self._add(self._new(state, last, steps=steps, action=action)).observed()
 
+    async def actions(self, session_id: str) -> list[str]:
+        """What the environment suggests to do in a session."""
+        async with self._use(session_id) as session:
+            return await self._call(session, "actions", lambda: self._environment.actions(session.state))
+
     async def snapshot(self, session_id: str) -> Snapshot:
         """The state of a session as data."""
         async with self._use(session_id) as session:
@@ -203,88 +134,21 @@ class SessionTable(Generic[State]):
             raise Refused(
                 422,
                 f"the snapshot is of {snapshot.environment} {snapshot.version}, this server runs {spec.name} {spec.version}",
-                _GONE,
+                GONE,
             )
 
         def restored() -> State:
             try:
                 return self._environment.restore(snapshot.state)
             except ValueError as error:
-                raise Refused(422, str(error), _GONE) from error
+                raise Refused(422, str(error), GONE) from error
 
         with self._room(1):
             state = await self.worker.run("restore", restored, late=self._free)
         observed = Observed(snapshot.observation, snapshot.reward, snapshot.done)
         return self._add(self._new(state, observed, steps=snapshot.steps)).observed()
 
-    def close(self, session_ids: Sequence[str]) -> int:
-        """Closes those of the sessions that exist, and says how many: to close twice is no error."""
-        found = [session for i in dict.fromkeys(session_ids) if (session := self._sessions.get(i)) is not None]
-        for session in found:
-            self._remove(session)
-        self._metrics.closed.inc(len(found))
-        return len(found)
-
-    def get(self, session_id: str) -> Session[State]:
-        """A session, now counted as used.
-
-        Raises:
-            Refused: 410 for an id of an earlier start of the server, 404 for one that is closed, expired or was never given out.
-        """
-        session = self._sessions.get(session_id)
-        if session is None:
-            epoch, dot, _ = session_id.partition(".")
-            if dot and epoch != self.epoch:
-                raise Refused(410, "the session belongs to another start of the server", _GONE)
-            raise Refused(404, "no such session: it was closed, or nobody used it for too long", _GONE)
-        session.used = self._clock()
-        self._sessions.move_to_end(session_id)
-        return session
-
-    # life and death ---------------------------------------------------------------------------------------------------
-
-    def sweep(self) -> int:
-        """Closes the sessions that nobody used for ``idle_s``; says how many."""
-        now, expired = self._clock(), 0
-        for session in list(self._sessions.values()):
-            if now - session.used < self._limits.idle_s:
-                break
-            if not session.lock.locked():
-                self._remove(session)
-                expired += 1
-        self._metrics.expired.inc(expired)
-        return expired
-
-    async def sweep_forever(self) -> None:
-        """Sweeps until cancelled."""
-        while True:
-            await asyncio.sleep(min(30.0, max(0.05, self._limits.idle_s / 4)))
-            self.sweep()
-
-    async def shutdown(self) -> None:
-        """Closes every session and frees the threads; waits for the environment's own clean-up up to the deadline of a step."""
-        self.close(list(self._sessions))
-        if self._disposals:
-            await asyncio.wait(self._disposals, timeout=self._limits.step_timeout_s)
-        self.worker.shutdown()
-
-    @contextlib.contextmanager
-    def _room(self, wanted: int) -> Iterator[None]:
-        """Holds room for sessions that are about to be made."""
-        limit = self._limits.max_sessions
-        if len(self) + self._reserved + wanted > limit:
-            self.sweep()
-        if len(self) + self._reserved + wanted > limit:
-            raise Refused(
-                429,
-                f"{len(self)} of {limit} sessions are open and {wanted} more were asked for",
-                "Close sessions that are done with, or raise --max-sessions.",
-            )
-        self._reserved += wanted
-        try:
-            yield
-        finally:
-            self._reserved -= wanted
+    # within a session -------------------------------------------------------------------------------------------------
 
     @contextlib.asynccontextmanager
     async def _use(self, session_id: str) -> AsyncIterator[Session[State]]:
@@ -292,7 +156,7 @@ class SessionTable(Generic[State]):
         session = self.get(session_id)
         async with session.lock:
             if session.closed:
-                raise Refused(404, "the session was closed meanwhile", _GONE)
+                raise Refused(404, "the session was closed meanwhile", GONE)
             yield session
 
     async def _call(self, session: Session[State], what: str, call: Callable[[], Result]) -> Result:
@@ -318,36 +182,9 @@ class SessionTable(Generic[State]):
 
     async def _forks(self, session: Session[State], count: int) -> list[State]:
         if not self._environment.spec.can_fork:
-            raise Refused(409, f"{self._environment.spec.name} cannot fork a state", _GONE)
+            raise Refused(409, f"{self._environment.spec.name} cannot fork a state", GONE)
         self._metrics.forks.inc(count)
         return await self._call(session, "fork", lambda: [self._environment.fork(session.state) for _ in range(count)])
-
-    def _new(
-        self, state: State, last: Observed, *, session_id: str | None = None, steps: int = 0, action: str | None = None
-    ) -> Session[State]:
-        return Session(session_id or f"{self.epoch}.{secrets.token_urlsafe(16)}", state, last, steps, action, self._clock())
-
-    def _add(self, session: Session[State]) -> Session[State]:
-        """Makes a session known, in place of one with the same id."""
-        if (replaced := self._sessions.get(session.id)) is not None:
-            self._remove(replaced)
-        self._sessions[session.id] = session
-        self._metrics.opened.inc()
-        return session
-
-    def _remove(self, session: Session[State], *, dispose: bool = True) -> None:
-        """Forgets a session and has the environment free its state, once."""
-        self._sessions.pop(session.id, None)
-        if dispose and self._must_dispose and not session.closed:
-            task = asyncio.ensure_future(self._dispose(session))
-            self._disposals.add(task)
-            task.add_done_callback(self._disposals.discard)
-        session.closed = True
-
-    async def _dispose(self, session: Session[State]) -> None:
-        async with session.lock:
-            with contextlib.suppress(Refused):  # already logged, and nobody is left to tell
-                await self.worker.run("close", lambda: self._environment.close(session.state))
 
 
 def _checked(observed: Observed) -> Observed:

@@ -19,7 +19,8 @@ from agentr.collect.coordinator import Progress
 from agentr.collect.player import Player
 from agentr.collect.stage import Kind, Stage, run_stage
 from agentr.config.schema import Config, Dedupe, SearchConfig
-from agentr.envs.client import EnvClient, Recorded
+from agentr.envs.agentgym import connect
+from agentr.envs.client import Recorded
 from agentr.errors import ConfigError
 from agentr.models.load import load_codec, resolve
 from agentr.observe.cost import ideal_prefill
@@ -125,7 +126,7 @@ async def _both(
     token: str,
     model: Path,
 ) -> tuple[Side, Side]:
-    env = EnvClient(urls, token, timeout_s=config.env.timeout_s, retries=config.env.retries)
+    env = connect(config.env, urls, token)
     router = Router.over_actors(engines, config.policy)
     try:
         await router.load(str(model))

@@ -62,6 +62,22 @@ def export_rows(path: Path, rows: Iterable[Row], forest: Forest | None, action_f
     return len(entries)
 
 
+def export_demonstrations(path: Path, trees: Iterable[Tree]) -> int:
+    """Writes the successful path of each tree of an EXPERT stage and returns their number: JSON lines of ``{"id", "split", "reward",
+    "conversations"}``, the conversations as ShareGPT has them. Trees without a success are left out."""
+    entries = []
+    for tree in trees:
+        for leaf in tree.successes():
+            conversation: list[dict[str, Any]] = [{"from": _FROM[m.role], "value": m.content} for m in tree.messages]
+            for node in tree.path(leaf.id):
+                conversation.append({"from": "gpt", "value": node.text, "loss": True})
+                conversation.append({"from": "human", "value": node.observation})
+            task = tree.task
+            entries.append({"id": task.id, "split": task.split, "reward": leaf.reward, "conversations": conversation[:-1]})
+    write_bytes(path, _json_lines(entries))
+    return len(entries)
+
+
 def export_trees(folder: Path, trees: Iterable[Tree]) -> int:
     """Writes each tree as the original's ``search_results_<task>.json`` and returns their number. Revision branches are left out."""
     count = 0

@@ -11,27 +11,18 @@ from pathlib import Path
 from typing import Any
 
 from agentr.collect.coordinator import Progress, as_dict
+from agentr.collect.demonstrate import NoPolicy
 from agentr.collect.player import Player
 from agentr.collect.stage import Stage, run_stage
 from agentr.config.schema import Config, PolicyBackend, TaskSelection
-from agentr.envs.client import EnvClient
+from agentr.envs.agentgym import connect
 from agentr.envs.splits import assert_disjoint, assert_trainable
 from agentr.errors import ConfigError
 from agentr.models.load import load_codec
-from agentr.policy.base import GenerateRequest, Policy, PolicyStats
+from agentr.policy.base import Policy
 from agentr.tasks.formats import action_format
-from agentr.types import Completion, Task
+from agentr.types import Task
 from env_servers.protocol import EnvironmentSpec
-
-
-class NoPolicy:
-    """Stands where a stage has no policy (demonstrations): being asked is a fault of the program."""
-
-    async def generate(self, request: GenerateRequest) -> list[Completion]:
-        raise RuntimeError("a stage without a policy asked for a completion")
-
-    async def stats(self) -> PolicyStats:
-        return PolicyStats()
 
 
 class Coordinator:
@@ -44,7 +35,7 @@ class Coordinator:
 
     def __init__(self, config: Config, urls: Any, token: str, model: Path) -> None:
         self.config = config
-        self.env = EnvClient(urls, token, timeout_s=config.env.timeout_s, retries=config.env.retries)
+        self.env = connect(config.env, urls, token)
         self.codec = load_codec(model, config.model)
         self._progress = Progress()
         self._policy: Policy | None = None

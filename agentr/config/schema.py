@@ -24,6 +24,12 @@ class PolicyBackend(StrEnum):
     openai = "openai"
 
 
+class EnvProtocol(StrEnum):
+    agentr = "agentr"
+    agentgym = "agentgym"
+    """The server at ``env.url`` is AgentGym's own. It cannot copy a state, so every branch is a reset and a replay, which is checked."""
+
+
 class Preset(StrEnum):
     default = "default"
     paper = "paper"
@@ -99,6 +105,8 @@ class EnvConfig:
     servers: int = 1
     url: str = ""
     """An environment server that already runs; empty starts our own."""
+    protocol: EnvProtocol = EnvProtocol.agentr
+    """What the server at ``env.url`` speaks."""
     token_env: str = ""
     """Environment variable that holds the bearer token of that server."""
     python: str = ""

@@ -42,12 +42,21 @@ class EnvClient:
         token: Bearer token of the servers; empty for none.
         timeout_s: Deadline of one request.
         retries: Attempts after the first. With waits of about 0.5, 1, 2, .. s between them, 4 outlast the restart of a server.
+        transport: Makes what speaks to the servers, from token, deadline and counters; another one for another protocol.
     """
 
-    def __init__(self, urls: Urls, token: str, *, timeout_s: float = 30.0, retries: int = 4) -> None:
+    def __init__(
+        self,
+        urls: Urls,
+        token: str,
+        *,
+        timeout_s: float = 30.0,
+        retries: int = 4,
+        transport: Callable[[str, float, EnvStats], Transport] = Transport,
+    ) -> None:
         self.stats = EnvStats()
         self._urls = urls
-        self._transport = Transport(token, timeout_s, self.stats)
+        self._transport = transport(token, timeout_s, self.stats)
         self._retries = retries
         self._spec: EnvironmentSpec | None = None
         self._splits: dict[str, list[Task]] = {}

@@ -18,11 +18,13 @@ from agentr.types import Observation, Task
 from env_servers.protocol import (
     MAX_ACTION_CHARS,
     MAX_EXPAND,
+    ActionsResponse,
     EnvironmentSpec,
     ExpandRequest,
     ExpandResponse,
     ObservedState,
     OpenRequest,
+    SessionRequest,
     StepRequest,
 )
 
@@ -139,6 +141,15 @@ class Session:
         self._client.stats.forks += len(answers)
         remaining = iter(answers)
         return [self._child(action, next(remaining) if unsendable(action) is None else None) for action in actions]
+
+    async def suggestions(self) -> list[str]:
+        """Actions that the environment suggests here; empty where it has no notion of it."""
+
+        async def request(remote: Remote) -> list[str]:
+            answer = await self._client.post(remote.url, "/v1/actions", SessionRequest(session=remote.id), ActionsResponse)
+            return answer.actions
+
+        return await self._on_server("a look at the actions", request)
 
     async def close(self) -> None:
         """Frees the server's side. The session may still be used: it is then rebuilt from its history."""

@@ -104,6 +104,22 @@ class Transport:
             await self._http.close()
 
     async def _request(self, method: str, url: str, path: str, answer: type[Answer], **content: Any) -> Answer:
+        status, data = await self.exchange(method, url, path, **content)
+        what = f"{method} {url}{path}"
+        if status != 200:
+            raise _failure(what, status, data, names_session=path in SESSION_PATHS)
+        try:
+            return answer.model_validate_json(data)
+        except ValidationError as error:
+            message = f"{what}: the answer is not a {answer.__name__} ({error.error_count()} errors, {len(data)} bytes)"
+            raise RequestFailed(message, session_lost=True) from error
+
+    async def exchange(self, method: str, url: str, path: str, **content: Any) -> tuple[int, bytes]:
+        """Status and body of the answer to one request, whatever they are.
+
+        Raises:
+            RequestFailed: There was no answer.
+        """
         if self._http is None:
             # Callers bound their concurrency; a limit here would only hide a request's wait inside its own deadline.
             connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=30)
@@ -115,7 +131,7 @@ class Transport:
         start = time.perf_counter()
         try:
             async with self._http.request(method, f"{url}{path}", allow_redirects=False, **content) as response:
-                status, data = response.status, await response.read()
+                return response.status, await response.read()
         except TimeoutError as error:
             message = f"{what}: no answer within {self._timeout_s:g} s"
             raise RequestFailed(message, session_lost=True, server_down=True) from error
@@ -125,17 +141,10 @@ class Transport:
             raise RequestFailed(f"{what}: connection lost ({type(error).__name__}: {error})") from error
         finally:
             self._stats.seconds += time.perf_counter() - start
-        if status != 200:
-            raise _failure(what, status, data, names_session=path in SESSION_PATHS)
-        try:
-            return answer.model_validate_json(data)
-        except ValidationError as error:
-            message = f"{what}: the answer is not a {answer.__name__} ({error.error_count()} errors, {len(data)} bytes)"
-            raise RequestFailed(message, session_lost=True) from error
 
 
 #: Endpoints whose 404 is about the session, not about a task or split.
-SESSION_PATHS = frozenset({"/v1/step", "/v1/expand", "/v1/fork", "/v1/snapshot"})
+SESSION_PATHS = frozenset({"/v1/step", "/v1/expand", "/v1/fork", "/v1/actions", "/v1/snapshot"})
 
 
 def _failure(what: str, status: int, data: bytes, *, names_session: bool) -> Exception:

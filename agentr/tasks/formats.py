@@ -7,8 +7,9 @@ counted. The text that a format returns is only ever sent to an environment serv
 from __future__ import annotations
 
 import re
+import textwrap
 from dataclasses import dataclass
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 from agentr.errors import ConfigError
 
@@ -73,7 +74,81 @@ class Bare:
         return action
 
 
-FORMATS: dict[str, ActionFormat] = {f.name: f for f in (ReAct(), Bare())}
+class CodeAct:
+    """Code or an answer (Wang et al. 2024, in the form of DensePolicy): a thought, then one of the two blocks ::
+
+        Action:                 Answer: 42
+        print(6 * 7)
+        End Action
+
+    As an action they are ``python: print(6 * 7)`` and ``answer: 42``. Markers count at the start of a line only, so that code may
+    print them. A fence around the code is taken off. A turn with both blocks has answered before it saw what its code says.
+    """
+
+    name = "codeact"
+    _marker = re.compile(r"^[ \t]*(Action|Answer):[ \t]*", re.MULTILINE)
+    _end = re.compile(r"^[ \t]*End Action[ \t]*$", re.MULTILINE)
+    _fence = re.compile(r"\s*```[ \t]*(?:python|py)?[ \t]*\n(.*?)\n?[ \t]*```\s*", re.DOTALL)
+    _verbs: ClassVar = {"Action": "python", "Answer": "answer"}
+
+    def parse(self, text: str) -> Parsed:
+        block = self._marker.search(text)
+        if block is None:
+            return Parsed(None, problem="Neither 'Action:' nor 'Answer:' was found. Write one of them, at the start of a line.")
+        thought = re.sub(r"^\s*Thought:\s*", "", text[: block.start()]).strip()
+        verb, body = self._verbs[block[1]], text[block.end() :]
+        end = self._end.search(body) if verb == "python" else None
+        body, rest = (body, body) if end is None else (body[: end.start()], body[end.end() :])
+        if self._marker.search(rest):
+            return Parsed(None, thought, "Write either 'Action:' or 'Answer:', once. You will see what the code prints before you go on.")
+        if verb == "python" and (fenced := self._fence.fullmatch(body)):
+            body = fenced[1]
+        return _block(verb, body, thought)
+
+    def compose(self, thought: str, action: str) -> str:
+        verb, body = split_action(action)
+        if verb == "python":
+            return f"Thought: {thought}\nAction:\n{body}\nEnd Action"
+        return f"Thought: {thought}\nAnswer: {body}" if verb == "answer" else f"Thought: {thought}\n{action}"
+
+
+class Tags:
+    """Thoughts, tool calls and the answer in tags (ET-Agent, ARPO): ``<think>...</think><python>...</python>``.
+
+    ``<python>CODE</python>``, ``<search>QUERY</search>`` and ``<answer>TEXT</answer>`` are the actions ``python: CODE``, ``search:
+    QUERY`` and ``answer: TEXT``. The first one counts; what follows it is what the model imagines the tool to answer. The closing
+    tag may be missing, because a stop string ends the turn there. Results come back in ``<result>``, from the environment.
+    """
+
+    name = "tags"
+    _block = re.compile(r"<(python|search|answer)>(.*?)(?:</\1>|\Z)", re.DOTALL)
+    _think = re.compile(r"</?think>")
+
+    def parse(self, text: str) -> Parsed:
+        found = self._block.search(text)
+        if found is None:
+            return Parsed(None, problem="No action was found. After </think>, write one of <python>, <search> and <answer>, and close it.")
+        return _block(found[1], found[2], self._think.sub("", text[: found.start()]).strip())
+
+    def compose(self, thought: str, action: str) -> str:
+        verb, body = split_action(action)
+        lines = "\n" if verb == "python" else ""
+        block = f"<{verb}>{lines}{body}{lines}</{verb}>" if verb else action
+        return f"<think>{thought}</think>\n{block}"
+
+
+def split_action(action: str) -> tuple[str, str]:
+    """Verb and body of an action such as ``python: print(1)``; ("", action) for one of another kind."""
+    verb, colon, body = action.partition(": ")
+    return (verb, body) if colon and verb in ("python", "search", "answer") else ("", action)
+
+
+def _block(verb: str, body: str, thought: str) -> Parsed:
+    body = textwrap.dedent(body).strip() if verb == "python" else body.strip()
+    return Parsed(f"{verb}: {body}", thought) if body else Parsed(None, thought, f"The {verb} block is empty.")
+
+
+FORMATS: dict[str, ActionFormat] = {f.name: f for f in (ReAct(), Bare(), CodeAct(), Tags())}
 
 
 def action_format(name: str) -> ActionFormat:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from env_servers.__main__ import TOKEN_ENV
-from env_servers.registry import BadOptions, UnknownEnvironment, load
+from env_servers.registry import ENVIRONMENTS, BadOptions, UnknownEnvironment, describe, load
 from tests.env_servers.support import ROOT, child_server, http_client, wait_until
 
 ENVIRON = {**{k: v for k, v in os.environ.items() if k != TOKEN_ENV}, "PYTHONPATH": str(ROOT)}
@@ -30,7 +30,7 @@ def test_list():
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
-        (["nothing"], "known: textcraft"),
+        (["nothing"], "no environment is called 'nothing'; known: "),
         (["os:path"], "not an Environment"),
         (["no.such.module:X"], "cannot import"),
         (["textcraft", "--option", "colour=red"], "no option colour; it has recipes, distractors"),
@@ -38,6 +38,7 @@ def test_list():
         (["textcraft", "--option", "distractors=many"], "refuses the options"),
         (["textcraft", "--option", "distractors"], "not name=value"),
         (["textcraft", "--host", "0.0.0.0"], "set a token in AGENTR_ENV_TOKEN"),
+        (["tests.env_servers.broken:Walk", "--agentgym"], "walk is no environment of AgentGym's"),
     ],
 )
 def test_what_cannot_be_served_is_refused_with_a_reason(arguments: list[str], reason: str):
@@ -94,6 +95,13 @@ def running(pid: int) -> bool:
         return status.rpartition(")")[2].split()[0] not in ("Z", "X")
     except FileNotFoundError:
         return False
+
+
+def test_what_cannot_be_imported_is_listed_with_the_reason(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setitem(ENVIRONMENTS, "lost", "no.such.module:X")
+    found = {description.name: description for description in describe()}
+    assert not found["lost"].available and "cannot import no.such.module:X" in found["lost"].fault
+    assert found["textcraft"].available and found["textcraft"].splits[0] == "train"
 
 
 def test_load():

@@ -1,0 +1,259 @@
+"""The commands about environments: ``agentr envs``, ``agentr data`` and ``agentr bench envs``. Thin, as `cli.py` is."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import tempfile
+from collections.abc import Iterable
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from agentr.errors import ConfigError
+
+if TYPE_CHECKING:
+    from env_servers.conformance import Check
+    from env_servers.registry import Description
+
+envs = typer.Typer(help="Environments: list, serve, play, check, demonstrate.", no_args_is_help=False)
+
+Name = Annotated[str, typer.Argument(metavar="NAME", help="An environment of `agentr envs`, or module:class.")]
+Target = Annotated[str, typer.Argument(metavar="NAME|URL", help="An environment, or the address of a server (token in AGENTR_ENV_TOKEN).")]
+Options = Annotated[list[str] | None, typer.Option("--option", metavar="KEY=VALUE", help="An option of the environment; may be repeated.")]
+AsJson = Annotated[bool, typer.Option("--json", help="For programs.")]
+
+
+def register(app: typer.Typer, bench: typer.Typer) -> None:
+    """Adds these commands to the program's."""
+    app.add_typer(envs, name="envs")
+    app.command("data")(data)
+    bench.command("envs")(bench_envs)
+
+
+@envs.callback(invoke_without_command=True)
+def list_(context: typer.Context, as_json: AsJson = False) -> None:
+    """List the environments: which can be used here, and what the others lack. The subcommands do something with one."""
+    if context.invoked_subcommand is not None:
+        return
+    from env_servers.registry import describe
+
+    found = describe()
+    if as_json:
+        typer.echo(json.dumps([{**asdict(d), "available": d.available} for d in found], indent=2))
+        return
+    table = Table("name", "", "splits", "what it lacks, and how to get it", title="Environments", show_lines=True)
+    for d in found:
+        state = "[green]ready[/green]" if d.available else "[red]not here[/red]"
+        table.add_row(escape(d.name), state, escape(", ".join(d.splits)), escape(_lacks(d)) or "[dim]nothing[/dim]")
+    _console().print(table)
+
+
+@envs.command()
+def serve(
+    name: Name,
+    option: Options = None,
+    host: Annotated[str, typer.Option(help="Address to bind; any but loopback needs a token in AGENTR_ENV_TOKEN.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="0 lets the system choose.")] = 0,
+    agentgym: Annotated[bool, typer.Option("--agentgym", help="Also speak AgentGym's protocol.")] = False,
+) -> None:
+    """Serve one environment until Ctrl-C. Prints a line of JSON with the address once it listens."""
+    from env_servers.__main__ import main
+
+    arguments = ["serve", name, "--host", host, "--port", str(port)]
+    arguments += [part for text in option or [] for part in ("--option", text)]
+    raise typer.Exit(main(arguments + ["--agentgym"] * agentgym))
+
+
+@envs.command()
+def play(
+    target: Target,
+    option: Options = None,
+    task: Annotated[str, typer.Option(help="Task id; a random one of the split if not given.")] = "",
+    split: Annotated[str, typer.Option(help="Split to draw the task from; the first one if not given.")] = "",
+) -> None:
+    """Play a task yourself. :undo takes an action back, :expert shows a demonstration, :quit ends."""
+    from agentr.envs.client import EnvClient
+    from agentr.envs.local import reachable
+    from agentr.envs.play import choose
+    from agentr.envs.play import play as play_task
+
+    console = Console(highlight=False)
+
+    async def main(urls: list[str], token: str) -> None:
+        client = EnvClient(urls, token)
+        try:
+            await play_task(client, await choose(client, split, task), console, lambda: console.input("[bold]> [/bold]"))
+        finally:
+            await client.aclose()
+
+    with reachable(target, _parsed(option)) as (urls, token):
+        asyncio.run(main(urls, token))
+
+
+@envs.command()
+def check(
+    target: Target,
+    option: Options = None,
+    tasks: Annotated[int, typer.Option(min=1, help="Tasks tried of each split.")] = 2,
+    sessions: Annotated[int, typer.Option(min=1, help="Sessions that play at once.")] = 64,
+    as_json: AsJson = False,
+) -> None:
+    """Check that an environment keeps the contract of env_servers/conformance. Exit status 1 if it does not."""
+    from agentr.envs.local import reachable
+    from env_servers.conformance import Effort, Outcome, run
+
+    progress = Console(stderr=True, highlight=False)
+
+    def report(done: Check) -> None:
+        colour = {Outcome.PASSED: "green", Outcome.FAILED: "red", Outcome.SKIPPED: "yellow"}[done.outcome]
+        progress.print(f"[{colour}]{done.outcome:7}[/{colour}] {escape(done.name)} [dim]{done.seconds:.1f} s[/dim]")
+
+    effort = Effort(tasks=tasks, sessions=sessions)
+    with reachable(target, _parsed(option), count=2) as (urls, token):
+        checks = run(urls[0], token, second_url=urls[1] if len(urls) > 1 else "", effort=effort, report=None if as_json else report)
+    if as_json:
+        typer.echo(json.dumps([asdict(c) for c in checks], indent=2))
+    else:
+        table = Table("check", "", "seen", title=escape(target))
+        for c in checks:
+            table.add_row(escape(c.name), c.outcome, escape(c.detail))
+        _console().print(table)
+    raise typer.Exit(any(c.outcome is Outcome.FAILED for c in checks))
+
+
+@envs.command()
+def demos(
+    target: Target,
+    out: Annotated[Path, typer.Option("--out", help="File to write; a new folder for --format trees.")],
+    option: Options = None,
+    split: Annotated[str, typer.Option(help="Split whose tasks are demonstrated.")] = "train",
+    limit: Annotated[int | None, typer.Option(min=1, help="Most tasks; all if not given.")] = None,
+    seed: Annotated[int, typer.Option(help="Of the tasks' order.")] = 0,
+    kind: Annotated[
+        str, typer.Option("--format", help="sharegpt (JSON lines), or trees (agentr's own, with the tokens of --model).")
+    ] = "sharegpt",
+    model: Annotated[str, typer.Option(help="For --format trees: nano, smollm2, or a Hugging Face folder or name.")] = "nano",
+) -> None:
+    """Write the expert's demonstrations, each carried out in the environment. Those that do not succeed are counted and left out."""
+    from agentr.build.export import export_demonstrations
+    from agentr.collect.demonstrate import demonstrate_all
+    from agentr.config.schema import TaskSelection
+    from agentr.envs.client import EnvClient
+    from agentr.envs.local import reachable
+    from agentr.store.forest import Forest
+
+    if kind not in ("sharegpt", "trees"):
+        raise ConfigError(f"unknown format {kind!r}", hint="Use sharegpt or trees.")
+    if out.exists() and (kind == "trees" or out.is_dir()):
+        raise ConfigError(f"{out} is already there", hint="Name a new one, or remove it.")
+
+    async def main(urls: list[str], token: str, folder: Path, codec: Any) -> Any:
+        client = EnvClient(urls, token, timeout_s=120.0)
+        try:
+            return await demonstrate_all(client, await client.tasks(TaskSelection(split=split, limit=limit, seed=seed)), folder, codec)
+        finally:
+            await client.aclose()
+
+    with tempfile.TemporaryDirectory(prefix="agentr-demos-") as scratch:
+        folder = out if kind == "trees" else Path(scratch) / "trees"
+        codec = _codec(model, Path(scratch)) if kind == "trees" else None
+        with reachable(target, _parsed(option)) as (urls, token):
+            progress = asyncio.run(main(urls, token, folder, codec))
+        forest = Forest(folder)
+        if kind == "trees":
+            forest.seal(environment=target, split=split, model=model)
+        written = len(forest) if kind == "trees" else export_demonstrations(out, forest)
+    failed = progress.done - progress.successes
+    typer.echo(f"{written} demonstrations in {out}; {failed} did not succeed, {progress.skipped} tasks have no expert")
+
+
+def data(
+    name: Annotated[str, typer.Argument(metavar="[NAME]", help="With --option: check these files.")] = "", option: Options = None
+) -> None:
+    """Show which files and programs the environments can use that you have to get yourself; with options, check those given."""
+    from env_servers.registry import BadOptions, UnknownEnvironment, describe, load
+
+    if name and option:
+        try:
+            environment = load(name, _parsed(option))
+        except (BadOptions, UnknownEnvironment) as error:
+            raise ConfigError(str(error), hint=f"See `agentr data {name}` for what is needed and where it comes from.") from error
+        counts = ", ".join(f"{split} {len(environment.split(split))}" for split in environment.spec.splits)
+        typer.echo(f"{name} takes these options: {counts} tasks")
+        return
+    found = [d for d in describe() if not name or d.name == name]
+    if not found:
+        raise ConfigError(f"no environment is called {name!r}", hint="See `agentr envs`.")
+    table = Table("environment", "what", "", "how to get it", title="From outside", show_lines=True)
+    for d in found:
+        for r in d.requirements:
+            state = "[green]here[/green]" if r.present else "optional" if r.optional else "[red]missing[/red]"
+            table.add_row(escape(d.name), escape(r.name), state, escape(r.how))
+    _console().print(table)
+
+
+def bench_envs(
+    names: Annotated[
+        list[str] | None, typer.Argument(metavar="[NAME]...", help="Environments; all that can be used here if none is given.")
+    ] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Rough figures in seconds.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Steps a second, forks against replays, memory: every environment through HTTP on this machine."""
+    from agentr.bench.envs import QUICK, Effort, measure
+    from agentr.observe.progress import Reporter
+    from env_servers.registry import describe
+
+    reporter = Reporter(Console(stderr=True, soft_wrap=True, highlight=False))
+    results = []
+    for name in names or [d.name for d in describe() if d.available]:
+        with reporter.task(name):
+            results.append(asyncio.run(measure(name, effort=QUICK if quick else Effort())))
+    if as_json:
+        typer.echo(json.dumps([asdict(r) for r in results], indent=2))
+        return
+    columns = list(asdict(results[0])) if results else []
+    table = Table(*(c.replace("_", " ") for c in columns), title="Environments through HTTP, one client process")
+    for r in results:
+        table.add_row(*(v if isinstance(v, str) else f"{v:,.4g}" for v in asdict(r).values()))
+    _console().print(table)
+
+
+def _lacks(found: Description) -> str:
+    if found.fault:
+        return found.fault
+    lines: Iterable[str] = (f"{r.name}{' (optional)' if r.optional else ''}: {r.how}" for r in found.requirements if not r.present)
+    return "\n".join(lines)
+
+
+def _parsed(options: list[str] | None) -> dict[str, Any]:
+    import argparse
+
+    from env_servers.__main__ import option
+
+    try:
+        return dict(option(text) for text in options or [])
+    except argparse.ArgumentTypeError as error:
+        raise ConfigError(f"--option {error}", hint="Write --option name=value; the value is YAML.") from error
+
+
+def _codec(model: str, cache: Path) -> Any:
+    from agentr.config.schema import ModelConfig, ModelSource
+    from agentr.models.load import load_codec, resolve
+
+    known = model in (ModelSource.nano, ModelSource.smollm2)
+    config = ModelConfig(source=ModelSource(model)) if known else ModelConfig(source=ModelSource.hf, path=model)
+    config.max_model_len = 1  # only the tokenizer is used, whatever the model's context
+    return load_codec(resolve(config, cache), config)
+
+
+def _console() -> Console:
+    """As wide as the terminal; a pipe has no width of its own, and would squeeze a table into 80 columns."""
+    console = Console(highlight=False)
+    return console if console.is_terminal else Console(highlight=False, width=140)

@@ -1,0 +1,197 @@
+"""AgentGym's own servers behind our sessions: our requests in, its requests out.
+
+Its servers cannot copy a state. So the specification says ``can_fork: false``, and a session does what it then does anyway: a branch is a
+reset and a replay, and every observation must be the recorded one, to the letter. A lost answer is never asked for again, because a
+step cannot be repeated there; the session is replayed instead. Games that a server has no way to close are kept and reset for the next
+session, since a server of AgentGym's never forgets one by itself.
+
+Instruction, reward scale and task numbers come from our environment of the same name, which must be usable here; the texts come from the
+server. Labels are left out: the same number may be another problem on a server of another version, or of another file system.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, TypeVar, cast
+
+from pydantic import BaseModel
+
+from agentr.config.schema import EnvConfig, EnvProtocol
+from agentr.envs.client import EnvClient, Urls
+from agentr.envs.transport import EnvStats, RequestFailed, Transport, UnknownOnServer
+from agentr.errors import ConfigError
+from env_servers import protocol as wire
+from env_servers.base import Environment
+from env_servers.registry import BadOptions, UnknownEnvironment, load
+
+Answer = TypeVar("Answer", bound=BaseModel)
+#: Longest part of an answer that an error quotes.
+MAX_QUOTED = 200
+
+
+@dataclass(frozen=True)
+class Dialect:
+    """How one of AgentGym's environments words its requests and answers.
+
+    Attributes:
+        key: What a game's id is called.
+        create: Body of ``/create``.
+        reset: Body of ``/reset`` beside the id, from the task's number.
+        opening: The first observation, from the answer to ``/reset``.
+        text: Key of the observation in the answer to ``/step``.
+        reward: Key of the reward that counts.
+        actions: Key of the actions that the answers list; empty if they list none.
+        closes: Whether there is a ``/close``.
+    """
+
+    key: str = "id"
+    create: Callable[[], dict[str, Any]] = dict
+    reset: Callable[[int], dict[str, Any]] = lambda index: {"data_idx": index}
+    opening: Callable[[Any], str] = lambda answer: answer["observation"]
+    text: str = "observation"
+    reward: str = "reward"
+    actions: str = ""
+    closes: bool = True
+
+
+DIALECTS: dict[str, Dialect] = {
+    "textcraft": Dialect(),
+    "babyai": Dialect(reward="score"),
+    "sciworld": Dialect(reward="score", opening=lambda answer: f"{answer['task_description']}\n{answer['observation']}"),
+    "alfworld": Dialect(reset=lambda index: {"game": index, "world_type": "Text"}, actions="available_actions", closes=False),
+    "webshop": Dialect(key="env_idx", reset=lambda index: {"session_id": index}, opening=lambda a: a[0], text="state", closes=False),
+    "searchqa": Dialect(key="env_idx", create=lambda: {"id": 0}, reset=lambda index: {"id": index}, opening=lambda answer: answer),
+}
+
+
+def connect(config: EnvConfig, urls: Urls, token: str) -> EnvClient:
+    """A client for servers of the configured environment, in the protocol that they speak.
+
+    Raises:
+        ConfigError: The protocol is AgentGym's, and there is no such server, or no environment here that knows its tasks.
+    """
+    client = partial(EnvClient, urls, token, timeout_s=config.timeout_s, retries=config.retries)
+    if config.protocol is EnvProtocol.agentr:
+        return client()
+    if not config.url:
+        raise ConfigError("env.protocol is agentgym, and env.url is empty", hint="Give the address of AgentGym's server.")
+    if config.name not in DIALECTS:
+        raise ConfigError(f"AgentGym's servers have no environment {config.name!r}", hint=f"They have: {', '.join(DIALECTS)}.")
+    try:
+        environment = load(config.name, config.options)
+    except (UnknownEnvironment, BadOptions) as error:
+        raise ConfigError(f"the tasks of {config.name} are not known here: {error}", hint="See `agentr envs`.") from error
+    return client(transport=lambda *arguments: AgentGymTransport(environment, DIALECTS[config.name], *arguments))
+
+
+class AgentGymTransport(Transport):
+    """Answers our requests with what one of AgentGym's servers says."""
+
+    def __init__(self, environment: Environment, dialect: Dialect, token: str, timeout_s: float, stats: EnvStats) -> None:
+        super().__init__(token, timeout_s, stats)
+        self._dialect = dialect
+        self._spec = specification(environment)
+        self._environment = environment
+        self._free: dict[str, list[int]] = {}
+        self._available: dict[tuple[str, int], list[str]] = {}
+
+    async def get(self, url: str, path: str, answer: type[Answer], **query: str) -> Answer:
+        if path == "/v1/spec":
+            return cast(Answer, self._spec)
+        if path == "/v1/expert":  # ours speaks of our tasks, which need not be the server's
+            return cast(Answer, wire.ExpertResponse(task=query["task"], steps=None))
+        name = path.removeprefix("/v1/splits/")
+        tasks = [wire.TaskEntry(id=task.id) for task in self._environment.split(name)]
+        return cast(Answer, wire.SplitResponse(name=name, tasks=tasks))
+
+    async def post(self, url: str, path: str, body: BaseModel, answer: type[Answer]) -> Answer:
+        match body:
+            case wire.OpenRequest():
+                done = await self._open(url, body)
+            case wire.StepRequest():
+                done = await self._step(url, body)
+            case wire.CloseRequest():
+                done = await self._close(url, body)
+            case wire.SessionRequest() if path == "/v1/actions":
+                done = wire.ActionsResponse(actions=self._available.get((url, int(body.session)), []))
+            case _:
+                raise AssertionError(f"AgentGym's servers have nothing like {path}, and can_fork is false")
+        return cast(Answer, done)
+
+    async def _open(self, url: str, body: wire.OpenRequest) -> wire.ObservedState:
+        family, _, number = body.task.partition("/")
+        if family != "agentgym" or not number.isdecimal():
+            raise UnknownOnServer(f"AgentGym has no task {body.task!r}", hint="Its tasks are agentgym/0, agentgym/1 and so on.")
+        dialect, free = self._dialect, self._free.setdefault(url, [])
+        if free:
+            game = free.pop()
+        else:
+            made = await self._ask(url, "/create", dialect.create())
+            game = int(made if isinstance(made, int) else made[dialect.key])
+        answer = await self._ask(url, "/reset", {dialect.key: game, **dialect.reset(int(number))})
+        try:
+            observation = dialect.opening(answer)
+        except (KeyError, IndexError, TypeError) as error:
+            raise _unreadable("/reset", answer) from error
+        self._note_actions(url, game, answer)
+        return wire.ObservedState(session=str(game), observation=observation)
+
+    async def _step(self, url: str, body: wire.StepRequest) -> wire.ObservedState:
+        dialect, game = self._dialect, int(body.session)
+        try:
+            answer = await self._ask(url, "/step", {dialect.key: game, "action": body.action})
+        except RequestFailed as failure:
+            # Whether it was carried out is not known, and there is no asking.
+            raise RequestFailed(str(failure), session_lost=True, server_down=failure.server_down, wait=failure.wait) from failure
+        try:
+            observation, reward, done = answer[dialect.text], float(answer[dialect.reward]), bool(answer["done"])
+        except (KeyError, TypeError, ValueError) as error:
+            raise _unreadable("/step", answer) from error
+        self._note_actions(url, game, answer)
+        return wire.ObservedState(session=body.session, observation=observation, reward=reward, done=done)
+
+    async def _close(self, url: str, body: wire.CloseRequest) -> wire.CloseResponse:
+        for game in map(int, body.sessions):
+            self._available.pop((url, game), None)
+            if self._dialect.closes:
+                await self._ask(url, "/close", {self._dialect.key: game})
+            else:
+                self._free.setdefault(url, []).append(game)
+        return wire.CloseResponse(closed=len(body.sessions))
+
+    async def _ask(self, url: str, path: str, body: dict[str, Any]) -> Any:
+        status, data = await self.exchange("POST", url, path, data=json.dumps(body))
+        try:
+            answer = json.loads(data)
+        except ValueError:
+            answer = data[:MAX_QUOTED].decode("utf-8", "replace")
+        if status != 200 or (isinstance(answer, dict) and "error" in answer):
+            raise RequestFailed(f"POST {url}{path}: {status} {str(answer)[:MAX_QUOTED]}", session_lost=True)
+        return answer
+
+    def _note_actions(self, url: str, game: int, answer: Any) -> None:
+        if self._dialect.actions and isinstance(answer, dict):
+            self._available[url, game] = list(answer.get(self._dialect.actions, []))
+
+
+def specification(environment: Environment) -> wire.EnvironmentSpec:
+    """What an agent needs to know to play on AgentGym's server: our specification with the splits in AgentGym's numbering.
+
+    Raises:
+        ConfigError: There are none.
+    """
+    spec = environment.spec
+    splits = {name: split for name, split in spec.splits.items() if name.startswith("agentgym")}
+    if not splits:
+        raise ConfigError(
+            f"no split of {spec.name} is in AgentGym's numbering here; it has {', '.join(spec.splits)}",
+            hint="Some environments need files for that: see `agentr data` and env.options.",
+        )
+    return spec.model_copy(update={"splits": splits, "identity": "", "can_fork": False})
+
+
+def _unreadable(path: str, answer: Any) -> RequestFailed:
+    return RequestFailed(f"the answer to {path} cannot be read: {str(answer)[:MAX_QUOTED]}", session_lost=True)

@@ -1,0 +1,45 @@
+"""An environment server for as long as somebody at this machine needs it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from agentr.config.schema import EnvConfig
+from agentr.envs.server import EnvServer, new_token
+from agentr.errors import ConfigError
+from env_servers.__main__ import TOKEN_ENV
+
+
+def is_url(target: str) -> bool:
+    """Whether this names a server that runs already, and not an environment."""
+    return target.startswith(("http://", "https://"))
+
+
+@contextlib.contextmanager
+def reachable(target: str, options: Mapping[str, Any], count: int = 1) -> Iterator[tuple[list[str], str]]:
+    """Addresses and token of servers of ``target``: a URL stands for itself, an environment's name for ``count`` servers of our own.
+
+    The token of a server at a URL is read from the environment variable that servers read theirs from.
+
+    Raises:
+        ConfigError: Options for a server that runs already.
+        InfraError: A server did not start; quotes its log.
+    """
+    if is_url(target):
+        if options:
+            raise ConfigError("a server that runs already takes no options", hint="Give --option with an environment's name.")
+        yield [target], os.environ.get(TOKEN_ENV, "")
+        return
+    token = new_token()
+    with tempfile.TemporaryDirectory(prefix="agentr-env-") as logs, contextlib.ExitStack() as running:
+        urls = []
+        for number in range(count):
+            server = EnvServer(EnvConfig(name=target, options=dict(options)), token, str(Path(logs) / f"{number}.log"))
+            running.callback(server.stop)
+            urls.append(server.url())
+        yield urls, token

@@ -1,0 +1,127 @@
+"""A person plays in the terminal: the same tasks, the same server, the same answers as an agent gets.
+
+Every action forks the state before it, so ``:undo`` goes back to what was really there.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+from rich.console import Console
+from rich.markup import escape
+
+from agentr.config.schema import TaskSelection
+from agentr.envs.client import EnvClient, Session
+from agentr.errors import ConfigError
+from agentr.types import Task
+from env_servers.protocol import EnvironmentSpec
+
+HELP = (
+    "Type an action, or :1 .. for a suggested one. :actions shows all suggestions, :undo takes the last action back, "
+    ":expert shows a demonstration, :help this, :quit ends."
+)
+#: Suggestions shown after each observation.
+SHOWN = 8
+
+
+async def choose(client: EnvClient, split: str, task_id: str) -> Task:
+    """The task with this id, of whichever split has it; a random one of ``split`` if no id is given.
+
+    Raises:
+        ConfigError: There is no such split.
+    """
+    spec = await client.spec()
+    if task_id:
+        return Task(spec.name, task_id, split)
+    split = split or next(iter(spec.splits))
+    return random.choice(await client.tasks(TaskSelection(split=split)))
+
+
+async def play(client: EnvClient, task: Task, console: Console, read: Callable[[], str]) -> float:
+    """Plays one task and returns the reward at which it was left, in [0, 1].
+
+    Args:
+        read: The next line that the person types; raises EOFError at the end of input.
+    """
+    spec = await client.spec()
+    states = [await client.open(task)]
+    _introduce(console, spec, task)
+    try:
+        while True:
+            now = states[-1]
+            suggested = [] if now.observation.done else await now.suggestions()
+            _show(console, spec, now, suggested)
+            try:
+                line = read().strip()
+            except (EOFError, KeyboardInterrupt):
+                return now.observation.reward
+            match line:
+                case "":
+                    continue
+                case ":quit" | ":q":
+                    return now.observation.reward
+                case ":help":
+                    console.print(HELP, markup=False)
+                case ":undo" if len(states) > 1:
+                    await states.pop().close()
+                case ":undo":
+                    console.print("This is the beginning.")
+                case ":actions":
+                    _list(console, suggested)
+                case ":expert":
+                    await _demonstrate(console, client, task)
+                case _:
+                    action = _chosen(line, suggested)
+                    if action is None:
+                        console.print(f"There is no {line}. {HELP}", markup=False)
+                    elif now.observation.done:
+                        console.print("The episode is over: :undo or :quit.")
+                    else:
+                        states += await now.expand([action])
+    finally:
+        await client.close_all(states)
+
+
+def _chosen(line: str, suggested: list[str]) -> str | None:
+    """The action that a line stands for; None for a command that there is not."""
+    if not line.startswith(":"):
+        return line
+    number = line[1:]
+    return suggested[int(number) - 1] if number.isdecimal() and 0 < int(number) <= len(suggested) else None
+
+
+def _introduce(console: Console, spec: EnvironmentSpec, task: Task) -> None:
+    console.rule(f"{escape(spec.title)}, task {escape(task.id)}")
+    console.print(spec.instruction, markup=False, style="dim")
+    console.print(HELP, markup=False, style="dim")
+
+
+def _show(console: Console, spec: EnvironmentSpec, session: Session, suggested: list[str]) -> None:
+    seen = session.observation
+    console.print()
+    console.print(seen.text, markup=False, style="" if seen.valid else "yellow")
+    console.print(f"step {len(session.history)} of {spec.step_limit}, reward {seen.reward:g}", style="dim")
+    if seen.done:
+        won = seen.reward >= spec.reward.success
+        console.print("[green]solved[/green]" if won else "[red]over, not solved[/red]")
+    _list(console, suggested[:SHOWN])
+    if len(suggested) > SHOWN:
+        console.print(f"  and {len(suggested) - SHOWN} more: :actions", style="dim")
+
+
+def _list(console: Console, suggested: list[str]) -> None:
+    for number, action in enumerate(suggested, start=1):
+        console.print(f"  [dim]:{number}[/dim] {escape(action)}")
+
+
+async def _demonstrate(console: Console, client: EnvClient, task: Task) -> None:
+    try:
+        steps = await client.expert(task)
+    except ConfigError as error:
+        console.print(error.message, markup=False)
+        return
+    for thought, action in steps or []:
+        console.print(f"  [dim]{escape(thought)}[/dim]\n  {escape(action)}")
+    if steps is None:
+        console.print("The environment has no expert for this task.")

@@ -1,0 +1,144 @@
+"""Checks of what may be said and stored: suggestions, the expert's actions, nonsense, damaged snapshots."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from env_servers.conformance.comparison import shown
+from env_servers.conformance.server import Live, NotApplicable, Server, require
+from env_servers.conformance.suite import CheckFunction, Subject
+from env_servers.protocol import MAX_ACTION_CHARS, EnvironmentSpec, ObservedState
+
+#: Most suggestions that are tried in one state.
+MAX_TRIED = 16
+#: What no environment understands.
+NONSENSE = ("", "   ", "xyzzy", "?!", "\n\n", "Thought: hm\nAction:", "{}", "null")
+#: What must be survived, whatever the answer.
+HOSTILE = (
+    "\0",
+    "\x1b[2J\x07",
+    "\u202egnirts\u202c \U0001f600 e\u0301",
+    "$(reboot); `reboot` && reboot | reboot",
+    "__import__('os').system('reboot')",
+    "'; DROP TABLE tasks; --",
+    "../../../../etc/passwd",
+    "%s%s%n %d {0.__class__} {} ${x}",
+    "<script>alert(1)</script> <answer></answer> <search>",
+    "\\" * 100,
+    "(" * 2000,
+    "[" * MAX_ACTION_CHARS,
+    "9" * MAX_ACTION_CHARS,
+    "a " * (MAX_ACTION_CHARS // 2),
+)
+
+
+def suggestions(subject: Subject) -> str:
+    tried = 0
+    for task in subject.sample():
+        live = subject.server.open(task)
+        suggested = live.actions()
+        require(suggested == live.actions(), f"task {task!r}: the same state suggests other actions, or in another order")
+        require(len(set(suggested)) == len(suggested), f"task {task!r}: an action is suggested twice")
+        unusable = [a for a in suggested if not 0 < len(a) <= MAX_ACTION_CHARS]
+        require(not unusable, f"task {task!r}: suggestions that cannot be sent: {unusable[:3]!r}")
+        if suggested:
+            answers = _try_all(live, suggested[:MAX_TRIED])
+            require(any(a.valid for a in answers), f"task {task!r}: none of the first {len(answers)} suggestions is valid")
+            tried += len(answers)
+    if not tried:
+        raise NotApplicable("the environment suggests no actions")
+    return f"{tried} suggestions tried"
+
+
+def expert(subject: Subject) -> str:
+    spec = subject.spec
+    demonstrated, without = 0, 0
+    for task in subject.sample():
+        steps = subject.server.expert(task)
+        if steps is None:
+            without += 1
+            continue
+        require(bool(steps), f"task {task!r}: the expert has nothing to do")
+        live = subject.server.open(task)
+        for number, (thought, action) in enumerate(steps, start=1):
+            at = f"task {task!r}, expert step {number} of {len(steps)}, {action!r}"
+            require(not live.last.done, f"{at}: the episode was over before")
+            require(bool(thought.strip()), f"{at}: no thought")
+            answer = live.step(action)
+            require(answer.valid, f"{at}: answered as not valid: {answer.observation[:200]!r}")
+        require(
+            _won(live.last, spec),
+            f"task {task!r}: the expert ends with {shown(live.last)}, success is a scaled reward of {spec.reward.success}",
+        )
+        demonstrated += 1
+    if not demonstrated:
+        raise NotApplicable("the environment has no expert for the tasks tried")
+    return f"{demonstrated} tasks demonstrated, {without} without an expert"
+
+
+def nonsense(subject: Subject) -> str:
+    tried = 0
+    for task in subject.sample()[:2]:
+        live = subject.server.open(task)
+        mangled = [f"{a} xyzzy" for a in live.actions()[:4]] + [a[: len(a) // 2] for a in live.actions()[:4]]
+        actions = [*NONSENSE, *HOSTILE, *mangled]
+        for action, answer in zip(actions, _try_all(live, actions), strict=True):
+            require(not _won(answer, subject.spec), f"task {task!r}: {action[:60]!r} solves it")
+            if action in NONSENSE:
+                require(not answer.valid, f"task {task!r}: {action!r} is answered as valid: {shown(answer)}")
+            tried += 1
+    return f"{tried} actions tried"
+
+
+def damaged_snapshots(subject: Subject) -> str:
+    """Only what is plainly no snapshot must be refused; anything else must not break the server."""
+    server = subject.server
+    task = subject.sample()[0]
+    stored = server.open(task).snapshot()
+    for why, change in {
+        "a snapshot of another environment": {"environment": f"not-{stored['environment']}"},
+        "a snapshot of another version": {"version": f"{stored['version']}-other"},
+        "a snapshot without a state": {"state": {}},
+        "a snapshot with a state of another shape": {"state": {"x": [1, {"y": None}]}},
+    }.items():
+        server.refuses(why, (422,), server.http.post("/v1/restore", json={**stored, **change}))
+    tried = 0
+    for key in stored["state"]:
+        for value in (None, -1, "x", [], {}, [[]], 1e308, True):
+            state = {**stored["state"], key: value}
+            tried += _survives(server, f"state with {key} = {value!r}", {**stored, "state": state})
+        _survives(server, f"state without {key}", {**stored, "state": {k: v for k, v in stored["state"].items() if k != key}})
+    return f"{tried} damaged states tried"
+
+
+def _won(observed: ObservedState, spec: EnvironmentSpec) -> bool:
+    scaled = (observed.reward - spec.reward.low) / (spec.reward.high - spec.reward.low)
+    return observed.done and scaled >= spec.reward.success
+
+
+def _try_all(live: Live, actions: list[str]) -> list[ObservedState]:
+    """The answer to each action in the same state."""
+    if live.server.spec.can_fork:
+        return [child.last for child in live.expand(actions)]
+    stored = live.snapshot()
+    return [live.server.restore(stored).step(action) for action in actions]
+
+
+def _survives(server: Server, what: str, snapshot: dict[str, Any]) -> int:
+    response = server.http.post("/v1/restore", json=snapshot)
+    if response.status_code != 200:
+        server.refuses(f"restoring a {what}", (422,), response)
+        return 1
+    live = server.adopt(ObservedState.model_validate_json(response.content), snapshot["steps"])
+    body = {"session": live.id, "action": "xyzzy"}
+    status = server.http.post("/v1/step", json=body).status_code
+    require(status < 500, f"a {what} was accepted, and then a step fails with {status}")
+    return 1
+
+
+CHECKS: list[tuple[str, CheckFunction]] = [
+    ("suggested actions are usable and in a fixed order", suggestions),
+    ("the expert earns the reward", expert),
+    ("nonsense is answered, not understood", nonsense),
+    ("a damaged snapshot is refused", damaged_snapshots),
+]

@@ -1,0 +1,46 @@
+"""When two answers are the same."""
+
+from __future__ import annotations
+
+from env_servers.conformance.server import Broken, require
+from env_servers.conformance.suite import Play, Subject
+from env_servers.protocol import ObservedState
+
+#: Of an environment that says it is not deterministic, at least this share of answers must be repeated.
+LEAST_REPEATED = 0.5
+
+
+class Comparison:
+    """Compares answers: each must be the same, to the letter. Of a spec that says ``deterministic: false``, most must."""
+
+    def __init__(self, subject: Subject) -> None:
+        self._exact = subject.spec.deterministic
+        self.compared = 0
+        self.same = 0
+
+    def __call__(self, what: str, expected: ObservedState, got: ObservedState) -> None:
+        self.compared += 1
+        if _content(expected) == _content(got):
+            self.same += 1
+        elif self._exact:
+            raise Broken(f"{what}: expected {shown(expected)}, got {shown(got)}")
+
+    def verdict(self) -> str:
+        enough = self.same >= LEAST_REPEATED * self.compared
+        require(enough, f"only {self.same} of {self.compared} answers were repeated; even chance should not change so many")
+        return f"{self.compared} answers compared" + ("" if self._exact else f", {self.same} the same (not deterministic, it says)")
+
+
+def where(play: Play, index: int, what: str) -> str:
+    action = repr(play.actions[index]) if index < len(play.actions) else "the end"
+    return f"task {play.task!r}, {play.kind}, step {index + 1} ({action}), {what}"
+
+
+def shown(observed: ObservedState) -> str:
+    text = observed.observation
+    return f"{text[:200]!r}{'...' if len(text) > 200 else ''} (reward {observed.reward:g}, done {observed.done}, valid {observed.valid})"
+
+
+def _content(observed: ObservedState) -> tuple[str, float, bool, bool]:
+    """What an answer says, less the session."""
+    return observed.observation, observed.reward, observed.done, observed.valid

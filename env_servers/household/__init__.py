@@ -1,0 +1,5 @@
+from env_servers.household.environment import Household
+
+ENVIRONMENT = Household
+
+__all__ = ["ENVIRONMENT", "Household"]

@@ -1,0 +1,5 @@
+from env_servers.mathtool.environment import MathTool
+
+ENVIRONMENT = MathTool
+
+__all__ = ["ENVIRONMENT", "MathTool"]

@@ -1,0 +1,229 @@
+"""Math with Python: solve a problem with the help of an interpreter. Actions are ``python: CODE`` and ``answer: TEXT``.
+
+Code may have several lines; what follows the colon is taken as it is. An agent writes these actions as blocks (``codeact``) or as tags
+(``tags``); its side turns both into the above, and the option ``format`` says which of the two the specification teaches.
+
+A state is the code so far and how many answers were given, no process: where code is stateful, a step runs the earlier code again,
+silently, before its own. What a sequence of code printed is remembered, so that a fork, a replay or another branch with the same code
+executes nothing.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import textwrap
+from dataclasses import dataclass
+from functools import cache, cached_property, lru_cache
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+
+from env_servers.base import Environment, ExpertStep, Observed, Requirement, TaskInfo, UnknownTask, read_spec
+from env_servers.mathtool import files, grading
+from env_servers.mathtool.problems import Problem, generated, generated_splits
+from env_servers.protocol import EnvironmentSpec
+from env_servers.sandbox import Limits, Outcome, Sandbox, SandboxFailure, Status, launch
+from env_servers.sandbox.sandbox import SETUP
+from env_servers.worker import Refused
+
+_ACTION = re.compile(r"\s*(python|answer):(.*)", re.IGNORECASE | re.DOTALL)
+_NOT_UNDERSTOOD = "That is neither code nor an answer. Run Python code, or give your answer."
+
+
+@dataclass
+class MathState:
+    """Everything that changes in an episode.
+
+    Attributes:
+        cells: Code that was run so far and that later code builds on; stays empty where code is not stateful.
+        answers: Answers given so far.
+    """
+
+    task: str
+    cells: tuple[str, ...] = ()
+    answers: int = 0
+    done: bool = False
+
+
+class MathTool(Environment[MathState]):
+    """The environment.
+
+    Generated problems are ``FAMILY/LEVEL/SEED``, levels 1 to 3; those of a file are ``NAME/N``, with the file's name without its
+    endings and the number of its record, from 0.
+
+    Args:
+        train: File of problems (`files.py`) in place of the generated ones of this split.
+        dev: The same for dev.
+        test: The same for test.
+        format: How agents write actions: ``codeact`` (DensePolicy) or ``tags`` (ET-Agent); decides over instruction and observations.
+        attempts: Answers that may be given. With more than one, a wrong answer is said to be wrong: DensePolicy's oracle feedback.
+        stateful: Whether code sees the variables of earlier code; None for what the format's method does (codeact yes, tags no).
+        cpu_s: CPU time of a step's code, in seconds; what runs again before it counts.
+        memory_mb: Memory of a step's code, in MiB.
+        max_output: Characters of output that an agent is shown; the middle of a longer one is left out.
+
+    Raises:
+        RuntimeError: Code cannot be isolated here, or a package is missing.
+        ValueError: A file is missing or cannot be read.
+    """
+
+    folder = Path(__file__).parent
+    fast = False
+
+    def __init__(
+        self,
+        train: str | None = None,
+        dev: str | None = None,
+        test: str | None = None,
+        format: Literal["codeact", "tags"] = "codeact",
+        attempts: int = 1,
+        stateful: bool | None = None,
+        cpu_s: int = 5,
+        memory_mb: int = 512,
+        max_output: int = 2000,
+    ) -> None:
+        if format not in ("codeact", "tags"):
+            raise ValueError(f"format must be 'codeact' or 'tags', not {format!r}")
+        if min(attempts, cpu_s, memory_mb) < 1 or max_output < 100:
+            raise ValueError("attempts, cpu_s and memory_mb must be positive, max_output at least 100")
+        if missing := [r for r in self.requirements() if not r.present]:
+            raise RuntimeError("; ".join(f"{r.name} is missing: {r.how}" for r in missing))
+        self.format = format
+        self.attempts = attempts
+        self.stateful = format == "codeact" if stateful is None else stateful
+        self._files = {name: files.read(Path(path)) for name, path in (("train", train), ("dev", dev), ("test", test)) if path}
+        self._of_files = {task: problem for problems in self._files.values() for task, problem in problems.items()}
+        if len(self._of_files) < sum(map(len, self._files.values())):
+            raise ValueError("the files of two splits have the same name; task ids need different ones")
+        self._sandbox = _sandbox(cpu_s, memory_mb)
+        self._outcome = lru_cache(maxsize=2048)(self._sandbox.run)
+        self._grader = grading.Grader(self._sandbox)
+        self._cpu_s = cpu_s
+        self._max_output = max_output
+
+    @cached_property
+    def spec(self) -> EnvironmentSpec:
+        spec = read_spec(self.folder)
+        changes: dict[str, Any] = {"step_limit": spec.step_limit + self.attempts - 1}
+        if self.format == "tags":
+            changes |= yaml.safe_load((self.folder / "tags.yaml").read_text(encoding="utf-8"))
+        return EnvironmentSpec.model_validate(spec.model_dump() | changes)
+
+    @classmethod
+    def requirements(cls) -> list[Requirement]:
+        verify = all(importlib.util.find_spec(module) for module in ("math_verify", "sympy"))
+        return [
+            Requirement("math-verify and sympy", verify, "pip install 'agentr[math]'"),
+            Requirement("Linux namespaces, which isolate code", launch.available(), "apt install bubblewrap (see env_servers/sandbox)"),
+        ]
+
+    # tasks ------------------------------------------------------------------------------------------------------------
+
+    def split(self, name: str) -> list[TaskInfo]:
+        if name not in self.spec.splits:
+            raise UnknownTask(f"mathtool has no split {name!r}; it has {', '.join(self.spec.splits)}")
+        problems = self._files.get(name) or generated_splits()[name]
+        return [TaskInfo(task, {"family": p.family, "difficulty": p.difficulty, "problem": p.digest}) for task, p in problems.items()]
+
+    def _problem(self, task_id: str) -> Problem:
+        problem = self._of_files.get(task_id) or generated(task_id)
+        if problem is None:
+            raise UnknownTask(f"mathtool has no task {task_id!r}; ids look like 'ratio/2/17', or 'gsm8k_test/17' for a file (see /splits)")
+        return problem
+
+    # the state machine ------------------------------------------------------------------------------------------------
+
+    def reset(self, task_id: str) -> tuple[MathState, Observed]:
+        allowed = f"\nYou may answer {self.attempts} times." if self.attempts > 1 else ""
+        return MathState(task_id), Observed(f"Problem: {self._problem(task_id).question}{allowed}")
+
+    def step(self, state: MathState, action: str) -> Observed:
+        match = _ACTION.fullmatch(action)
+        if match is None or not match[2].strip():
+            return Observed(_NOT_UNDERSTOOD, valid=False)
+        try:
+            if match[1].lower() == "python":
+                return self._python(state, textwrap.dedent(match[2].removeprefix(" ").strip("\n")).rstrip())
+            return self._answer(state, match[2].strip())
+        except SandboxFailure as error:
+            raise Refused(503, str(error), "Nothing was changed; the same step may be tried again.") from error
+
+    def _python(self, state: MathState, code: str) -> Observed:
+        outcome = self._outcome(*state.cells, code)
+        if self.stateful and outcome.status in (Status.OK, Status.ERROR):  # what was killed would be killed again
+            state.cells = (*state.cells, code)
+        text = self._shown(outcome)
+        return Observed(f"<result>\n{text}\n</result>" if self.format == "tags" else text, valid=outcome.status is Status.OK)
+
+    def _shown(self, outcome: Outcome) -> str:
+        text = outcome.output.strip("\n")
+        if len(text) > self._max_output:
+            half = self._max_output // 2
+            text = f"{text[:half]}\n... ({len(text) - 2 * half} characters left out) ...\n{text[-half:]}"
+        ending = {
+            Status.OK: "" if text else "(The code printed nothing. Print what you want to see.)",
+            Status.ERROR: "" if text else "(The code ended with an error.)",
+            Status.CRASH: "(The interpreter crashed.)",
+            Status.TIMEOUT: f"(The code was stopped: it may run for {self._cpu_s} seconds.)",
+            Status.OUTPUT: "(The code was stopped: it printed too much.)",
+        }[outcome.status]
+        return f"{text}\n{ending}".strip("\n")
+
+    def _answer(self, state: MathState, answer: str) -> Observed:
+        correct = self._grader.correct(answer, self._problem(state.task).answer)
+        state.answers += 1
+        state.done = correct or state.answers >= self.attempts
+        if correct:
+            return Observed("Your answer is correct.", reward=1.0, done=True)
+        left = self.attempts - state.answers
+        return Observed(
+            "Your answer is incorrect." + (f" You may answer {left} more time{'s' * (left > 1)}." if left else ""), done=state.done
+        )
+
+    # copies -----------------------------------------------------------------------------------------------------------
+
+    def fork(self, state: MathState) -> MathState:
+        return MathState(state.task, state.cells, state.answers, state.done)
+
+    def snapshot(self, state: MathState) -> dict[str, Any]:
+        return {"task": state.task, "cells": list(state.cells), "answers": state.answers, "done": state.done}
+
+    def restore(self, data: dict[str, Any]) -> MathState:
+        try:
+            state = MathState(data["task"], tuple(data["cells"]), data["answers"], data["done"])
+            self._problem(state.task)
+            if not all(isinstance(cell, str) for cell in state.cells) or (state.cells and not self.stateful):
+                raise ValueError("the cells are not code that was run here")
+            if type(state.answers) is not int or not 0 <= state.answers <= self.attempts or type(state.done) is not bool:
+                raise ValueError("answers and done do not fit")
+            if state.answers == self.attempts and not state.done:
+                raise ValueError("all answers were given, yet the episode goes on")
+        except (KeyError, TypeError, ValueError) as error:
+            raise ValueError(f"not a mathtool snapshot: {error}") from error
+        return state
+
+    # demonstrations ---------------------------------------------------------------------------------------------------
+
+    def expert(self, task_id: str) -> list[ExpertStep] | None:
+        problem = self._problem(task_id)
+        if not problem.code:
+            return None
+        answer = ExpertStep(f"The code gives {problem.answer}, which is what was asked for.", f"answer: {problem.answer}")
+        return [ExpertStep(problem.thought, f"python: {problem.code}"), answer]
+
+    def actions(self, state: MathState) -> list[str]:
+        numbers = list(dict.fromkeys(re.findall(r"\d+", self._problem(state.task).question)))[:3] or ["0"]
+        code = [f"python: print({' + '.join(numbers)})", "python: import sympy\nprint(sympy.factorint(" + numbers[0] + "))"]
+        return code + [f"answer: {number}" for number in numbers]
+
+
+@cache
+def _sandbox(cpu_s: int, memory_mb: int) -> Sandbox:
+    """One sandbox for all environments of a process that ask for the same."""
+    return Sandbox(
+        packages=("numpy", "sympy", "mpmath", *grading.PACKAGES),
+        setup=SETUP + grading.SETUP,
+        limits=Limits(cpu_s=cpu_s, wall_s=2.0 * cpu_s, memory_mb=memory_mb),
+    )

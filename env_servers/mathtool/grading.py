@@ -1,0 +1,87 @@
+"""Whether an answer is the expected one: numbers and equal texts at once, all else by math-verify in the sandbox.
+
+math-verify parses LaTeX, which may take for ever on what an agent writes, or run what sympy makes of it: hence the sandbox.
+"""
+
+from __future__ import annotations
+
+import re
+from fractions import Fraction
+from functools import lru_cache
+
+from env_servers.sandbox import Sandbox, Status
+
+#: Longer answers are wrong: a text that holds every number holds the right one, too.
+MAX_ANSWER_CHARS = 400
+#: Imported once by the sandbox; the check makes math-verify build its parser.
+SETUP = "import math_verify\nmath_verify.verify(math_verify.parse('$\\\\frac12$'), math_verify.parse('$0.5$'))\n"
+PACKAGES = ("math-verify", "latex2sympy2_extended", "antlr4-python3-runtime")
+_CHECK = """
+from math_verify import parse, verify
+gold, answer = {gold!r}, {answer!r}
+if not any(verify(parse(f"${{gold}}$"), parse(text)) for text in (f"${{answer}}$", answer)):
+    raise SystemExit(1)
+"""
+_NUMBER = re.compile(r"([-+]?)(\d+|\d{1,3}(?:,\d{3})+)?(\.\d+)?")
+_FRACTION = re.compile(r"(.+)/(.+)|(-?)\\[dt]?frac\{(.+)\}\{(.+)\}")
+#: Numbers that agree to so many decimals are equal, as in math-verify.
+_DECIMALS = 6
+
+
+class Grader:
+    """Thread-safe; remembers its last judgements."""
+
+    def __init__(self, sandbox: Sandbox) -> None:
+        self._sandbox = sandbox
+        self._same = lru_cache(maxsize=4096)(self._verified)
+
+    def correct(self, answer: str, gold: str) -> bool:
+        """Whether an answer is right.
+
+        Raises:
+            SandboxFailure: It takes math-verify to say so, and the sandbox does not work.
+        """
+        answer, gold = plain(answer), plain(gold)
+        if answer == gold:
+            return True
+        if not answer or len(answer) > MAX_ANSWER_CHARS:
+            return False
+        given, expected = number(answer), number(gold)
+        if given is not None and expected is not None:
+            return round(given * 10**_DECIMALS) == round(expected * 10**_DECIMALS)
+        return self._same(answer, gold)
+
+    def _verified(self, answer: str, gold: str) -> bool:
+        return self._sandbox.run(_CHECK.format(gold=gold, answer=answer)).status is Status.OK
+
+
+def boxed(text: str) -> str:
+    r"""What the last ``\boxed{}`` of a text holds; empty without one."""
+    start = text.rfind("\\boxed{")
+    if start < 0:
+        return ""
+    depth = 0
+    for end in range(start + len("\\boxed"), len(text)):
+        depth += {"{": 1, "}": -1}.get(text[end], 0)
+        if depth == 0:
+            return text[start + len("\\boxed{") : end].strip()
+    return ""
+
+
+def plain(text: str) -> str:
+    r"""An answer without its wrapping: ``\boxed{}``, dollar signs, a full stop, spaces."""
+    text = boxed(text) or text
+    text = re.sub(r"^\\[(\[]|\\[)\]]$|\\[,;!]|\\text\{\s*\}", "", text.strip())
+    return " ".join(text.replace("\\$", "").strip("$").split()).removesuffix(".")
+
+
+def number(text: str) -> Fraction | None:
+    """A plain integer, decimal or fraction, also with commas between the thousands; None for anything else."""
+    if match := _NUMBER.fullmatch(text):
+        digits = f"{(match[2] or '').replace(',', '')}{match[3] or ''}"
+        return Fraction(match[1] + digits) if digits else None
+    if match := _FRACTION.fullmatch(text):
+        above, below = number((match[1] or match[4]).strip()), number((match[2] or match[5]).strip())
+        if above is not None and below:
+            return above / below * (-1 if match[3] else 1)
+    return None

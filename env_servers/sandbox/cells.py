@@ -1,0 +1,66 @@
+"""Runs a call's code in the process made for it."""
+
+from __future__ import annotations
+
+import ast
+import linecache
+import os
+import random
+import sys
+import traceback
+import types
+from collections.abc import Sequence
+
+#: Innermost frames that a traceback shows.
+FRAMES = 8
+
+
+def run_cells(cells: Sequence[str], output: int) -> int:
+    """Runs cells one after another in one ``__main__``; the exit status of the last.
+
+    Only what the last cell writes goes to ``output``, and the value of its last line, as in a notebook. An exception in an earlier
+    cell ends that cell.
+
+    Args:
+        output: Descriptor for the last cell's standard output and error.
+    """
+    main = types.ModuleType("__main__")
+    sys.modules["__main__"] = main
+    sys.argv = [""]
+    random.seed(0)
+    if "numpy.random" in sys.modules:
+        sys.modules["numpy.random"].seed(0)
+    code = 0
+    for number, cell in enumerate(cells, 1):
+        shown = number == len(cells)
+        _redirect(output if shown else os.open(os.devnull, os.O_WRONLY))
+        code = _run(cell, f"<cell {number}>", main, shown)
+    return code
+
+
+def _redirect(descriptor: int) -> None:
+    os.dup2(descriptor, 1)
+    os.dup2(descriptor, 2)
+    os.close(descriptor)
+    sys.stdout, sys.stderr = (os.fdopen(n, "w", encoding="utf-8", errors="backslashreplace", buffering=1, closefd=False) for n in (1, 2))
+
+
+def _run(cell: str, name: str, main: types.ModuleType, shown: bool) -> int:
+    linecache.cache[name] = (len(cell), None, cell.splitlines(keepends=True), name)
+    code = 0
+    try:
+        tree = ast.parse(cell, name)
+        last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
+        exec(compile(tree, name, "exec"), main.__dict__)
+        if isinstance(last, ast.Expr):
+            value = eval(compile(ast.Expression(last.value), name, "eval"), main.__dict__)
+            if shown and value is not None:
+                print(repr(value))
+    except SystemExit as error:
+        code = int(error.code not in (None, 0))
+    except BaseException as error:  # noqa: BLE001 - KeyboardInterrupt, too, is the cell's
+        code = 1
+        own = error.__traceback__.tb_next if error.__traceback__ else None  # without this frame
+        sys.stderr.write("".join(traceback.format_exception(type(error), error, own, limit=-FRAMES)))
+    sys.stdout.flush()
+    return code

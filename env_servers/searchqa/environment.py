@@ -1,0 +1,246 @@
+"""Search QA: answer a question with the help of a search engine. Actions are ``search: QUERY`` and ``answer: TEXT``.
+
+Task ids: ``TYPE/NUMBER`` (``bridge/17``) for the questions about the fictional world (`questions.py`), ``SPLIT/NUMBER`` (``train/17``) for
+those of a user's files, the number counting the entries of the file.
+
+A state holds the conversation and nothing else: what a search found is kept in it, so that a fork or a restored snapshot searches
+nothing again, and a query that is repeated within an episode is answered from it.
+
+Where a search or a summary cannot be had, the step is refused (503) and the state stays as it was: a service that is down is not an
+observation, and not a reward either.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from env_servers.base import Environment, ExpertStep, Observed, Requirement, TaskInfo, UnknownTask
+from env_servers.retrieval.base import Passage, Unavailable
+from env_servers.retrieval.build import build, requirements
+from env_servers.retrieval.cache import Cache
+from env_servers.retrieval.summary import ChatSummariser, Summariser
+from env_servers.searchqa.answers import exact_match, f1, final_answer
+from env_servers.searchqa.expert import demonstrate
+from env_servers.searchqa.files import load_questions
+from env_servers.searchqa.hints import suggest
+from env_servers.searchqa.questions import Question, fiction_questions
+from env_servers.worker import Refused
+
+#: What an agent may write: a line with the verb, or the tags of AgentGym and ET-Agent. A generation that stops at the closing tag may
+#: come without it. A further tool gets its verb here and its branch in ``SearchQA.step``.
+_LINE = re.compile(r"\s*(search|answer|python)\s*:(.*)", re.IGNORECASE | re.DOTALL)
+_TAG = re.compile(r"<(search|answer|python)>(.*?)(?:</\1>|\Z)", re.IGNORECASE | re.DOTALL)
+_THOUGHT = re.compile(r"<think>.*?</think>", re.IGNORECASE | re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Search:
+    """One search and what the agent read of it."""
+
+    query: str
+    titles: tuple[str, ...]
+    text: str
+
+
+@dataclass
+class SearchState:
+    """Everything that changes in an episode.
+
+    Attributes:
+        answered: Answers given so far.
+    """
+
+    task: str
+    searches: list[Search] = field(default_factory=list)
+    answered: int = 0
+    done: bool = False
+
+
+class SearchQA(Environment[SearchState]):
+    """The environment.
+
+    Args:
+        questions: File of questions for each split (`files.py`); a single path stands for the test split. Without it, questions about
+            the fictional world.
+        corpus: File of passages (`retrieval/corpus.py`); without it, the fictional world.
+        retriever: ``bm25``, ``dense``, ``web``, ``remote``, or ``module:class`` (`retrieval/build.py`).
+        retriever_settings: Arguments of the retriever.
+        k: Passages that a search shows.
+        passage_chars: Longest part of a passage that is shown.
+        reward: What an answer earns: ``em`` (exact match, 0 or 1) or ``f1`` (token F1, 0 to 1).
+        attempts: Answers that an episode allows. A wrong one that is not the last earns nothing, and the agent may try again, which is how
+            AgentGym plays, without a limit.
+        cache: File in which searches and summaries are kept; none are without it.
+        cache_mode: ``record`` keeps new ones, ``replay`` answers from the file alone.
+        summary: Arguments of `retrieval.summary.ChatSummariser`: a second model reads what a search found, and the agent its summary.
+    """
+
+    folder = Path(__file__).parent
+
+    def __init__(
+        self,
+        questions: str | Mapping[str, str] | None = None,
+        corpus: str | None = None,
+        retriever: str = "bm25",
+        retriever_settings: Mapping[str, Any] | None = None,
+        k: int = 4,
+        passage_chars: int = 1200,
+        reward: Literal["em", "f1"] = "em",
+        attempts: int = 1,
+        cache: str | None = None,
+        cache_mode: Literal["record", "replay"] = "record",
+        summary: Mapping[str, Any] | None = None,
+    ) -> None:
+        if reward not in ("em", "f1"):
+            raise ValueError(f"reward must be 'em' or 'f1', not {reward!r}")
+        if min(k, passage_chars, attempts) < 1:
+            raise ValueError(f"k, passage_chars and attempts must be at least 1, not {k}, {passage_chars} and {attempts}")
+        if corpus is not None and questions is None:
+            raise ValueError("a corpus of your own does not hold the answers to the default questions; give questions too")
+        files = {"test": questions} if isinstance(questions, str) else questions
+        if unknown := sorted((files or {}).keys() - self.spec.splits.keys()):
+            raise ValueError(f"there is no split {', '.join(unknown)}; splits are {', '.join(self.spec.splits)}")
+        self._questions = {question.id: question for question in (fiction_questions() if files is None else load_questions(files))}
+        kept = None if cache is None else Cache(cache, cache_mode)
+        self._retriever = build(retriever, retriever_settings, corpus, kept)
+        self._summariser: Summariser | None = None if summary is None else ChatSummariser(**summary, cache=kept)
+        self._k = k
+        self._passage_chars = passage_chars
+        self._reward = exact_match if reward == "em" else f1
+        self._attempts = attempts
+        self.fast = self._retriever.fast and self._summariser is None
+
+    @classmethod
+    def requirements(cls) -> list[Requirement]:
+        how = "HotpotQA (https://hotpotqa.github.io) or ARPO's tables (https://github.com/dongguanting/ARPO); option 'questions'"
+        return [*requirements(), Requirement("questions of your own", False, how, optional=True)]
+
+    # tasks ------------------------------------------------------------------------------------------------------------
+
+    def split(self, name: str) -> list[TaskInfo]:
+        if name not in self.spec.splits:
+            raise UnknownTask(f"Search QA has no split {name!r}; it has {', '.join(self.spec.splits)}")
+        return [
+            TaskInfo(question.id, {**dict(question.labels), "problem": question.identity})
+            for question in self._questions.values()
+            if question.split == name
+        ]
+
+    def question(self, task_id: str) -> Question:
+        """The question of a task.
+
+        Raises:
+            UnknownTask: There is none.
+        """
+        if task_id not in self._questions:
+            raise UnknownTask(f"Search QA has no task {task_id!r}; ids look like {next(iter(self._questions), 'test/0')!r} (see /splits)")
+        return self._questions[task_id]
+
+    # the state machine ------------------------------------------------------------------------------------------------
+
+    def reset(self, task_id: str) -> tuple[SearchState, Observed]:
+        allowed = f"\nYou may answer {self._attempts} times." if self._attempts > 1 else ""
+        return SearchState(task_id), Observed(_clean(f"Question: {self.question(task_id).text}{allowed}"))
+
+    def step(self, state: SearchState, action: str) -> Observed:
+        verb, text = _parse(_clean(action))
+        if verb == "search" and text:
+            return self._search(state, text)
+        if verb == "answer" and text:
+            return self._answer(state, final_answer(text))
+        if verb == "python":
+            return Observed("There is no Python tool here. Search, or answer.", valid=False)
+        if verb:
+            return Observed(f"The {'query' if verb == 'search' else 'answer'} is empty.", valid=False)
+        return Observed("That is no action. Search (search: QUERY), or answer (answer: TEXT).", valid=False)
+
+    def _search(self, state: SearchState, query: str) -> Observed:
+        for search in state.searches:
+            if search.query == query:
+                return _result(search.text)
+        try:
+            passages = self._retriever.search(query, self._k)
+            text = self._show(state, query, passages)
+        except Unavailable as error:
+            raise Refused(503, str(error), "Nothing was changed; the same step may be tried again.") from error
+        state.searches.append(Search(query, tuple(_clean(passage.title) for passage in passages), text))
+        return _result(text)
+
+    def _show(self, state: SearchState, query: str, passages: Sequence[Passage]) -> str:
+        if not passages:
+            return "Nothing was found. Try other words."
+        if self._summariser is None:
+            return _clean(
+                "\n\n".join(f"[{i}] {p.title or 'Untitled'}\n{_cut(p.text, self._passage_chars)}" for i, p in enumerate(passages, 1))
+            )
+        earlier = [search.query for search in state.searches]
+        summary = self._summariser.summarise(self.question(state.task).text, earlier, query, passages)
+        return _clean(f"Summary of {len(passages)} passages ({'; '.join(passage.title for passage in passages)}):\n{summary}")
+
+    def _answer(self, state: SearchState, answer: str) -> Observed:
+        golds = self.question(state.task).answers
+        right = exact_match(answer, golds) == 1.0
+        state.answered += 1
+        left = self._attempts - state.answered
+        if not right and left > 0:
+            return Observed(f"That is not the answer. You may answer {left} more time{'s' * (left > 1)}.")
+        state.done = True
+        return Observed("That is the answer." if right else "That is not the answer.", reward=self._reward(answer, golds), done=True)
+
+    # copies -----------------------------------------------------------------------------------------------------------
+
+    def fork(self, state: SearchState) -> SearchState:
+        return SearchState(state.task, list(state.searches), state.answered, state.done)
+
+    def snapshot(self, state: SearchState) -> dict[str, Any]:
+        searches = [{**asdict(search), "titles": list(search.titles)} for search in state.searches]
+        return {"task": state.task, "searches": searches, "answered": state.answered, "done": state.done}
+
+    def restore(self, data: dict[str, Any]) -> SearchState:
+        try:
+            task, answered, done = data["task"], data["answered"], data["done"]
+            searches = [Search(entry["query"], tuple(entry["titles"]), entry["text"]) for entry in data["searches"]]
+            if task not in self._questions:
+                raise ValueError(f"there is no task {task!r}")
+            if type(answered) is not int or not 0 <= answered <= self._attempts or type(done) is not bool:
+                raise ValueError("the count of answers or the end is damaged")
+            if not all(isinstance(text, str) for search in searches for text in (search.query, search.text, *search.titles)):
+                raise ValueError("the searches are damaged")
+        except (KeyError, TypeError, AttributeError, ValueError) as error:
+            raise ValueError(f"not a Search QA snapshot: {error}") from error
+        return SearchState(task, searches, answered, done)
+
+    def expert(self, task_id: str) -> list[ExpertStep] | None:
+        return demonstrate(self.question(task_id))
+
+    def actions(self, state: SearchState) -> list[str]:
+        if state.done:
+            return []
+        searches = state.searches
+        titles = [title for search in searches for title in search.titles]
+        return suggest(self.question(state.task).text, [s.query for s in searches], [s.text for s in searches], titles)
+
+
+def _parse(action: str) -> tuple[str, str]:
+    """Verb and text; both empty if there is no action."""
+    match = _LINE.match(action) or _TAG.search(_THOUGHT.sub("", action))
+    return (match[1].lower(), match[2].strip()) if match else ("", "")
+
+
+def _result(text: str) -> Observed:
+    """What a tool found, in the tags that set it apart from the agent's own words."""
+    return Observed(f"<result>\n{text}\n</result>")
+
+
+def _cut(text: str, limit: int) -> str:
+    """At most ``limit`` characters, and a word on what is missing."""
+    return text if len(text) <= limit else f"{text[:limit].rstrip()} ... (the first {limit} of {len(text)} characters)"
+
+
+def _clean(text: str) -> str:
+    """Without lone surrogates, which cannot be sent; they come from broken JSON escapes."""
+    return text.encode("utf-8", "replace").decode()

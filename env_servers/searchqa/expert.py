@@ -1,0 +1,73 @@
+"""The expert: it knows which facts a question hangs on, looks each of them up, and answers."""
+
+from __future__ import annotations
+
+import random
+
+from env_servers.base import ExpertStep
+from env_servers.retrieval.world import Fact, World
+from env_servers.searchqa.questions import Question
+
+FIRST = (
+    "I need {noun}. I look up {subject}.",
+    "To answer this I have to find {noun}, so I search for {subject}.",
+    "The question is about {subject}. I look for {noun}.",
+)
+DESCRIBED = (
+    "I do not know yet what is meant by {noun}. I look up {subject} first.",
+    "Before anything else I need {noun}, so I search for {subject}.",
+    "{noun} comes first: I look up {subject}.",
+)
+FOUND = (
+    "{known} is {told}. Now I need {noun}.",
+    "I found {known}: {told}. The next thing to look up is {noun}.",
+)
+OTHER = (
+    "{known}: {told}. For the comparison I also need {noun}.",
+    "I have {known}: {told}. Now {noun}.",
+)
+DONE = (
+    "I found {noun}: {told}. That is the answer.",
+    "Now I know {noun}: {told}.",
+)
+
+
+def demonstrate(question: Question) -> list[ExpertStep] | None:
+    """Searches and the answer, or None for a question whose facts are not known."""
+    if not question.facts:
+        return None
+    rng = random.Random(f"expert/{question.id}")
+    chained = dict(question.labels)["type"] == "bridge"
+    first, *rest = question.facts
+    steps = [_look_up(rng.choice(DESCRIBED if chained else FIRST), first)]
+    for known, fact in zip(question.facts, rest, strict=False):
+        steps.append(_look_up(rng.choice(FOUND if chained else OTHER), fact, known))
+    return [*steps, ExpertStep(_conclusion(question, rng), f"answer: {question.answers[0]}")]
+
+
+def _look_up(thought: str, fact: Fact, known: Fact | None = None) -> ExpertStep:
+    values = {"noun": _noun(fact), "subject": _said(fact)}
+    if known is not None:
+        values |= {"known": _noun(known), "told": known.told}
+    return ExpertStep(_sentence(thought.format(**values)), f"search: {fact.subject}")
+
+
+def _conclusion(question: Question, rng: random.Random) -> str:
+    *_, before, last = (None, *question.facts)
+    if before is None or dict(question.labels)["type"] == "bridge":
+        return _sentence(rng.choice(DONE).format(noun=_noun(last), told=last.told))
+    both = f"{_said(before)}: {before.told}; {_said(last)}: {last.told}."
+    closing = {"yes": "They are the same.", "no": "They are not the same."}
+    return _sentence(f"{both} {closing.get(question.answers[0], f'So the answer is {question.answers[0]}.')}")
+
+
+def _said(fact: Fact) -> str:
+    return World.fiction().entities[fact.subject].said
+
+
+def _noun(fact: Fact) -> str:
+    return fact.relation.noun.format(x=_said(fact))
+
+
+def _sentence(text: str) -> str:
+    return text[0].upper() + text[1:]

@@ -1,0 +1,59 @@
+"""AgentGym's dialect of TextCraft: a new game right at ``/create`` (that of ``data_idx`` = id; ``commands`` and ``goal`` are accepted and
+without effect, as there), errors as answers. Not kept: ``/commands`` and ``/goal``, which are broken there. See `environment.py` for how
+``data_idx`` relates to published results."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import APIRouter
+from pydantic import BaseModel
+
+from env_servers.agentgym import ActionBody, DataBody, Games, IdBody, errors_as_answers, whole
+
+
+class CreateBody(BaseModel):
+    commands: str | None = None
+    goal: str | None = None
+
+
+def routes(games: Games) -> APIRouter:
+    found = APIRouter()
+
+    @found.post("/create")
+    @errors_as_answers
+    async def create(body: CreateBody) -> Any:
+        return _opened(games, await games.create())
+
+    @found.post("/step")
+    @errors_as_answers
+    async def step(body: ActionBody) -> Any:
+        observed, _ = await games.step(body.id, body.action)
+        return {"observation": observed.observation, "reward": whole(observed.reward), "done": observed.done}
+
+    @found.post("/reset")
+    @errors_as_answers
+    async def reset(body: DataBody) -> Any:
+        await games.reset(body.id, body.data_idx or 0)
+        return _opened(games, body.id)
+
+    @found.post("/close")
+    async def close(body: IdBody) -> bool:
+        return games.close(body.id)
+
+    @found.get("/observation")
+    @errors_as_answers
+    async def observation(id: int) -> Any:
+        return games.observation(id)
+
+    @found.get("/detail")
+    @errors_as_answers
+    async def detail(id: int) -> Any:
+        last = games.session(id).last
+        return {"observation": last.observation, "done": last.done, "reward": whole(last.reward), "deleted": False}
+
+    return found
+
+
+def _opened(games: Games, number: int) -> dict[str, Any]:
+    return {"id": number, "observation": games.observation(number), "done": False, "reward": 0}

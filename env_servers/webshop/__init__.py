@@ -1,0 +1,5 @@
+from env_servers.webshop.environment import WebShop
+
+ENVIRONMENT = WebShop
+
+__all__ = ["ENVIRONMENT", "WebShop"]

@@ -1,0 +1,178 @@
+"""A small environment that does everything right, and others that each get one thing wrong: what the conformance suite is tested on."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+from env_servers.base import Environment, ExpertStep, Observed, TaskInfo, UnknownTask
+from env_servers.protocol import EnvironmentSpec
+
+
+@dataclass
+class Position:
+    goal: int
+    at: int = 0
+    moves: int = 0
+
+
+class Walk(Environment[Position]):
+    """A corridor: ``left`` and ``right`` move, the episode ends at the goal. Task ``train-5`` has its goal at 5."""
+
+    fast = True
+
+    @cached_property
+    def spec(self) -> EnvironmentSpec:
+        splits = {"train": {"about": "near", "train": True}, "test": {"about": "far", "train": False}}
+        about = {"name": "walk", "title": "Walk", "version": "1", "instruction": "Walk to the goal.", "source": "Made up."}
+        return EnvironmentSpec.model_validate({**about, "splits": splits, "identity": "goal"})
+
+    def split(self, name: str) -> list[TaskInfo]:
+        if name not in self.spec.splits:
+            raise UnknownTask(f"no split {name!r}")
+        return [TaskInfo(f"{name}-{goal}", {"goal": goal}) for goal in (range(3, 9) if name == "train" else range(9, 12))]
+
+    def reset(self, task_id: str) -> tuple[Position, Observed]:
+        if task_id not in {task.id for name in self.spec.splits for task in self.split(name)}:
+            raise UnknownTask(f"no task {task_id!r}")
+        state = Position(int(task_id.partition("-")[2]))
+        return state, Observed(f"You are at 0, the goal is at {state.goal}.")
+
+    def step(self, state: Position, action: str) -> Observed:
+        if action not in ("left", "right"):
+            return Observed("You can only go left or right.", valid=False)
+        state.at += 1 if action == "right" else -1
+        state.moves += 1
+        reached = state.at == state.goal
+        return Observed(f"You are at {state.at} after {state.moves} moves.", float(reached), reached)
+
+    def snapshot(self, state: Position) -> dict[str, Any]:
+        return dict(vars(state))
+
+    def restore(self, data: dict[str, Any]) -> Position:
+        if set(data) != {"goal", "at", "moves"} or not all(type(value) is int for value in data.values()):
+            raise ValueError("not a position")
+        return Position(**data)
+
+    def expert(self, task_id: str) -> list[ExpertStep]:
+        return [ExpertStep("The goal is to the right.", "right")] * self.reset(task_id)[0].goal
+
+    def actions(self, state: Position) -> list[str]:
+        return ["left", "right"]
+
+
+class SharedFork(Walk):
+    def fork(self, state: Position) -> Position:
+        return state
+
+
+class ForgetfulFork(Walk):
+    def fork(self, state: Position) -> Position:
+        return replace(state, moves=0)
+
+
+class RandomReset(Walk):
+    def reset(self, task_id: str) -> tuple[Position, Observed]:
+        state, observed = super().reset(task_id)
+        return state, replace(observed, observation=f"{observed.observation} The time is {random.random()}.")
+
+
+class GlobalState(Walk):
+    """Every session moves the same walker's count."""
+
+    def __init__(self) -> None:
+        self.moves = itertools.count(1)
+
+    def step(self, state: Position, action: str) -> Observed:
+        state.moves = next(self.moves)
+        return super().step(state, action)
+
+
+class LossySnapshot(Walk):
+    def snapshot(self, state: Position) -> dict[str, Any]:
+        return {**super().snapshot(state), "moves": 0}
+
+
+class TrustingRestore(Walk):
+    def restore(self, data: dict[str, Any]) -> Position:
+        return Position(data.get("goal", 0), data.get("at", 0), data.get("moves", 0))
+
+
+class CredulousStep(Walk):
+    def step(self, state: Position, action: str) -> Observed:
+        return replace(super().step(state, action), valid=True)
+
+
+class FragileStep(Walk):
+    def step(self, state: Position, action: str) -> Observed:
+        if len(action.split()) != 1:
+            raise IndexError("list index out of range")
+        return super().step(state, action)
+
+
+class LazyExpert(Walk):
+    def expert(self, task_id: str) -> list[ExpertStep]:
+        return super().expert(task_id)[1:]
+
+
+class ShuffledActions(Walk):
+    def actions(self, state: Position) -> list[str]:
+        return random.sample(["left", "right", "back", "forth", "up", "down"], 6)
+
+
+class LeakySplits(Walk):
+    def split(self, name: str) -> list[TaskInfo]:
+        return [*super().split(name), TaskInfo(f"{name}-again", {"goal": 3})]
+
+    def reset(self, task_id: str) -> tuple[Position, Observed]:
+        return super().reset("train-3" if task_id.endswith("-again") else task_id)
+
+
+class SameTaskTwice(Walk):
+    def split(self, name: str) -> list[TaskInfo]:
+        return [*super().split(name), *super().split("train")]
+
+
+class SilentSpec(Walk):
+    @cached_property
+    def spec(self) -> EnvironmentSpec:
+        return super().spec.model_copy(update={"instruction": " "})
+
+
+class ErringUnknown(Walk):
+    def reset(self, task_id: str) -> tuple[Position, Observed]:
+        if not task_id.startswith(("train-", "test-")):
+            raise KeyError(task_id)
+        return super().reset(task_id)
+
+
+#: Each fault with the checks that find it.
+FAULTS: dict[type[Walk], set[str]] = {
+    SharedFork: {"a fork plays on as a replay does", "expand is fork and step"},
+    ForgetfulFork: {"a fork plays on as a replay does"},
+    RandomReset: {"reset is deterministic", "sessions do not see each other"},
+    GlobalState: {
+        "a fork plays on as a replay does",
+        "expand is fork and step",
+        "a snapshot survives storage",
+        "sessions do not see each other",
+        "a repeated step is not carried out again",
+    },
+    LossySnapshot: {"a snapshot survives storage"},
+    TrustingRestore: {"a damaged snapshot is refused"},
+    CredulousStep: {"nonsense is answered, not understood"},
+    FragileStep: {"nonsense is answered, not understood"},
+    LazyExpert: {"the expert earns the reward"},
+    ShuffledActions: {"suggested actions are usable and in a fixed order"},
+    LeakySplits: {"training and held-out splits share no problem"},
+    SameTaskTwice: {
+        "splits list distinct tasks in a stable order",
+        "training and held-out splits share no task",
+        "training and held-out splits share no problem",
+    },
+    SilentSpec: {"the specification is complete"},
+    ErringUnknown: {"unknown tasks and splits are refused"},
+}

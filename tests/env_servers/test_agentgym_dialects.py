@@ -1,0 +1,216 @@
+"""AgentGym's dialects beside TextCraft's (`test_agentgym.py`), each driven by a client that sends what AgentGym's client sends and reads
+what it reads. The environment's expert says which actions to take."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import pytest
+
+from env_servers.agentgym import NoDialect
+from env_servers.app import create_app
+from env_servers.registry import describe, load
+from tests.env_servers.broken import Walk
+from tests.env_servers.support import child_server, http_client
+
+AVAILABLE = {found.name for found in describe() if found.available}
+
+
+class StepOutput(NamedTuple):
+    state: str
+    reward: float
+    done: bool
+
+
+class Client:
+    """What all clients of AgentGym do: one game for each client, no token, anything but 200 is an error."""
+
+    def __init__(self, url: str) -> None:
+        self.http = http_client(url, token=None)
+        self.http.timeout = 300  # as AgentGym's clients have it; the first game of ScienceWorld waits for Java
+
+    def post(self, path: str, body: dict[str, Any] | None = None) -> Any:
+        response = self.http.post(f"/{path}", json=body) if body is not None else self.http.post(f"/{path}")
+        assert response.status_code == 200, response.text
+        return response.json()
+
+    def get(self, path: str, **query: Any) -> Any:
+        response = self.http.get(f"/{path}", params=query)
+        assert response.status_code == 200, response.text
+        return response.json()
+
+
+class BabyAIClient(Client):
+    def __init__(self, url: str) -> None:
+        super().__init__(url)
+        self.id = self.post("create")["id"]
+
+    def reset(self, index: int) -> str:
+        answer = self.post("reset", {"id": self.id, "data_idx": index})
+        assert answer["reward"] == answer["score"] == 0 and answer["done"] is False
+        return answer["observation"]
+
+    def step(self, action: str) -> StepOutput:
+        answer = self.post("step", {"id": self.id, "action": action})
+        return StepOutput(answer["observation"], answer["score"], answer["done"])
+
+    def observe(self) -> str:
+        return self.get("observation", id=self.id)
+
+
+class SciWorldClient(BabyAIClient):
+    def reset(self, index: int) -> str:
+        answer = self.post("reset", {"id": self.id, "data_idx": index})
+        assert answer["reward"] == answer["score"] == 0 and answer["task_name"] and answer["var_num"] >= 0
+        return f"{answer['task_description']}\n{answer['observation']}"
+
+    def step(self, action: str) -> StepOutput:
+        answer = self.post("step", {"id": self.id, "action": action})
+        assert isinstance(answer["reward"], int | float)
+        return StepOutput(answer["observation"], answer["score"], answer["done"])
+
+
+class AlfWorldClient(Client):
+    def __init__(self, url: str) -> None:
+        super().__init__(url)
+        self.id = self.post("create")["id"]
+
+    def reset(self, index: int) -> str:
+        answer = self.post("reset", {"id": self.id, "game": index, "world_type": "Text"})
+        assert answer["id"] == self.id and answer["task_type"]
+        self.available = answer["available_actions"]
+        return answer["observation"]
+
+    def step(self, action: str) -> StepOutput:
+        answer = self.post("step", {"id": self.id, "action": action})
+        self.available = answer["available_actions"]
+        return StepOutput(answer["observation"], answer["reward"], answer["done"])
+
+    def observe(self) -> str:
+        return self.get("observation", id=self.id)
+
+
+class WebShopClient(Client):
+    def __init__(self, url: str) -> None:
+        super().__init__(url)
+        self.id = int(self.post("create"))
+
+    def reset(self, index: int) -> str:
+        observation, nothing = self.post("reset", {"env_idx": self.id, "session_id": index})
+        assert nothing is None
+        return observation
+
+    def step(self, action: str) -> StepOutput:
+        answer = self.post("step", {"env_idx": self.id, "action": action})
+        assert answer["info"] is None
+        return StepOutput(answer["state"], answer["reward"], answer["done"])
+
+    def observe(self) -> str:
+        return self.get("observation", env_idx=self.id)
+
+
+class SearchQAClient(Client):
+    def __init__(self, url: str) -> None:
+        super().__init__(url)
+        self.id = int(self.post("create", {"id": 0}))
+
+    def reset(self, index: int) -> str:
+        return self.post("reset", {"env_idx": self.id, "id": index})
+
+    def step(self, action: str) -> StepOutput:
+        answer = self.post("step", {"env_idx": self.id, "action": action})
+        return StepOutput(answer["observation"], answer["reward"], answer["done"])
+
+    def observe(self) -> str:
+        return self.get("observation", env_idx=self.id)
+
+
+CLIENTS = {
+    "babyai": BabyAIClient,
+    "sciworld": SciWorldClient,
+    "household": AlfWorldClient,
+    "webshop": WebShopClient,
+    "searchqa": SearchQAClient,
+}
+
+
+@contextlib.contextmanager
+def serving_dialect(name: str) -> Iterator[str]:
+    if name not in AVAILABLE:
+        pytest.skip(f"{name} is not available here; `agentr envs` says why")
+    with child_server(name, "--agentgym") as (url, _):
+        yield url
+
+
+@pytest.mark.parametrize("name", CLIENTS)
+def test_a_client_of_agentgym_plays_to_the_end(name: str):
+    with serving_dialect(name) as url:
+        environment = load(name)
+        client, other = CLIENTS[name](url), CLIENTS[name](url)
+        assert (client.id, other.id) == (0, 1)
+        assert "environment" in client.get("")
+        played = [(index, task) for index, task in numbered(environment)[:12] if environment.expert(task)][:2]
+        for index, task in played:
+            assert client.reset(index) == other.reset(index) == environment.reset(task)[1].observation
+            before = other.observe()
+            answers = [client.step(step.action) for step in environment.expert(task) or ()]
+            success = environment.spec.reward.low + environment.spec.reward.success * environment.spec.reward.high
+            assert answers[-1].done and answers[-1].reward >= success
+            assert not any(answer.done for answer in answers[:-1])
+            assert client.observe() == answers[-1].state
+            assert other.observe() == before, "the other game was not touched"
+        assert played and client.step("xyzzy").state, "the original goes on after the end"
+
+
+def numbered(environment: Any) -> list[tuple[int, str]]:
+    """AgentGym's indices with the tasks that they stand for here."""
+    listed = list(dict.fromkeys(task.id for split in environment.spec.splits for task in environment.split(split)))
+    ours = [task for task in listed if task.startswith("agentgym/")]
+    return [(int(task.partition("/")[2]), task) for task in ours] or list(enumerate(listed))
+
+
+def test_alfworld_lists_the_actions_that_are_available():
+    with serving_dialect("household") as url:
+        client = AlfWorldClient(url)
+        client.reset(0)
+        assert "look" in client.available and client.available == client.get("available_actions", id=client.id)
+        assert client.step(client.available[0]).state
+        assert client.get("detail", id=client.id)["done"] is False
+        assert client.post("close", {"id": client.id}) is True
+        gone = {"error": f"The id {client.id} is not valid."}
+        assert client.get("observation", id=client.id) == gone == client.post("step", {"id": client.id, "action": "look"})
+        assert gone == client.post("reset", {"id": client.id, "game": 0, "world_type": "Text"})
+
+
+def test_webshop_says_what_can_be_clicked():
+    with serving_dialect("webshop") as url:
+        client = WebShopClient(url)
+        client.reset(0)
+        assert client.get("available_actions", env_idx=client.id) == {"has_search_bar": True, "clickables": []}
+        text = client.get("instruction_text", env_idx=client.id)
+        assert text and text in client.observe() and client.get("list_envs") == [client.id]
+        page = client.step(f"search[{text[:60]}]").state
+        clickables = client.get("available_actions", env_idx=client.id)["clickables"]
+        assert clickables and all(clickable in page for clickable in clickables)
+        assert client.get("state", env_idx=client.id)["url"] == "/results"
+        assert client.get("instruction_text", env_idx=client.id) == text
+        assert client.step("click[nothing of the kind]").state == page, "what is not possible returns the same page"
+        assert client.http.post("/step", json={"env_idx": 99, "action": "x"}).status_code == 404
+        assert client.http.post("/reset", json={"env_idx": client.id, "session_id": 10**9}).status_code == 404
+        assert client.post("close", {"env_idx": client.id}) is True and client.get("list_envs") == []
+
+
+def test_babyai_says_what_can_be_done():
+    with serving_dialect("babyai") as url:
+        client = BabyAIClient(url)
+        assert "Available actions: [" in client.reset(0)
+        assert client.step("sing a song").reward == 0
+        assert client.post("close", {"id": client.id}) is True
+        assert "not valid" in client.get("observation", id=client.id)["error"]
+
+
+def test_an_environment_that_agentgym_does_not_have_is_refused():
+    with pytest.raises(NoDialect, match="walk"):
+        create_app(Walk(), token=None, agentgym=True)

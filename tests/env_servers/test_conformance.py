@@ -1,0 +1,96 @@
+"""Every registered environment passes the conformance suite, and the suite finds what it is there to find."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import httpx
+import pytest
+
+from env_servers.app import create_app
+from env_servers.conformance import Check, Effort, Outcome, run
+from env_servers.registry import ENVIRONMENTS, Description, describe, load
+from tests.env_servers.broken import FAULTS, Walk
+from tests.env_servers.support import TOKEN, child_server, http_client, serving, wait_until
+
+DESCRIBED = {found.name: found for found in describe()}
+SMALL = Effort(tasks=1, steps=6)
+
+
+def skip_unless_available(found: Description) -> None:
+    if not found.available:
+        pytest.skip(found.fault or "; ".join(f"{r.name} is missing: {r.how}" for r in found.missing))
+
+
+def faults(checks: list[Check]) -> dict[str, str]:
+    return {check.name: check.detail for check in checks if check.outcome is Outcome.FAILED}
+
+
+@pytest.mark.parametrize("name", sorted(ENVIRONMENTS))
+def test_every_environment_conforms(name: str):
+    skip_unless_available(DESCRIBED[name])
+    with child_server(name, hash_seed="1") as (url, _), child_server(name, hash_seed="2") as (second, _):
+        checks = run(url, TOKEN, second_url=second, effort=SMALL)
+    assert not faults(checks)
+    assert sum(check.outcome is Outcome.PASSED for check in checks) > len(checks) / 2
+
+
+def test_a_sound_environment_passes_every_check():
+    with serving(create_app(Walk(), token=TOKEN)) as url, serving(create_app(Walk(), token=TOKEN)) as second:
+        seen: list[Check] = []
+        checks = run(url, TOKEN, second_url=second, effort=SMALL, report=seen.append)
+    assert {check.outcome for check in checks} == {Outcome.PASSED} and checks == seen
+    assert len({check.name for check in checks}) == len(checks)
+
+
+@pytest.mark.parametrize("environment", FAULTS, ids=lambda cls: cls.__name__)
+def test_each_fault_is_found_by_the_right_checks(environment: type[Walk]):
+    with serving(create_app(environment(), token=TOKEN)) as url, serving(create_app(environment(), token=TOKEN)) as second:
+        found = faults(run(url, TOKEN, second_url=second, effort=Effort(tasks=2, steps=6, sessions=8)))
+    assert set(found) == FAULTS[environment]
+    assert all(found.values()), "a failure says what it saw"
+
+
+def test_a_server_that_lets_everybody_in_is_found():
+    with serving(create_app(Walk(), token=None)) as url:
+        checks = run(url, TOKEN, effort=SMALL)
+    assert set(faults(checks)) == {"only the token opens the door"}
+
+
+def test_without_a_server_each_check_fails_with_the_reason():
+    checks = run("http://127.0.0.1:9", effort=SMALL)
+    assert "did not answer" in checks[0].detail
+    assert {check.outcome for check in checks} <= {Outcome.FAILED, Outcome.SKIPPED}
+
+
+@pytest.mark.parametrize("name", [n for n, found in sorted(DESCRIBED.items()) if found.available])
+def test_ten_thousand_abandoned_sessions_are_reclaimed_and_memory_comes_back(name: str):
+    if not load(name).fast:
+        pytest.skip("only environments whose forks are cheap")
+    with child_server(name, "--idle-s", "1") as (url, child), http_client(url) as client:
+        split = next(iter(client.get("/v1/spec").json()["splits"]))
+        task = client.get(f"/v1/splits/{split}").json()["tasks"][0]["id"]
+        sizes = []
+        for _ in range(3):
+            abandon(client, task, 10_000)
+            assert resident_mib(child.pid) < 2_000
+            wait_until(lambda: client.get("/health").json()["sessions"] == 0, "the sessions to expire", timeout_s=30)
+            sizes.append(resident_mib(child.pid))
+        assert sizes[-1] < sizes[0] * 1.2 + 5, f"resident MiB after each round: {sizes}"
+
+
+def abandon(client: httpx.Client, task: str, count: int) -> None:
+    opened = 0
+    while opened < count:
+        root = client.post("/v1/open", json={"task": task}).json()["session"]
+        children = client.post("/v1/expand", json={"session": root, "actions": ["xyzzy"] * 249})
+        assert children.status_code == 200, children.text
+        opened += 250
+    assert client.get("/health").json()["sessions"] > 0
+    time.sleep(0.1)
+
+
+def resident_mib(pid: int) -> float:
+    status = Path(f"/proc/{pid}/status").read_text(encoding="utf-8")
+    return int(status.partition("VmRSS:")[2].split()[0]) / 1024

@@ -1,0 +1,83 @@
+"""Requests made from the app's own description: whatever is sent, no answer is a 5xx, and a refusal says why.
+
+The description is made here for that purpose; the app serves none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import schemathesis
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from schemathesis import Case
+
+from env_servers.app import create_app
+from env_servers.protocol import ErrorBody
+from tests.env_servers.broken import Walk
+from tests.env_servers.support import TOKEN, http_client, serving
+
+APP = create_app(Walk(), token=TOKEN)
+SCHEMA = schemathesis.openapi.from_dict(APP.openapi())
+#: What a refusal may be: a body, a name, a state, a token, a method or a size that cannot be used.
+REFUSALS = {400, 401, 404, 405, 409, 410, 413, 422}
+BOUNDED = settings(max_examples=40, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+
+
+@pytest.fixture(scope="module")
+def url() -> Iterator[str]:
+    with serving(APP) as url:
+        yield url
+
+
+def assert_sane(status: int, body: bytes) -> None:
+    """Carried out, or refused with a reason."""
+    assert status == 200 or status in REFUSALS, (status, body[:300])
+    assert status == 200 or ErrorBody.model_validate_json(body).error
+
+
+def test_every_endpoint_is_described():
+    described = {path for path in APP.openapi()["paths"] if path.startswith("/v1/")}
+    names = ("open", "step", "expand", "fork", "actions", "snapshot", "restore", "close", "spec", "splits/{name}", "expert")
+    assert described == {f"/v1/{name}" for name in names}
+    assert APP.openapi_url is None
+
+
+@SCHEMA.parametrize()
+@BOUNDED
+def test_no_request_breaks_the_server(url: str, case: Case):
+    response = case.call(base_url=url, headers={"Authorization": f"Bearer {TOKEN}"})
+    assert_sane(response.status_code, response.content)
+
+
+@SCHEMA.parametrize()
+@settings(BOUNDED, max_examples=10)
+def test_no_request_gets_in_without_the_token(url: str, case: Case):
+    response = case.call(base_url=url, headers={"Authorization": "Bearer wrong"})
+    assert response.status_code in ((200, 405) if case.path == "/health" else (401,))
+
+
+actions = st.lists(st.sampled_from(["left", "right"]) | st.text(max_size=30), min_size=1, max_size=4)
+data = st.recursive(
+    st.none() | st.booleans() | st.integers(-(10**20), 10**20) | st.floats(allow_nan=False) | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    max_leaves=5,
+)
+
+
+@settings(BOUNDED, max_examples=60)
+@given(said=actions, index=st.none() | st.integers(-2, 3), state=st.dictionaries(st.sampled_from(["goal", "at", "moves", "x"]), data))
+def test_no_argument_breaks_a_session_that_exists(url: str, said: list[str], index: int | None, state: dict[str, Any]):
+    """Ids that were drawn at random never name a session."""
+    with http_client(url) as client:
+        session = client.post("/v1/open", json={"task": "train-3"}).json()["session"]
+        snapshot = client.post("/v1/snapshot", json={"session": session}).json()
+        requests = [("expand", {"actions": said}), ("step", {"action": said[0], "index": index}), ("actions", {}), ("fork", {})]
+        for path, more in requests:
+            response = client.post(f"/v1/{path}", json={"session": session, **more})
+            assert_sane(response.status_code, response.content)
+        response = client.post("/v1/restore", json={**snapshot, "state": {**snapshot["state"], **state}})
+        assert_sane(response.status_code, response.content)
+        client.post("/v1/close", json={"sessions": [session]})

@@ -1,0 +1,129 @@
+"""The commands about environments, each with a real server."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from agentr.cli import app
+from agentr.errors import ConfigError, InfraError
+from agentr.store.forest import Forest
+from env_servers.__main__ import TOKEN_ENV
+from env_servers.textcraft import TextCraft
+from tests.env_servers.support import TOKEN, child_server
+
+
+def agentr(*arguments: str, typed: str = "") -> Result:
+    return CliRunner().invoke(app, arguments, input=typed, env={"COLUMNS": "160"})
+
+
+def output(*arguments: str, typed: str = "") -> str:
+    result = agentr(*arguments, typed=typed)
+    assert result.exit_code == 0, result.output + repr(result.exception)
+    return result.stdout
+
+
+@pytest.fixture(scope="module")
+def url() -> Any:
+    with child_server("textcraft", "--option", "distractors=3") as (url, _):
+        yield url
+
+
+@pytest.fixture
+def token(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(TOKEN_ENV, TOKEN)
+
+
+def test_the_list_says_what_is_here_and_what_is_missing():
+    found = {d["name"]: d for d in json.loads(output("envs", "--json"))}
+    assert found["textcraft"]["available"] and found["textcraft"]["requirements"] == []
+    for d in found.values():
+        assert d["available"] != bool(d["fault"] or [r for r in d["requirements"] if not (r["present"] or r["optional"])])
+        assert all(r["name"] and r["how"] for r in d["requirements"])
+    assert "textcraft" in output("envs")
+
+
+def test_a_person_plays_takes_back_and_wins():
+    plan = [step.action for step in TextCraft().expert("stick@0") or ()]
+    typed = "\n".join([":undo", "get 1 moon cheese", ":undo", *plan[:-1], "inventory", ":undo", plan[-1], "inventory", ":quit"])
+    text = output("envs", "play", "textcraft", "--task", "stick@0", typed=typed + "\n")
+    assert "This is the beginning." in text and "Could not find moon cheese" in text
+    assert f"step {len(plan)} of 20, reward 1" in text and "solved" in text
+    assert "The episode is over" in text
+
+
+def test_suggestions_and_the_expert_are_shown(url: str, token: None):
+    text = output("envs", "play", url, "--split", "dev", typed=":expert\n:actions\n:99\n:1\n")
+    assert "Action" in text and "There is no :99" in text
+    assert "TextCraft, task" in text
+
+
+def test_a_play_cannot_begin_on_a_task_that_is_not_there(url: str, token: None):
+    error = agentr("envs", "play", url, "--task", "nothing").exception
+    assert isinstance(error, ConfigError) and "nothing" in error.message
+    error = agentr("envs", "play", url, "--split", "nothing").exception
+    assert isinstance(error, ConfigError) and "train" in error.hint
+
+
+def test_check_of_a_running_server(url: str, token: None):
+    checks = json.loads(output("envs", "check", url, "--tasks", "1", "--sessions", "8", "--json"))
+    assert {c["outcome"] for c in checks} <= {"passed", "skipped"} and len(checks) > 15
+
+
+def test_a_failed_check_is_exit_status_1(url: str):
+    result = agentr("envs", "check", url, "--tasks", "1")  # without the token
+    assert result.exit_code == 1
+    assert "expected 200, got 401" in result.stdout and "failed" in result.stderr
+
+
+def test_demonstrations_are_carried_out_and_written(tmp_path: Path):
+    out = tmp_path / "demos.jsonl"
+    said = output("envs", "demos", "textcraft", "--out", str(out), "--limit", "5", "--option", "recipes=exact")
+    assert said.startswith("5 demonstrations in") and "0 did not succeed, 0 tasks" in said
+    for line in out.read_text(encoding="utf-8").splitlines():
+        demo = json.loads(line)
+        turns = demo["conversations"]
+        assert (demo["split"], demo["reward"]) == ("train", 1.0)
+        assert [t["from"] for t in turns] == ["human", "gpt"] * (len(turns) // 2)
+        assert "You craft items" in turns[0]["value"] and "loss" not in turns[1], "the acknowledgement is not trained on"
+        assert all(t["loss"] and "Action: " in t["value"] for t in turns[3::2])
+        assert demo["id"].partition("@")[0] in turns[2]["value"]
+
+
+def test_demonstrations_as_trees_hold_the_tokens_of_a_model(tmp_path: Path, url: str, token: None):
+    out = tmp_path / "trees"
+    assert output("envs", "demos", url, "--out", str(out), "--limit", "2", "--format", "trees").startswith("2 demonstrations")
+    trees = list(Forest(out))
+    assert len(trees) == 2 and all(tree.successes() and tree.prompt_ids for tree in trees)
+    error = agentr("envs", "demos", url, "--out", str(out), "--format", "trees").exception
+    assert isinstance(error, ConfigError) and "already there" in error.message
+
+
+def test_data_says_where_files_come_from_and_checks_those_given():
+    assert "how to get it" in output("data")
+    assert "takes these options: train" in output("data", "textcraft", "--option", "distractors=2")
+    for arguments, reason in (
+        (["textcraft", "--option", "distractors=-1"], "negative"),
+        (["nothing"], "nothing"),
+        (["textcraft", "--option", "x"], "not name=value"),
+    ):
+        error = agentr("data", *arguments).exception
+        assert isinstance(error, ConfigError) and reason in error.message and error.hint
+
+
+def test_a_server_that_cannot_start_says_why():
+    error = agentr("envs", "play", "nothing").exception
+    assert isinstance(error, InfraError) and "no environment is called 'nothing'" in error.message
+    error = agentr("envs", "play", "http://127.0.0.1:9", "--option", "a=1").exception
+    assert isinstance(error, ConfigError) and "takes no options" in error.message
+
+
+def test_bench_measures_forks_against_replays():
+    (figures,) = json.loads(output("bench", "envs", "textcraft", "--quick", "--json"))
+    assert figures["depth"] >= 10 and figures["steps_ratio"] == figures["depth"] + 1
+    assert figures["time_ratio"] > 2, "a fork is cheaper than a replay of many steps"
+    assert all(figures[key] > 0 for key in ("start_s", "steps_per_s", "steps_per_s_many", "fork_ms", "replay_ms"))
