@@ -72,11 +72,10 @@ class Player:
         Raises:
             InfraError: The policy or the environment did not answer, after their own retries.
         """
-        sampling = Sampling(self.sampling.temperature, self.sampling.max_tokens, self.sampling.top_p, expansion.seed)
         request = GenerateRequest(
             tuple(tree.prompt(expansion.node)),
             expansion.n,
-            sampling,
+            self._drawn(expansion.seed),
             affinity=tree.task.key,
             messages=tuple(tree.conversation(expansion.node)),
             reuse_prefix=reuse_prefix,
@@ -92,12 +91,14 @@ class Player:
     async def complete(self, tree: Tree, node: int, session: Session, prefix: str, seed: int) -> Turns:
         """Lets the policy finish a turn that begins with ``prefix``."""
         begun = self.codec.encode(prefix)
-        sampling = Sampling(self.sampling.temperature, self.sampling.max_tokens, self.sampling.top_p, seed)
         messages = (*tree.conversation(node), Message("assistant", prefix))
-        request = GenerateRequest((*tree.prompt(node), *begun), 1, sampling, affinity=tree.task.key, messages=messages)
+        request = GenerateRequest((*tree.prompt(node), *begun), 1, self._drawn(seed), affinity=tree.task.key, messages=messages)
         (drawn,) = await self.policy.generate(request)
         whole = replace(drawn, text=prefix + drawn.text, token_ids=(*begun, *drawn.token_ids), logprobs=())
         return await self._execute(tree, node, session, [whole], _cost(request, [drawn]))
+
+    def _drawn(self, seed: int) -> Sampling:
+        return Sampling(self.sampling.temperature, self.sampling.max_tokens, self.sampling.top_p, seed, self.format.stop)
 
     async def _execute(self, tree: Tree, node: int, session: Session, completions: Sequence[Completion], counts: dict[str, int]) -> Turns:
         parsed = [self._parse(c) for c in completions]

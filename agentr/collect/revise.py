@@ -123,8 +123,7 @@ async def _continue(tree: Tree, node: int, revision: Revision, player: Player, s
     while (node == revision.transition or tree.nodes[node].outcome is None) and tree.nodes[node].depth <= max_depth:
         session, seed = await sessions.at(node), derived_seed(tree.seed, "continue", len(tree.nodes))
         if node == revision.transition:
-            opening = player.format.compose(revision.reflection, "").removesuffix("\nAction: ")
-            turns = await player.complete(tree, node, session, opening, seed)
+            turns = await player.complete(tree, node, session, player.format.begin(revision.reflection), seed)
         else:
             turns = await player.draw(tree, Expansion(node, 0, 1, seed), session)
         tree.count(**turns.counts)

@@ -66,8 +66,9 @@ class Policy(Protocol):
     async def generate(self, request: GenerateRequest) -> list[Completion]:
         """``request.n`` completions, in sample order.
 
-        A completion ended by one of ``sampling.stop`` has finish STOP and a text cut before that string, but its ids are those
-        generated and do not end with the end-of-turn token: whoever goes on looks at the last id, not at ``finish``.
+        A completion ended by one of ``sampling.stop`` has finish STOP and a text that ends with that string (an API may leave it
+        out), but its ids are those generated, which may reach a little further, and do not end with the end-of-turn token: whoever
+        goes on looks at the last id, not at ``finish``.
 
         Raises:
             ContextOverflow: The prompt and ``sampling.max_tokens`` do not fit into the model's context.

@@ -167,6 +167,7 @@ class Engine:
                 max_tokens=sampling.max_tokens,
                 seed=sample_seed(sampling.seed, index),
                 stop=list(sampling.stop),
+                include_stop_str_in_output=True,
                 skip_reading_prefix_cache=not request.reuse_prefix,
                 logprobs=0,
                 flat_logprobs=True,

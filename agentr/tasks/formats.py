@@ -30,9 +30,15 @@ class Parsed:
 
 class ActionFormat(Protocol):
     name: str
+    stop: tuple[str, ...]
+    """Strings that end a turn, for models that would go on and imagine the environment's answer."""
 
     def parse(self, text: str) -> Parsed:
         """Reads a turn."""
+        ...
+
+    def begin(self, thought: str) -> str:
+        """The beginning of a turn, up to its action."""
         ...
 
     def compose(self, thought: str, action: str) -> str:
@@ -44,6 +50,7 @@ class ReAct:
     """``Thought: ...`` then ``Action: ...`` (Yao et al. 2023). The action is the first line after the last ``Action:``."""
 
     name = "react"
+    stop = ()
     _marker = re.compile(r"Action(?: ?\d+)?:", re.IGNORECASE)
 
     def parse(self, text: str) -> Parsed:
@@ -57,18 +64,25 @@ class ReAct:
             return Parsed(None, thought, problem="The action is empty. Write it on one line, after 'Action:'.")
         return Parsed(action, thought)
 
+    def begin(self, thought: str) -> str:
+        return f"Thought: {thought}"
+
     def compose(self, thought: str, action: str) -> str:
-        return f"Thought: {thought}\nAction: {action}"
+        return f"{self.begin(thought)}\nAction: {action}"
 
 
 class Bare:
     """The whole turn is the action."""
 
     name = "bare"
+    stop = ()
 
     def parse(self, text: str) -> Parsed:
         action = text.strip()
         return Parsed(action) if action else Parsed(None, problem="The answer is empty. Answer with one action.")
+
+    def begin(self, thought: str) -> str:
+        return ""
 
     def compose(self, thought: str, action: str) -> str:
         return action
@@ -86,6 +100,7 @@ class CodeAct:
     """
 
     name = "codeact"
+    stop = ("End Action",)
     _marker = re.compile(r"^[ \t]*(Action|Answer):[ \t]*", re.MULTILINE)
     _end = re.compile(r"^[ \t]*End Action[ \t]*$", re.MULTILINE)
     _fence = re.compile(r"\s*```[ \t]*(?:python|py)?[ \t]*\n(.*?)\n?[ \t]*```\s*", re.DOTALL)
@@ -105,11 +120,14 @@ class CodeAct:
             body = fenced[1]
         return _block(verb, body, thought)
 
+    def begin(self, thought: str) -> str:
+        return f"Thought: {thought}"
+
     def compose(self, thought: str, action: str) -> str:
         verb, body = split_action(action)
         if verb == "python":
-            return f"Thought: {thought}\nAction:\n{body}\nEnd Action"
-        return f"Thought: {thought}\nAnswer: {body}" if verb == "answer" else f"Thought: {thought}\n{action}"
+            return f"{self.begin(thought)}\nAction:\n{body}\nEnd Action"
+        return f"{self.begin(thought)}\nAnswer: {body}" if verb == "answer" else f"{self.begin(thought)}\n{action}"
 
 
 class Tags:
@@ -121,6 +139,7 @@ class Tags:
     """
 
     name = "tags"
+    stop = ("</python>", "</search>", "</answer>")
     _block = re.compile(r"<(python|search|answer)>(.*?)(?:</\1>|\Z)", re.DOTALL)
     _think = re.compile(r"</?think>")
 
@@ -130,11 +149,14 @@ class Tags:
             return Parsed(None, problem="No action was found. After </think>, write one of <python>, <search> and <answer>, and close it.")
         return _block(found[1], found[2], self._think.sub("", text[: found.start()]).strip())
 
+    def begin(self, thought: str) -> str:
+        return f"<think>{thought}</think>"
+
     def compose(self, thought: str, action: str) -> str:
         verb, body = split_action(action)
         lines = "\n" if verb == "python" else ""
         block = f"<{verb}>{lines}{body}{lines}</{verb}>" if verb else action
-        return f"<think>{thought}</think>\n{block}"
+        return f"{self.begin(thought)}\n{block}"
 
 
 def split_action(action: str) -> tuple[str, str]:

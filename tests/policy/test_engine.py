@@ -95,12 +95,12 @@ def test_an_answer_without_end_is_cut_off(engine):
     assert tiny_tokenizer().eos_token_id not in completion.token_ids
 
 
-def test_stop_strings_cut_the_text(engine):
+def test_stop_strings_end_the_text(engine):
     ((whole,),) = ask(engine, request(temperature=0.0, max_tokens=20))
     stop = next(c for c in whole.text[1:] if c.isascii())
     ((cut,),) = ask(engine, request(temperature=0.0, max_tokens=20, stop=(stop,)))
     assert cut.finish is FinishReason.STOP
-    assert cut.text == whole.text[: whole.text.index(stop)] and cut.token_ids[-1] != tiny_tokenizer().eos_token_id
+    assert cut.text == whole.text[: whole.text.index(stop) + 1] and cut.token_ids[-1] != tiny_tokenizer().eos_token_id
     assert whole.token_ids[: len(cut.token_ids)] == cut.token_ids
 
 
