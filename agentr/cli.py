@@ -155,14 +155,15 @@ def export(
     from agentr.build.export import export_rows, export_trees
     from agentr.store.forest import Forest
     from agentr.store.rows import read_rows
-    from agentr.tasks.formats import ReAct
+    from agentr.tasks.formats import action_format
 
     name = run_dir / f"rounds/{round_:02d}"
     forest = Forest(name / "revise")
     if kind == "agent_r_trees":
         typer.echo(f"{export_trees(out, forest)} trees in {out}")
     else:
-        typer.echo(f"{export_rows(out, read_rows(name / 'dataset'), forest, ReAct(), kind)} rows in {out}")
+        turns = action_format(forest.manifest["stage"]["action_format"])
+        typer.echo(f"{export_rows(out, read_rows(name / 'dataset'), forest, turns, kind)} rows in {out}")
 
 
 @bench.command("collect")

@@ -22,11 +22,11 @@ from agentr.config.schema import Config, Dedupe, SearchConfig
 from agentr.envs.agentgym import connect
 from agentr.envs.client import Recorded
 from agentr.errors import ConfigError
-from agentr.models.load import load_codec, resolve
+from agentr.models.load import load_codec
 from agentr.observe.cost import ideal_prefill
 from agentr.observe.progress import Reporter
 from agentr.policy.router import Router
-from agentr.rounds.services import Services
+from agentr.recipes.launch import opened
 from agentr.search import UCT, Child, Expansion, Tree
 from agentr.store.forest import Forest
 from agentr.tasks.formats import action_format
@@ -81,8 +81,10 @@ class Side:
         return {**asdict(self), **derived}
 
 
-def compare(config: Config, reporter: Reporter, *, trees: int, reference_trees: int, run_dir: Path | None = None) -> dict[str, Any]:
+def compare(config: Config, reporter: Reporter, *, trees: int, reference_trees: int) -> dict[str, Any]:
     """Runs both sides and returns their figures and the ratio of trees per minute.
+
+    The policy is the configuration's warm start, which is trained first and kept in the run directory for the next time.
 
     Args:
         trees: Trees that we grow, together.
@@ -90,24 +92,20 @@ def compare(config: Config, reporter: Reporter, *, trees: int, reference_trees: 
     """
     if not 0 < reference_trees <= trees:
         raise ConfigError(f"{reference_trees} reference trees of {trees}", hint="Give 0 < --reference-trees <= --trees.")
-    with tempfile.TemporaryDirectory(prefix="agentr-bench-") as folder:
-        root = run_dir or Path(folder)
-        services = Services(config, root / "logs", reporter)
-        try:
-            services.model = resolve(config.model, root / "model")
-            selection = replace(config.collect.tasks, limit=trees)
-            tasks = services.tasks(selection, training=True)
-            engines = services.engines(services.model)
-            urls, token = services.environment()
-            ours, reference = asyncio.run(_both(config, reporter, root, tasks, reference_trees, engines, urls, token, services.model))
-        finally:
-            services.close()
+    with opened(config, reporter) as experiment, tempfile.TemporaryDirectory(prefix="trees-", dir=experiment.root) as folder:
+        policy, _ = experiment.warm_start()
+        services = experiment.services
+        tasks = services.tasks(replace(config.collect.tasks, limit=trees), training=True)
+        engines = services.engines(policy.path)
+        urls, token = services.environment()
+        ours, reference = asyncio.run(_both(config, reporter, Path(folder), tasks, reference_trees, engines, urls, token, policy.path))
     return {
         "model": config.model.path or config.model.source.value,
         "environment": config.env.name,
         "search": {k: getattr(config.collect.search, k) for k in ("iterations", "max_depth", "width")},
         "max_tokens": config.collect.sampling.max_tokens,
         "block": config.policy.block_size,
+        "threads": config.policy.threads,
         "seed": config.run.seed,
         "ours": ours.as_dict(),
         "reference": reference.as_dict(),
@@ -138,7 +136,7 @@ async def _both(
         warm, session = await player.start(tasks[0], 0)
         await player.draw(warm, Expansion(0, 0, 1, 0), session)
         reference = await _reference(config, reporter, tasks[:reference_trees], player, full, engines)
-        ours = await _ours(config, reporter, root / "bench", tasks, player, full, engines)
+        ours = await _ours(config, reporter, root, tasks, player, full, engines)
         return ours, reference
     finally:
         await router.close()

@@ -144,30 +144,8 @@ class Experiment:
         """The policy on the held-out tasks."""
 
         def work(folder: Path) -> dict[str, Any]:
-            config = self.config.eval
-            stage = self._stage(Kind.SAMPLE, folder, self._tasks(config.tasks, training=False), policy.version)
-            stage = replace(
-                stage,
-                sampling=config.sampling,
-                in_flight=config.in_flight,
-                episodes=config.episodes,
-                max_steps=config.max_steps,
-                max_invalid=config.max_invalid,
-            )
-            summary = self._make_trees(f"{name}: held-out episodes", policy, stage)
-            result = evaluate(Forest(folder), config.bootstrap, identity=self.services.spec().identity)
-            write_json(folder / "evaluation.json", result.as_dict())
-            return {
-                **summary,
-                "success": result.success.mean,
-                "success_low": result.success.low,
-                "success_high": result.success.high,
-                "tasks": result.success.n,
-                "reward": result.reward.mean,
-                "steps": result.steps,
-                "invalid_rate": result.invalid_rate,
-                "repeated_rate": result.repeated_rate,
-            }
+            stage = self._stage(Kind.SAMPLE, folder, self._tasks(self.config.eval.tasks, training=False), policy.version)
+            return self._measure(f"{name}: held-out episodes", policy, replace(stage, episodes=self.config.eval.episodes))
 
         self.store.stage(f"{name}/eval", work)
         if self.config.eval.recovery:
@@ -180,23 +158,33 @@ class Experiment:
         """How often the policy still succeeds from the beginnings of the warm start's failed episodes (Agent-R, Table 3)."""
 
         def work(folder: Path) -> dict[str, Any]:
-            config, source = self.config.eval, Forest(self.root / "rounds/00/eval")
+            source = Forest(self.root / "rounds/00/eval")
             tasks = [tree.task for tree in source if can_recover(tree)]
             stage = self._stage(Kind.RECOVER, folder, tasks, policy.version)
-            stage = replace(
-                stage,
-                sampling=config.sampling,
-                in_flight=config.in_flight,
-                max_steps=config.max_steps,
-                max_invalid=config.max_invalid,
-                source=source.folder,
-            )
-            summary = self._make_trees(f"{name}: recovery from bad beginnings", policy, stage)
-            result = evaluate(Forest(folder), config.bootstrap, identity=self.services.spec().identity)
-            write_json(folder / "evaluation.json", result.as_dict())
-            return {**summary, "success": result.success.mean, "tasks": result.success.n}
+            return self._measure(f"{name}: recovery from bad beginnings", policy, replace(stage, source=source.folder))
 
         self.store.stage(f"{name}/recovery", work)
+
+    def _measure(self, title: str, policy: Checkpoint, stage: Stage) -> dict[str, Any]:
+        """Plays a stage of episodes as ``eval`` says, writes its ``evaluation.json`` and returns its summary."""
+        config = self.config.eval
+        stage = replace(
+            stage, sampling=config.sampling, in_flight=config.in_flight, max_steps=config.max_steps, max_invalid=config.max_invalid
+        )
+        summary = self._make_trees(title, policy, stage)
+        result = evaluate(Forest(stage.folder), config.bootstrap, identity=self.services.spec().identity)
+        write_json(stage.folder / "evaluation.json", result.as_dict())
+        return {
+            **summary,
+            "success": result.success.mean,
+            "success_low": result.success.low,
+            "success_high": result.success.high,
+            "tasks": result.success.n,
+            "reward": result.reward.mean,
+            "steps": result.steps,
+            "invalid_rate": result.invalid_rate,
+            "repeated_rate": result.repeated_rate,
+        }
 
     # datasets ---------------------------------------------------------------------------------------------------------
 
@@ -340,7 +328,8 @@ class Experiment:
         forest = Forest(stage.folder)
         if not forest.sealed:
             progress = self.services.run_stage(title, stage, policy.path if policy else None)
-            forest.seal(stage={"kind": stage.kind, "version": stage.version, "seed": stage.seed}, progress=progress)
+            about = {"kind": stage.kind, "version": stage.version, "seed": stage.seed, "action_format": self.services.spec().action_format}
+            forest.seal(stage=about, progress=progress)
         progress = forest.manifest["progress"]
         return {
             "trees": forest.manifest["trees"],

@@ -140,7 +140,7 @@ class AgentSFTTrainer(SFTTrainer):
         return self.model_wrapped
 
     def training_step(self, model: torch.nn.Module, inputs: dict[str, Any], num_items_in_batch: Any = None) -> torch.Tensor:
-        faulthandler.dump_traceback_later(self.job.stall_s, exit=True, file=sys.__stderr__ or sys.stderr)
+        expect_progress(self.job)
         expected = int(self.plan.targets_S[self.state.global_step])
         if int(num_items_in_batch) != expected:
             raise RunError(f"step {self.state.global_step} would train on {int(num_items_in_batch)} tokens, its loss masks say {expected}")
@@ -151,6 +151,11 @@ class AgentSFTTrainer(SFTTrainer):
         dist.barrier()
         if self.args.should_save:
             seal(job_checkpoint(self.job, self.state.global_step))
+
+
+def expect_progress(job: TrainJob) -> None:
+    """Ends this process, with every thread's stack in its log, unless it is called again within the job's ``stall_s``."""
+    faulthandler.dump_traceback_later(job.stall_s, exit=True, file=sys.__stderr__ or sys.stderr)
 
 
 def job_checkpoint(job: TrainJob, step: int) -> Path:
@@ -203,6 +208,14 @@ def run_job(job: TrainJob) -> TrainResult:
     Raises:
         AgentrError: The job cannot be done; repeating it would not help.
     """
+    expect_progress(job)
+    try:
+        return _train(job)
+    finally:
+        faulthandler.cancel_dump_traceback_later()
+
+
+def _train(job: TrainJob) -> TrainResult:
     plan = make_plan(job)
     model, tokenizer, dtype = load_start(job, plan)
     found: list[Path | None] = [latest(job.checkpoints) if dist.get_rank() == 0 else None]
@@ -220,10 +233,7 @@ def run_job(job: TrainJob) -> TrainResult:
         callbacks=[progress],
     )
     progress.trainer = trainer
-    try:
-        trainer.train(resume_from_checkpoint=str(resume) if resume else None)
-    finally:
-        faulthandler.cancel_dump_traceback_later()
+    trainer.train(resume_from_checkpoint=str(resume) if resume else None)
     assert trainer.state.global_step == plan.steps
     save_model(trainer, dtype)
     lines = job.read_metrics()

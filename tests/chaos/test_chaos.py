@@ -32,12 +32,12 @@ OVERRIDES = [
     "warm_start.train.steps=40",
     "warm_start.train.checkpoint_every=5",
     "train=[{steps: 12, batch_size: 4, micro_batch_size: 4, bf16: false, max_length: 768, checkpoint_every: 4}]",
-    "collect.tasks.limit=40",
+    "collect.tasks={split: train, where: {depth: [1, 2], plan_length: {max: 6}}, limit: 40}",
     "collect.search.enough_good=0",
     "collect.in_flight=4",
     "collect.infra_retries=8",
     "env.retries=8",
-    "eval.tasks.limit=12",
+    "eval.tasks={split: test, where: {depth: 1}, limit: 12}",
 ]
 
 STAGES = ["model", *(f"rounds/00/{s}" for s in ("demonstrations", "dataset", "train", "eval")),
