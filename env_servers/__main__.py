@@ -58,7 +58,7 @@ def serve(arguments: argparse.Namespace) -> None:
     answer = os.dup(1)
     os.dup2(2, 1)
     token = os.environ.pop(arguments.token_env, "") or None
-    listener = _listen(arguments.host, arguments.port)
+    listener = listen(arguments.host, arguments.port)
     host, port = listener.getsockname()[:2]
     loopback = ipaddress.ip_address(host).is_loopback
     if token is None and not loopback:
@@ -104,7 +104,7 @@ def die_with_parent(parent: int) -> None:
         sys.exit("the parent is gone")
 
 
-def _listen(host: str, port: int) -> socket.socket:
+def listen(host: str, port: int) -> socket.socket:
     """A bound socket. The protocol is named because asyncio sets TCP_NODELAY only then; without, a request takes 48 ms."""
     family, kind, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP)[0]
     listener = socket.socket(family, kind, socket.IPPROTO_TCP)

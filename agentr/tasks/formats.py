@@ -50,7 +50,7 @@ class ReAct:
     """``Thought: ...`` then ``Action: ...`` (Yao et al. 2023). The action is the first line after the last ``Action:``."""
 
     name = "react"
-    stop = ()
+    stop: tuple[str, ...] = ()
     _marker = re.compile(r"Action(?: ?\d+)?:", re.IGNORECASE)
 
     def parse(self, text: str) -> Parsed:
@@ -75,7 +75,7 @@ class Bare:
     """The whole turn is the action."""
 
     name = "bare"
-    stop = ()
+    stop: tuple[str, ...] = ()
 
     def parse(self, text: str) -> Parsed:
         action = text.strip()
@@ -100,7 +100,7 @@ class CodeAct:
     """
 
     name = "codeact"
-    stop = ("End Action",)
+    stop: tuple[str, ...] = ("End Action",)
     _marker = re.compile(r"^[ \t]*(Action|Answer):[ \t]*", re.MULTILINE)
     _end = re.compile(r"^[ \t]*End Action[ \t]*$", re.MULTILINE)
     _fence = re.compile(r"\s*```[ \t]*(?:python|py)?[ \t]*\n(.*?)\n?[ \t]*```\s*", re.DOTALL)
@@ -139,7 +139,7 @@ class Tags:
     """
 
     name = "tags"
-    stop = ("</python>", "</search>", "</answer>")
+    stop: tuple[str, ...] = ("</python>", "</search>", "</answer>")
     _block = re.compile(r"<(python|search|answer)>(.*?)(?:</\1>|\Z)", re.DOTALL)
     _think = re.compile(r"</?think>")
 

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 
 import uvicorn
 
-from env_servers.__main__ import _listen, option
+from env_servers.__main__ import listen, option
 from env_servers.retrieval.app import create_app
 from env_servers.retrieval.build import RETRIEVERS, build
 from env_servers.retrieval.cache import Cache, Mode
@@ -29,7 +29,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         cache = Cache(arguments.cache, arguments.cache_mode) if arguments.cache else None
         retriever = build(arguments.retriever, dict(arguments.setting), arguments.corpus, cache)
-        listener = _listen(arguments.host, arguments.port)
+        listener = listen(arguments.host, arguments.port)
         host, port = listener.getsockname()[:2]
         token = os.environ.pop(arguments.token_env, "") or None
         if token is None and not ipaddress.ip_address(host).is_loopback:

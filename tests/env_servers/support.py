@@ -20,7 +20,7 @@ import httpx
 import uvicorn
 from fastapi import FastAPI
 
-from env_servers.__main__ import TOKEN_ENV, _listen
+from env_servers.__main__ import TOKEN_ENV, listen
 from env_servers.app import create_app
 from env_servers.base import Environment, Observed, TaskInfo, UnknownTask
 from env_servers.protocol import EnvironmentSpec
@@ -109,7 +109,7 @@ class Counter(Environment[Count]):
 @contextlib.contextmanager
 def serving(app: FastAPI) -> Iterator[str]:
     """The URL of an app in a thread of this process."""
-    listener = _listen("127.0.0.1", 0)
+    listener = listen("127.0.0.1", 0)
     server = uvicorn.Server(uvicorn.Config(app, log_level="critical", access_log=False, timeout_graceful_shutdown=1))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
     thread.start()
