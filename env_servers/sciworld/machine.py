@@ -76,27 +76,19 @@ class Machine:
             raise RuntimeError(
                 f"the ScienceWorld simulator did not start with heap={heap!r} (Java 11 or later is needed): {error}"
             ) from error
-        self._finalizer = weakref.finalize(self, _stop, self._process)
+        weakref.finalize(self, _stop, self._process)
         if self.exact and not self._repeats_itself():
             log.warning("copies of ScienceWorld's games go another way than the originals on this Java; actions are replayed instead")
             self.exact = False
 
     @property
-    def pid(self) -> int:
-        """Process id of the virtual machine."""
-        return self._process.pid
-
-    @property
     def alive(self) -> bool:
+        """Whether the process still runs."""
         return self._process.poll() is None
 
     def load(self, task: str, variation: int, simplifications: str) -> Game:
         """A fresh game."""
         return Game(self, self.call(self._simulators.load, task, variation, simplifications))
-
-    def tasks(self) -> dict[str, int]:
-        """Number of variations of each task."""
-        return {name: int(count) for name, count in (line.split() for line in self.call(self._simulators.tasks).splitlines())}
 
     def call(self, method: Any, *arguments: Any) -> Any:
         """A call into the machine.
@@ -119,10 +111,6 @@ class Machine:
         """Lets the machine free an object; harmless where the machine has ended."""
         if self.alive:
             self._gateway.detach(handle)
-
-    def stop(self) -> None:
-        """Ends the machine and all its games."""
-        self._finalizer()
 
     def _repeats_itself(self) -> bool:
         """Whether a copy of a game and a second load of it go the same way, in a task where chance and order both show."""

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import random
 import shutil
-import signal
 import subprocess
 from collections import Counter
 from collections.abc import Iterator
@@ -28,6 +26,14 @@ MISSING = [requirement.how for requirement in ScienceWorld.requirements() if not
 needs_java = pytest.mark.skipif(bool(MISSING), reason=f"needs {'; '.join(MISSING)}")
 #: Short solutions: animals that fly about, a circuit, a thermometer with its errors.
 PLAYED = ("find-animal/7", "power-component/3", "use-thermometer/5")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def quick_starts() -> Iterator[None]:
+    """Virtual machines that compile less: most of the time in here is their start."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1")
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -103,9 +109,8 @@ def test_an_unknown_task_is_named(game: ScienceWorld, task: str):
 
 @needs_java
 def test_our_tables_are_the_simulators(game: ScienceWorld):
-    machine = game._machines.get()
-    assert machine.tasks() == tasks.COUNTS
-    interface = machine._gateway.jvm.scienceworld.runtime.pythonapi.PythonInterface()
+    interface = game._machines.get()._gateway.jvm.scienceworld.runtime.pythonapi.PythonInterface()
+    assert {name: interface.getTaskMaxVariations(name) for name in interface.getTaskNames()} == tasks.COUNTS
     for name in ("boil", "identify-life-stages-2", "find-plant", "inclined-plane-determine-angle"):
         interface.load(name, 0, "", False)
         listed = (interface.getVariationsTrain(), interface.getVariationsDev(), interface.getVariationsTest())
@@ -119,7 +124,7 @@ def test_our_tables_are_the_simulators(game: ScienceWorld):
 def test_every_answer_is_the_packages_own(game: ScienceWorld, monkeypatch: pytest.MonkeyPatch):
     from scienceworld import ScienceWorldEnv
 
-    monkeypatch.setenv("JAVA_TOOL_OPTIONS", " ".join(("-Xmx256m", *OPTIONS)))
+    monkeypatch.setenv("JAVA_TOOL_OPTIONS", " ".join(("-Xmx256m -XX:TieredStopAtLevel=1", *OPTIONS)))
     package = ScienceWorldEnv()
     server: Any = package.server
     for task in PLAYED[:2]:
@@ -281,7 +286,7 @@ def test_closed_games_free_their_memory(game: ScienceWorld):
 def test_a_virtual_machine_that_dies_is_replaced(replaying: ScienceWorld):
     state, opening = replaying.reset("boil/0")
     machine = replaying._machines.get()
-    os.kill(machine.pid, signal.SIGKILL)
+    machine._process.kill()
     machine._process.wait()
     with pytest.raises(RuntimeError, match="virtual machine ended"):
         replaying.step(state, "look around")

@@ -39,15 +39,6 @@ public final class Simulator {
         return new Object().hashCode() == new Object().hashCode();
     }
 
-    /** The tasks, each with its number of variations: lines of {@code name count}. */
-    public static synchronized String tasks() {
-        StringBuilder lines = new StringBuilder();
-        for (String name : LOADER.getTaskNames()) {
-            lines.append(name).append(' ').append(LOADER.getTaskMaxVariations(name)).append('\n');
-        }
-        return lines.toString();
-    }
-
     /** A fresh game. */
     public static synchronized Simulator load(String task, int variation, String simplifications) {
         Noise noise = new Noise(variation);
