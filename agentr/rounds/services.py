@@ -194,13 +194,7 @@ def connect(config: Config) -> Any:
 
     quiet = {"log_to_driver": False, "configure_logging": True, "logging_level": "ERROR", "namespace": "agentr"}
     if not address:
-        ray.init(
-            address="local",
-            num_cpus=max(config.cluster.cpus or (os.cpu_count() or 1), 2),
-            include_dashboard=config.cluster.dashboard,
-            object_store_memory=config.cluster.object_store_mib * 2**20,
-            **quiet,
-        )
+        _start_here(ray, config, quiet)
         return ray
     try:
         ray.init(address=address, **quiet)
@@ -208,3 +202,22 @@ def connect(config: Config) -> Any:
         hint = "Is it up? If it uses token authentication, set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN (or RAY_AUTH_TOKEN_PATH) here too."
         raise InfraError(f"the Ray cluster at {address!r} cannot be joined: {error}", hint=hint) from error
     return ray
+
+
+def _start_here(ray: Any, config: Config, quiet: dict[str, Any], attempts: int = 2) -> None:
+    """Starts Ray on this machine. A start that fails is tried again: beside another one that starts, or on a busy machine, it may."""
+    for left in reversed(range(attempts)):
+        try:
+            ray.init(
+                address="local",
+                num_cpus=max(config.cluster.cpus or (os.cpu_count() or 1), 2),
+                include_dashboard=config.cluster.dashboard,
+                object_store_memory=config.cluster.object_store_mib * 2**20,
+                **quiet,
+            )
+            return
+        except Exception as error:  # Ray raises no type of its own here
+            ray.shutdown()
+            if not left:
+                hint = "Is the machine overloaded, or short of memory or disk? Ray's logs are in /tmp/ray/session_latest/logs."
+                raise InfraError(f"Ray did not start on this machine: {error}", hint=hint) from error
