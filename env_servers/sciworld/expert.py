@@ -48,7 +48,7 @@ THOUGHTS = (
 def solve(game: Game, problem: Problem, simplifications: str, limit: int, not_understood: tuple[str, ...]) -> list[str] | None:
     """Actions that solve the game in at most ``limit`` steps, or None where none were found."""
     for seed in range(ATTEMPTS):
-        if actions := game.copy().solve(problem.task, problem.variation, simplifications, seed):
+        if actions := game.copy().solve(problem.task, problem.variation, simplifications, seed, 2 * limit):
             shortened = ([a for a in actions if not a.startswith(left_out)] for left_out in DISPENSABLE)
             checked = (_checked(game, candidate, not_understood) for candidate in shortened)
             return next((found for found in checked if found is not None and len(found) <= limit), None)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import subprocess
+import tempfile
 import threading
 import weakref
 from dataclasses import dataclass
@@ -58,6 +59,8 @@ class Machine:
             from py4j.protocol import Py4JError
         except ImportError as error:
             raise RuntimeError(f"the package scienceworld is missing ({error}): pip install scienceworld==1.2.3") from error
+        # The simulator writes a table of its objects into its working directory.
+        folder = tempfile.TemporaryDirectory(prefix="agentr-sciworld-")
         try:
             launched: Any = launch_gateway(
                 classpath=os.pathsep.join((package.JAR_PATH, str(CLASSES))),
@@ -65,6 +68,7 @@ class Machine:
                 die_on_exit=True,
                 return_proc=True,
                 enable_auth=True,
+                cwd=folder.name,
             )
             port, token, self._process = launched
             self._gateway: Any = JavaGateway(gateway_parameters=GatewayParameters(port=port, auth_token=token), java_process=self._process)
@@ -76,7 +80,7 @@ class Machine:
             raise RuntimeError(
                 f"the ScienceWorld simulator did not start with heap={heap!r} (Java 11 or later is needed): {error}"
             ) from error
-        weakref.finalize(self, _stop, self._process)
+        weakref.finalize(self, _stop, self._process, folder)
         if self.exact and not self._repeats_itself():
             log.warning("copies of ScienceWorld's games go another way than the originals on this Java; actions are replayed instead")
             self.exact = False
@@ -174,15 +178,16 @@ class Game:
         """The kinds of actions, or what can be referred to, one a line."""
         return self.machine.call(self._handle.help, objects)
 
-    def solve(self, task: str, variation: int, simplifications: str, seed: int) -> list[str]:
-        """Plays on to the end, and says with which actions; empty if the simulator's solver did not solve the task."""
-        return self.machine.call(self._handle.solve, task, variation, simplifications, seed).splitlines()
+    def solve(self, task: str, variation: int, simplifications: str, seed: int, limit: int) -> list[str]:
+        """Plays on to the end, and says with which actions; empty if the simulator's solver did not get there with ``limit``."""
+        return self.machine.call(self._handle.solve, task, variation, simplifications, seed, limit).splitlines()
 
     def free(self) -> None:
         """Gives the game's memory back."""
         self.machine.release(self._handle)
 
 
-def _stop(process: subprocess.Popen) -> None:
+def _stop(process: subprocess.Popen, folder: tempfile.TemporaryDirectory) -> None:
     process.kill()
     process.wait()
+    folder.cleanup()

@@ -127,8 +127,11 @@ def from_eto(path: Path) -> list[Problem]:
     """The problems of one of ETO's index files.
 
     Raises:
+        RuntimeError: There is no such file.
         ValueError: It is not such a file, or names a task or variation that there is not.
     """
+    if not path.is_file():
+        raise RuntimeError(f"{path} is missing: it is in eval_agent/data/sciworld of https://github.com/Yifan-Song793/ETO")
     try:
         found = [
             Problem(re.sub(r"^task-\w+?-|[()]", "", name), variation) for name, variation in json.loads(path.read_text(encoding="utf-8"))

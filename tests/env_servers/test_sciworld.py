@@ -79,12 +79,13 @@ def test_published_lists_are_what_the_rules_give(shared_data: Path):
 
 def test_etos_files_become_splits(tmp_path: Path):
     (tmp_path / "train_indices.json").write_text('[["task-6-lifespan-(longest-lived)", 4], ["task-2a-test-conductivity", 412]]')
-    (tmp_path / "dev_indices.json").write_text('[["task-1-boil", 14]]')
     found = [Problem("lifespan-longest-lived", 4), Problem("test-conductivity", 412)]
     assert tasks.from_eto(tmp_path / "train_indices.json") == found
     (tmp_path / "dev_indices.json").write_text('[["task-1-boil", 30]]')
     with pytest.raises(ValueError, match="boil/30"):
         tasks.from_eto(tmp_path / "dev_indices.json")
+    with pytest.raises(RuntimeError, match="is missing"):
+        tasks.from_eto(tmp_path / "no.json")
 
 
 @needs_java

@@ -102,11 +102,12 @@ public final class Simulator {
      * Plays on to the end of the game with the simulator's own solver.
      *
      * @param seed of the solver's choices, such as where it looks first
+     * @param limit of its actions
      * @return its actions, one a line; empty if it did not reach the full score
      */
-    public String solve(String task, int variation, String simplifications, int seed) {
+    public String solve(String task, int variation, String simplifications, int seed, int limit) {
         synchronized (Simulator.class) {
-            return new Solver(this, task, variation, simplifications).solve(seed);
+            return new Solver(this, task, variation, simplifications).solve(seed, limit);
         }
     }
 

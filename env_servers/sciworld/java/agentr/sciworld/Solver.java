@@ -19,6 +19,7 @@ final class Solver extends PythonInterface {
     private final int variation;
     private final List<String> actions = new ArrayList<>();
     private Noise noise;
+    private int limit;
 
     Solver(Simulator simulator, String task, int variation, String simplifications) {
         this.simulator = simulator;
@@ -29,13 +30,14 @@ final class Solver extends PythonInterface {
         agent_$eq(new Some<>(simulator.game().agent()));
     }
 
-    String solve(int seed) {
+    String solve(int seed, int limit) {
+        this.limit = limit;
         noise = new Noise(seed);
         noise.use();
         try {
             taskMaker().createGoldActions(task, variation, this);
         } catch (RuntimeException error) {
-            return ""; // some solvers look for an object that is not there any more, and fall over
+            return ""; // too many actions, or the solver looked for what is not there any more, and fell over
         }
         return isComplete() && score() == 1.0 ? String.join("\n", actions) : "";
     }
@@ -44,6 +46,9 @@ final class Solver extends PythonInterface {
     public String step(String action) {
         if (isComplete()) {
             return "";
+        }
+        if (actions.size() == limit) {
+            throw new IllegalStateException("too many actions");
         }
         long lastId = UniqueIdentifier$.MODULE$.count();
         Tuple3<String, Object, Object> result = simulator.play(action);
