@@ -231,7 +231,7 @@ class ScienceWorld(Environment[SciWorldState]):
     # help -------------------------------------------------------------------------------------------------------------
 
     def expert(self, task_id: str) -> list[ExpertStep] | None:
-        """The simulator's own solution, checked. None where it fails (mostly: plants and bees), or takes more than the step limit."""
+        """The simulator's own solution, checked; takes seconds. None where it fails (mostly: plants and bees) or exceeds the step limit."""
         solution = self._solution(_parse(task_id))
         return None if solution is None else list(solution)
 

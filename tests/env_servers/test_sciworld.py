@@ -155,6 +155,11 @@ def test_the_expert_earns_the_full_reward(game: ScienceWorld):
 
 
 @needs_java
+def test_a_task_that_takes_too_many_steps_has_no_expert(game: ScienceWorld):
+    assert game.expert("mendelian-genetics-known-plant/0") is None
+
+
+@needs_java
 def test_a_fork_is_a_replay_and_independent_while_others_play(game: ScienceWorld):
     for task in PLAYED:
         prefix, rest, other = walk(game, task, 0), walk(game, task, 1), walk(game, "melt/1", 2)
