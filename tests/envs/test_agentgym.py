@@ -37,7 +37,7 @@ def run(url: str, name: str, test: Callable[[EnvClient], Coroutine[Any, Any, Non
     asyncio.run(main())
 
 
-@pytest.mark.parametrize("name", ["textcraft", "babyai", "sciworld"])
+@pytest.mark.parametrize("name", ["textcraft", "babyai"])
 def test_a_tree_grows_on_agentgyms_protocol_as_on_ours(name: str):
     if name not in AVAILABLE:
         pytest.skip(f"{name} is not available here; `agentr envs` says why")
