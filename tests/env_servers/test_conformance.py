@@ -27,6 +27,7 @@ def faults(checks: list[Check]) -> dict[str, str]:
     return {check.name: check.detail for check in checks if check.outcome is Outcome.FAILED}
 
 
+@pytest.mark.timeout(900)  # ScienceWorld starts two virtual machines
 @pytest.mark.parametrize("name", sorted(ENVIRONMENTS))
 def test_every_environment_conforms(name: str):
     skip_unless_available(DESCRIBED[name])

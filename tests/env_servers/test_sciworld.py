@@ -23,6 +23,7 @@ from env_servers.sciworld.nearest import nearest
 from env_servers.sciworld.tasks import Problem
 
 MISSING = [requirement.how for requirement in ScienceWorld.requirements() if not requirement.present]
+pytestmark = pytest.mark.timeout(900)
 needs_java = pytest.mark.skipif(bool(MISSING), reason=f"needs {'; '.join(MISSING)}")
 #: Short solutions: animals that fly about, a circuit, a thermometer with its errors.
 PLAYED = ("find-animal/7", "power-component/3", "use-thermometer/5")
