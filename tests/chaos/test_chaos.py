@@ -20,7 +20,7 @@ from agentr.store.files import read_lines
 from agentr.store.forest import Forest
 from agentr.store.run import RunStore
 
-pytestmark = [pytest.mark.cluster, pytest.mark.chaos, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.cluster, pytest.mark.chaos, pytest.mark.timeout(2400)]
 
 #: A run of a minute or two with the small model that ships; with alpha 0 every path is good enough to train on.
 OVERRIDES = [
@@ -51,7 +51,7 @@ def start(root: Path, log: Path) -> subprocess.Popen[bytes]:
         return subprocess.Popen(command, stdout=file, stderr=file, env=environment)
 
 
-def wait_for(condition: Callable[[], object], driver: subprocess.Popen[bytes], what: str, timeout_s: float = 300.0) -> None:
+def wait_for(condition: Callable[[], object], driver: subprocess.Popen[bytes], what: str, timeout_s: float = 600.0) -> None:
     deadline = time.monotonic() + timeout_s
     while not condition():
         assert driver.poll() is None, f"the run ended while waiting for {what}"

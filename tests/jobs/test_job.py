@@ -21,7 +21,7 @@ from agentr.store.files import read_lines
 from agentr.store.run import RunStore
 from tests.chaos.test_chaos import OVERRIDES, STAGES
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1800)]
 
 BIN = Path(sys.executable).parent
 REPOSITORY = Path(__file__).parents[2]
@@ -80,7 +80,7 @@ def submit(environment: dict[str, str], root: Path, *more: str) -> subprocess.Co
         *OVERRIDES,
     ]
     command = [str(BIN / "ray"), "job", "submit", *more, "--working-dir", ".", "--", *job]
-    return subprocess.run(command, env=environment, cwd=REPOSITORY, capture_output=True, text=True, timeout=600, check=False)
+    return subprocess.run(command, env=environment, cwd=REPOSITORY, capture_output=True, text=True, timeout=1500, check=False)
 
 
 def test_a_job_is_killed_and_continues_when_submitted_again(cluster: dict[str, str], tmp_path: Path) -> None:

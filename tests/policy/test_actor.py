@@ -15,11 +15,11 @@ from agentr.policy.router import Router
 from agentr.types import Sampling
 from tests.support import tiny_model
 
-pytestmark = [pytest.mark.cluster, pytest.mark.chaos]
+pytestmark = [pytest.mark.cluster, pytest.mark.chaos, pytest.mark.timeout(900)]
 
 CONFIG = Config(
     model=ModelConfig(dtype="float32", max_model_len=512),
-    policy=PolicyConfig(kv_cache_gib=0.125, max_num_seqs=16, timeout_s=120.0),
+    policy=PolicyConfig(kv_cache_gib=0.125, max_num_seqs=16, timeout_s=300.0),
     cluster=ClusterConfig(actor_restarts=2),
 )
 
