@@ -98,7 +98,7 @@ def units(root: Path) -> dict[str, list[str]]:
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("undisturbed") / "run"
     driver = start(root, root.parent / "log")
-    assert driver.wait(600) == 0, (root.parent / "log").read_text()[-3000:]
+    assert driver.wait(1200) == 0, (root.parent / "log").read_text()[-3000:]
     return root
 
 
@@ -126,7 +126,7 @@ def test_kill_engine_server_coordinator_trainer_and_driver(undisturbed: Path, tm
         driver.kill()
         driver.wait(60)
         driver = start(root, log)
-        assert driver.wait(600) == 0, log.read_text()[-3000:]
+        assert driver.wait(1200) == 0, log.read_text()[-3000:]
     finally:
         if driver.poll() is None:
             driver.terminate()

@@ -54,7 +54,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]
     with (home / "ray.log").open("wb") as log:
         head = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
     try:
-        deadline = time.monotonic() + 180
+        deadline = time.monotonic() + 360
         # The dashboard answers before its agents can take a job, so a job is what is waited for.
         up = [BIN / "ray", "job", "submit", "--", "true"]
         while subprocess.run(up, env=environment, capture_output=True, timeout=180, check=False).returncode:
@@ -88,7 +88,7 @@ def test_a_job_is_killed_and_continues_when_submitted_again(cluster: dict[str, s
     first = submit(cluster, root, "--no-wait", "--submission-id", "first")
     assert first.returncode == 0, first.stderr + first.stdout
 
-    deadline = time.monotonic() + 300
+    deadline = time.monotonic() + 600
     while not ((root / "manifest.json").exists() and RunStore(root).sealed("rounds/00/train")):
         assert time.monotonic() < deadline, "the first training did not end"
         time.sleep(0.2)
