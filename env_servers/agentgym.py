@@ -157,6 +157,22 @@ def paths(routes: APIRouter) -> set[str]:
     return {route.path for route in routes.routes if isinstance(route, APIRoute)}
 
 
+def shared_routes(games: Games) -> APIRouter:
+    """What the dialects that answer errors as text and call an id ``id`` have in common; a dialect adds its own to it."""
+    found = APIRouter()
+
+    @found.get("/observation")
+    @errors_as_answers
+    async def observation(id: int) -> Any:
+        return games.observation(id)
+
+    @found.post("/close")
+    async def close(body: IdBody) -> bool:
+        return games.close(body.id)
+
+    return found
+
+
 def errors_as_answers(handler: Handler) -> Handler:
     """Most of AgentGym's servers answer an error with status 200 and ``{"error": ...}``."""
 

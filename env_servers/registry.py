@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from env_servers.base import Environment, Requirement, read_spec
+from env_servers.classes import find_class
 
 
 def _discover() -> dict[str, str]:
@@ -94,14 +94,7 @@ def describe() -> list[Description]:
 
 
 def _find(name: str) -> type[Environment]:
-    path = ENVIRONMENTS.get(name, name)
-    module, colon, attribute = path.partition(":")
-    if not colon:
-        raise UnknownEnvironment(f"no environment is called {name!r}; known: {', '.join(sorted(ENVIRONMENTS))}, or module:class")
     try:
-        cls = getattr(importlib.import_module(module), attribute)
-    except (ImportError, AttributeError) as error:
-        raise UnknownEnvironment(f"cannot import {path}: {error}") from error
-    if not (inspect.isclass(cls) and issubclass(cls, Environment)):
-        raise UnknownEnvironment(f"{path} is not an Environment")
-    return cls
+        return find_class(ENVIRONMENTS.get(name, name), Environment, ENVIRONMENTS)
+    except ValueError as error:
+        raise UnknownEnvironment(str(error)) from error

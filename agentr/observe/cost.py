@@ -16,7 +16,8 @@ def ideal_prefill(trees: Iterable[Tree], block: int, samples: int = 1) -> int:
     """Prompt tokens that an engine with an unlimited prefix cache in blocks of ``block`` tokens computes for all expansions.
 
     Blocks are shared between nodes and between trees; what was decoded is in the cache too; at least one token of a prompt is always
-    computed.
+    computed. The trees are taken one after the other: where trees grow together, one may decode what another would prefill, and an
+    engine can be up to a percent or so below this.
 
     Args:
         samples: Sequences that are decoded from each prompt. Only whole blocks can be shared, so each further sequence computes the

@@ -5,7 +5,7 @@ completion is appended as it was generated and each observation as a *bridge*: t
 user's turn and open the next assistant's turn. Nothing is ever rendered again, so the prefix cache, the stored log-probabilities
 and the loss masks speak of the same tokens.
 
-What stands between the contents (the *frame*) is rendered with placeholders and tokenized with special tokens; the contents are
+What stands between the contents (the *frame*) is rendered around marks and tokenized with special tokens; the contents are
 tokenized as plain text. An observation that says "<|im_end|>" is therefore seven or so ordinary tokens and cannot end a turn.
 """
 
@@ -21,7 +21,7 @@ from agentr.types import Message
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-_PLACEHOLDER = "content7c1f{}end"
+_MARK = "content7c1f{}end"
 _PROBE = (
     Message("user", "Go."),
     Message("assistant", "Thought: probe\nAction: look"),
@@ -126,7 +126,7 @@ class ChatCodec:
 
     def _pieces(self, roles: Sequence[str]) -> list[str]:
         """What stands before, between and after the contents, ``len(roles) + 1`` texts."""
-        marks = [_PLACEHOLDER.format(i) for i in range(len(roles))]
+        marks = [_MARK.format(i) for i in range(len(roles))]
         rest = self._text([Message(role, mark) for role, mark in zip(roles, marks, strict=True)])  # type: ignore[arg-type]
         pieces = []
         for role, mark in zip(roles, marks, strict=True):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -84,6 +85,7 @@ def build_llm(path: str, model: ModelConfig, policy: PolicyConfig) -> LLMEngine:
     from vllm.engine.arg_utils import EngineArgs
     from vllm.v1.engine.llm_engine import LLMEngine
 
+    _mend_llvmlite()
     options: dict[str, Any]
     if gpu:
         options = {
@@ -111,6 +113,16 @@ def build_llm(path: str, model: ModelConfig, policy: PolicyConfig) -> LLMEngine:
         **options,
     )
     return LLMEngine.from_engine_args(arguments)
+
+
+def _mend_llvmlite() -> None:
+    """Where numba was imported before, vLLM 0.32 fails as it looks through all modules for ``vars(value)``.
+
+    llvmlite's library object answers every name that it is asked for, ``__dict__`` too, with a function.
+    """
+    llvmlite = sys.modules.get("llvmlite.binding.ffi")
+    if llvmlite is not None:
+        llvmlite.lib._fntab.setdefault("__dict__", {})
 
 
 class Engine:

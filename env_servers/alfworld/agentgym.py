@@ -11,7 +11,7 @@ from typing import Any
 from fastapi import APIRouter
 from pydantic import BaseModel
 
-from env_servers.agentgym import ActionBody, Games, IdBody, errors_as_answers, whole
+from env_servers.agentgym import ActionBody, Games, errors_as_answers, shared_routes, whole
 
 
 class GameBody(BaseModel):
@@ -21,7 +21,7 @@ class GameBody(BaseModel):
 
 
 def routes(games: Games) -> APIRouter:
-    found = APIRouter()
+    found = shared_routes(games)
 
     @found.post("/create")
     @errors_as_answers
@@ -53,19 +53,10 @@ def routes(games: Games) -> APIRouter:
     async def available_actions(id: int) -> Any:
         return await games.actions(id)
 
-    @found.get("/observation")
-    @errors_as_answers
-    async def observation(id: int) -> Any:
-        return games.observation(id)
-
     @found.get("/detail")
     @errors_as_answers
     async def detail(id: int) -> Any:
         last = games.session(id).last
         return {"observation": last.observation, "reward": whole(last.reward), "done": last.done, "deleted": False}
-
-    @found.post("/close")
-    async def close(body: IdBody) -> bool:
-        return games.close(body.id)
 
     return found

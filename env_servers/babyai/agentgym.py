@@ -7,11 +7,11 @@ from typing import Any
 
 from fastapi import APIRouter
 
-from env_servers.agentgym import ActionBody, DataBody, Games, IdBody, errors_as_answers, whole
+from env_servers.agentgym import ActionBody, DataBody, Games, errors_as_answers, shared_routes, whole
 
 
 def routes(games: Games) -> APIRouter:
-    found = APIRouter()
+    found = shared_routes(games)
 
     @found.post("/create")
     @errors_as_answers
@@ -31,14 +31,5 @@ def routes(games: Games) -> APIRouter:
     async def reset(body: DataBody) -> Any:
         session = await games.reset(body.id, body.data_idx or 0)
         return {"id": body.id, "observation": session.last.observation, "reward": 0, "score": 0, "deleted": False, "done": False}
-
-    @found.get("/observation")
-    @errors_as_answers
-    async def observation(id: int) -> Any:
-        return games.observation(id)
-
-    @found.post("/close")
-    async def close(body: IdBody) -> bool:
-        return games.close(body.id)
 
     return found

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import importlib
 import importlib.util
 import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from env_servers.base import Requirement
+from env_servers.classes import find_class
 from env_servers.retrieval.base import Retriever
 from env_servers.retrieval.bm25 import BM25
 from env_servers.retrieval.cache import Cache, Cached, Mode
@@ -67,15 +67,4 @@ def _packages(name: str, modules: tuple[str, ...], how: str, optional: bool) -> 
 
 
 def _find(retriever: str) -> Callable[..., Retriever]:
-    if retriever in RETRIEVERS:
-        return RETRIEVERS[retriever]
-    module, colon, attribute = retriever.partition(":")
-    if not colon:
-        raise ValueError(f"no retriever is called {retriever!r}; known: {', '.join(RETRIEVERS)}, or module:class")
-    try:
-        cls = getattr(importlib.import_module(module), attribute)
-    except (ImportError, AttributeError) as error:
-        raise ValueError(f"cannot import {retriever}: {error}") from error
-    if not (inspect.isclass(cls) and issubclass(cls, Retriever)):
-        raise ValueError(f"{retriever} is not a Retriever")
-    return cls
+    return RETRIEVERS.get(retriever) or find_class(retriever, Retriever, RETRIEVERS)

@@ -7,11 +7,11 @@ from typing import Any
 
 from fastapi import APIRouter
 
-from env_servers.agentgym import ActionBody, DataBody, Games, IdBody, errors_as_answers, whole
+from env_servers.agentgym import ActionBody, DataBody, Games, errors_as_answers, shared_routes, whole
 
 
 def routes(games: Games) -> APIRouter:
-    found = APIRouter()
+    found = shared_routes(games)
 
     @found.post("/create")
     @errors_as_answers
@@ -46,18 +46,9 @@ def routes(games: Games) -> APIRouter:
             "done": False,
         }
 
-    @found.get("/observation")
-    @errors_as_answers
-    async def observation(id: int) -> Any:
-        return games.observation(id)
-
     @found.get("/task_description")
     @errors_as_answers
     async def task_description(id: int) -> Any:
         return games.session(id).state.description
-
-    @found.post("/close")
-    async def close(body: IdBody) -> bool:
-        return games.close(body.id)
 
     return found

@@ -9,7 +9,7 @@ from typing import Any
 from fastapi import APIRouter
 from pydantic import BaseModel
 
-from env_servers.agentgym import ActionBody, DataBody, Games, IdBody, errors_as_answers, whole
+from env_servers.agentgym import ActionBody, DataBody, Games, errors_as_answers, shared_routes, whole
 
 
 class CreateBody(BaseModel):
@@ -18,7 +18,7 @@ class CreateBody(BaseModel):
 
 
 def routes(games: Games) -> APIRouter:
-    found = APIRouter()
+    found = shared_routes(games)
 
     @found.post("/create")
     @errors_as_answers
@@ -36,15 +36,6 @@ def routes(games: Games) -> APIRouter:
     async def reset(body: DataBody) -> Any:
         await games.reset(body.id, body.data_idx or 0)
         return _opened(games, body.id)
-
-    @found.post("/close")
-    async def close(body: IdBody) -> bool:
-        return games.close(body.id)
-
-    @found.get("/observation")
-    @errors_as_answers
-    async def observation(id: int) -> Any:
-        return games.observation(id)
 
     @found.get("/detail")
     @errors_as_answers

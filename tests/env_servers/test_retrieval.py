@@ -239,7 +239,7 @@ def test_options_that_do_not_fit_are_named(tmp_path: Path):
         (("bm25", {"passages": []}), "has no setting passages"),
         (("web", {}, str(tmp_path)), "does not search a corpus"),
         (("dense",), "encoder"),
-        (("json:loads",), "is not a Retriever"),
+        (("json:loads",), "is not a subclass of Retriever"),
         (("no_such_module:X",), "cannot import"),
     ]:
         with pytest.raises(ValueError, match=message):

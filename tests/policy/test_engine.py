@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import numba  # noqa: F401  what an environment in the same process may import must not keep vLLM from starting
 import pytest
 
 from agentr.config.schema import ModelConfig, PolicyConfig
