@@ -75,7 +75,7 @@ class Player:
         request = GenerateRequest(
             tuple(tree.prompt(expansion.node)),
             expansion.n,
-            self._drawn(expansion.seed),
+            self._drawn(expansion.seed, expansion.temperature),
             affinity=tree.task.key,
             messages=tuple(tree.conversation(expansion.node)),
             reuse_prefix=reuse_prefix,
@@ -97,8 +97,9 @@ class Player:
         whole = replace(drawn, text=prefix + drawn.text, token_ids=(*begun, *drawn.token_ids), logprobs=())
         return await self._execute(tree, node, session, [whole], _cost(request, [drawn]))
 
-    def _drawn(self, seed: int) -> Sampling:
-        return Sampling(self.sampling.temperature, self.sampling.max_tokens, self.sampling.top_p, seed, self.format.stop)
+    def _drawn(self, seed: int, temperature: float | None = None) -> Sampling:
+        own = self.sampling
+        return Sampling(own.temperature if temperature is None else temperature, own.max_tokens, own.top_p, seed, self.format.stop)
 
     async def _execute(self, tree: Tree, node: int, session: Session, completions: Sequence[Completion], counts: dict[str, int]) -> Turns:
         parsed = [self._parse(c) for c in completions]

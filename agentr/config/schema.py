@@ -60,6 +60,22 @@ class Judge(StrEnum):
     """The first step after which the tree's mean return falls behind its best sibling's; no model call."""
 
 
+class Against(StrEnum):
+    expert = "expert"
+    """The task's demonstration (ETO section 3.2)."""
+    own = "own"
+    """Another run of the policy in the same task: self-play, without an expert. Needs collect.episodes > 1."""
+
+
+class Unit(StrEnum):
+    trajectory = "trajectory"
+    """Whole runs (ETO's own)."""
+    step = "step"
+    """One turn: the expert's against the policy's at the same point, by what each led to (ETO, appendix)."""
+    mixture = "mixture"
+    """Both."""
+
+
 class Pairing(StrEnum):
     gap = "gap"
     """good - bad > beta (the released code)."""
@@ -204,8 +220,41 @@ class SearchConfig:
 
 
 @dataclass
+class DenseConfig:
+    """DensePolicy's adaptive tree (docs/dense_policy.md). A node is a turn with a *label*, which says at what temperature it is drawn."""
+
+    base: int = 10
+    """Labels of a node: most children that it can have, and first rollouts of a tree."""
+    max_depth: int = 8
+    """Turns of a path."""
+    window: int = 8
+    """Rollouts of a batch after the first."""
+    greedy_label: bool = True
+    """Label 0 is drawn at temperature 0."""
+    temperatures: list[float] = field(default_factory=lambda: [1.0, 0.5, 0.7])
+    """Temperatures of labels 1, 2, 3, 4, ... in turn."""
+    contrast_weight: float = 0.8
+    contrast_power: float = 0.25
+    """Selection: weight x (largest difference in value to a sibling) ^ power ..."""
+    depth_weight: float = 0.2
+    """... + weight x (mean turns left below the node / max_depth) ..."""
+    explore_weight: float = 1.0
+    """... + weight x 2 sqrt(1 + n) / (2 + n), n the node's visits."""
+    stop_pairs: int = 512
+    """The tree is done when it has so many pairs that `siblings` would select; 0 means never."""
+    stop_rollouts: int = 1000
+    """Rollouts of a tree at most."""
+    stop_empty: int = 1000
+    """Batches in a row in which nothing new was found to try."""
+
+
+@dataclass
 class CollectConfig:
     tasks: TaskSelection = field(default_factory=TaskSelection)
+    episodes: int = 1
+    """Runs of each task, for recipes that explore without a tree (eto, rft)."""
+    dense: DenseConfig = field(default_factory=DenseConfig)
+    """For recipe dense_policy."""
     fresh_tasks: bool = True
     """Each round takes the next tasks of the selection's order (wrapping round) instead of the same ones."""
     search: SearchConfig = field(default_factory=SearchConfig)
@@ -257,6 +306,61 @@ class ReviseConfig:
 
 
 @dataclass
+class ContrastConfig:
+    """Pairs of a better and a worse run of the same task (ETO, arXiv 2403.02502, section 3.2 and its released code)."""
+
+    against: Against = Against.expert
+    unit: Unit = Unit.trajectory
+    margin: float = 0.0
+    """The better return must exceed the other by more than this."""
+    policy_may_win: bool = True
+    """A run that earns more than the expert's is chosen over it."""
+    expert_is_perfect: bool = False
+    """Take the expert's return to be 1 whatever was recorded (the original, in ScienceWorld and ALFWorld)."""
+    extra_turns: int = 5
+    """Most turns by which a rejected run may outlast the chosen one; the rest is cut off. -1 means no limit."""
+    pairs_per_task: int = 1
+    """Most pairs of a task of each unit, those with the largest difference first; 0 means all."""
+    unfinished: bool = False
+    """Also reject runs that ended because the context was full: they failed for no reason of their own (the original, in ALFWorld)."""
+
+
+@dataclass
+class SiblingsConfig:
+    """Pairs of two turns after the same conversation, by the value of what follows them (DensePolicy)."""
+
+    min_gap: float = 0.5
+    """Least difference in value."""
+    max_visits: int = 8
+    """Each side needs min(floor(2 ^ mean turns below it), this) visits: deep nodes need more evidence."""
+    released_visits: bool = False
+    """Count visits as the released code does, 2n - 1 for n rollouts."""
+    dedupe: bool = True
+    """The same two texts after the same conversation are one pair."""
+    pairs_per_parent: int = 0
+    """Most pairs below one node, largest difference first; 0 means all."""
+    pairs_per_task: int = 0
+    tasks: int = 0
+    """Keep so many tasks, those with most pairs first; 0 means all. With `pairs`, this is the density axis."""
+    pairs: int = 0
+    """Draw so many pairs, the same share from each task; 0 means all."""
+    mix_label: str = ""
+    """Task label by which `mix` names groups, such as family."""
+    mix: dict[str, int] = field(default_factory=dict)
+    """Pairs to draw from each group; groups that are not named are left out. Replaces `pairs`."""
+
+
+@dataclass
+class ExtraPairs:
+    """Preference pairs from a file, trained on beside the agent's own: what keeps DensePolicy's model from drifting."""
+
+    path: str = ""
+    """JSON with prompt/chosen/rejected or conversations/chosen/rejected; see 'agentr import --help'."""
+    limit: int = 0
+    """Pairs to draw; 0 means all."""
+
+
+@dataclass
 class BuildConfig:
     good_per_task: int = 2
     """Most good trajectories of a task (shortest first); 0 means none."""
@@ -275,6 +379,35 @@ class BuildConfig:
     """Share of agent rows when general_path is set (Eq. 6; 0.2 in the paper)."""
     balance_tasks: bool = False
     """Repeat rows of tasks with few, so that every task weighs the same."""
+    contrast: ContrastConfig = field(default_factory=ContrastConfig)
+    """For recipe eto."""
+    siblings: SiblingsConfig = field(default_factory=SiblingsConfig)
+    """For recipe dense_policy."""
+    extra_pairs: list[ExtraPairs] = field(default_factory=list)
+
+
+@dataclass
+class DPOConfig:
+    """Direct preference optimisation (arXiv 2305.18290, Eq. 7), for datasets of preferences. The reference is the start checkpoint."""
+
+    beta: float = 0.1
+    sft: float = 0.0
+    """Weight of the chosen side's mean token loss beside it."""
+    length_normalized: bool = False
+    """Compare mean log-probabilities of a side's tokens in place of sums."""
+    label_smoothing: float = 0.0
+    """Share of pairs that are assumed to be the wrong way round (needs the loss without length_normalized)."""
+
+
+@dataclass
+class LoRAConfig:
+    """Low-rank adapters (arXiv 2106.09685). They are merged at the end: the checkpoint is a whole model."""
+
+    rank: int = 0
+    """0 trains all weights."""
+    alpha: float = 16.0
+    dropout: float = 0.0
+    targets: list[str] = field(default_factory=lambda: ["all-linear"])
 
 
 @dataclass
@@ -300,6 +433,9 @@ class TrainConfig:
     """Steps between resumable checkpoints."""
     log_every: int = 10
     seed: int = 0
+    dpo: DPOConfig = field(default_factory=DPOConfig)
+    """For datasets of preferences."""
+    lora: LoRAConfig = field(default_factory=LoRAConfig)
 
 
 @dataclass

@@ -18,12 +18,14 @@ class Expansion:
         attempt: How often the node had been expanded when this was asked; with ``node`` it identifies the expansion, so that a result
             that is told twice counts once.
         seed: Seed of the request.
+        temperature: In place of the collector's, where the strategy decides it.
     """
 
     node: int
     attempt: int
     n: int
     seed: int
+    temperature: float | None = None
 
 
 class Strategy(Protocol):

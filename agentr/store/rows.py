@@ -1,6 +1,8 @@
 """Dataset rows: token ids, which of them are trained on, and where they came from.
 
-A dataset is a folder with ``rows.parquet`` and ``manifest.json``. It is written once, whole, and read back equal.
+A dataset is a folder with ``rows.parquet`` and ``manifest.json``. It is written once, whole, and read back equal. Its rows are of one
+kind: sequences to imitate (:class:`Row`) or pairs to prefer one side of (:class:`Preference`); the manifest's ``type`` says which, and
+so which trainer takes it.
 """
 
 from __future__ import annotations
@@ -24,15 +26,17 @@ class Provenance:
 
     Attributes:
         tree: Key of the tree, or of the demonstration.
-        nodes: Node ids in row order.
-        kind: revision, good, demonstration or general.
+        nodes: Node ids in row order; of a pair's chosen side.
+        kind: revision, good, demonstration, general or imported; of a pair: trajectory, step, sibling or imported.
         detail: What else is worth keeping: returns, depth of the divergence, step of the transition.
+        rejected: Node ids of a pair's rejected side.
     """
 
     tree: str
     nodes: tuple[int, ...]
     kind: str
     detail: dict[str, float | int | str] = field(default_factory=dict, hash=False)
+    rejected: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -49,40 +53,115 @@ class Row:
     provenance: Provenance
 
     def __post_init__(self) -> None:
-        if len(self.input_ids) != len(self.loss_mask):
-            raise DataError(f"a row of {self.provenance.tree} has {len(self.input_ids)} ids and {len(self.loss_mask)} mask values")
-        if not any(self.loss_mask):
-            raise DataError(f"a row of {self.provenance.tree} trains on nothing")
+        _check(self.provenance, "", self.input_ids, self.loss_mask)
+
+    @property
+    def longest(self) -> int:
+        """Tokens of the longest sequence that goes through the model."""
+        return len(self.input_ids)
+
+    @property
+    def tokens(self) -> int:
+        """Tokens that go through the model."""
+        return len(self.input_ids)
+
+    @property
+    def targets(self) -> int:
+        """Tokens that count in the loss. The first token of a sequence has no prediction, so it never does."""
+        return sum(self.loss_mask[1:])
 
 
-def write_rows(folder: Path, rows: Iterable[Row], **about: Any) -> dict[str, Any]:
+@dataclass(frozen=True)
+class Preference:
+    """A pair of continuations of one prompt, of which the first is to become more likely than the second.
+
+    Attributes:
+        prompt_ids: Token ids that both sides begin with, shape [P].
+        chosen_ids: Token ids after the prompt, shape [C].
+        chosen_mask: 1 where a token of the agent counts, shape [C]; observations and bridges are 0.
+        rejected_ids: The same for the other side, shape [R].
+        rejected_mask: Shape [R].
+    """
+
+    prompt_ids: tuple[int, ...]
+    chosen_ids: tuple[int, ...]
+    chosen_mask: tuple[int, ...]
+    rejected_ids: tuple[int, ...]
+    rejected_mask: tuple[int, ...]
+    provenance: Provenance
+
+    def __post_init__(self) -> None:
+        if not self.prompt_ids:
+            raise DataError(f"a pair of {self.provenance.tree} has no prompt")
+        _check(self.provenance, "chosen ", self.chosen_ids, self.chosen_mask)
+        _check(self.provenance, "rejected ", self.rejected_ids, self.rejected_mask)
+
+    @property
+    def longest(self) -> int:
+        """Tokens of the longer side, the prompt included."""
+        return len(self.prompt_ids) + max(len(self.chosen_ids), len(self.rejected_ids))
+
+    @property
+    def tokens(self) -> int:
+        """Tokens that go through the model: both sides, each with the prompt."""
+        return 2 * len(self.prompt_ids) + len(self.chosen_ids) + len(self.rejected_ids)
+
+    @property
+    def targets(self) -> int:
+        """Tokens that count in the loss, of both sides."""
+        return sum(self.chosen_mask) + sum(self.rejected_mask)
+
+
+def _check(provenance: Provenance, side: str, ids: tuple[int, ...], mask: tuple[int, ...]) -> None:
+    if len(ids) != len(mask):
+        raise DataError(f"a {side}row of {provenance.tree} has {len(ids)} ids and {len(mask)} mask values")
+    if not any(mask):
+        raise DataError(f"a {side}row of {provenance.tree} trains on nothing")
+
+
+#: Name of each type of row in a manifest, and its columns of integers.
+_TYPES: dict[str, tuple[type, dict[str, str]]] = {
+    "sequences": (Row, {"input_ids": "int32", "loss_mask": "int8"}),
+    "preferences": (
+        Preference,
+        {"prompt_ids": "int32", "chosen_ids": "int32", "chosen_mask": "int8", "rejected_ids": "int32", "rejected_mask": "int8"},
+    ),
+}
+
+
+def write_rows(folder: Path, rows: Iterable[Row] | Iterable[Preference], **about: Any) -> dict[str, Any]:
     """Writes a dataset and returns its manifest.
 
     Args:
+        rows: Of one type. A dataset without rows is one of sequences.
         about: Further entries of the manifest (counts of what was dropped, configuration).
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     rows = list(rows)
-    table = pa.table(
-        {
-            "input_ids": pa.array([list(r.input_ids) for r in rows], pa.list_(pa.int32())),
-            "loss_mask": pa.array([list(r.loss_mask) for r in rows], pa.list_(pa.int8())),
-            "tree": pa.array([r.provenance.tree for r in rows], pa.string()),
-            "nodes": pa.array([list(r.provenance.nodes) for r in rows], pa.list_(pa.int32())),
-            "kind": pa.array([r.provenance.kind for r in rows], pa.string()),
-            "detail": pa.array([json.dumps(r.provenance.detail, sort_keys=True) for r in rows], pa.string()),
-        }
-    )
+    name = "preferences" if rows and isinstance(rows[0], Preference) else "sequences"
+    columns: dict[str, Any] = {
+        column: pa.array([list(getattr(r, column)) for r in rows], pa.list_(pa.type_for_alias(width)))
+        for column, width in _TYPES[name][1].items()
+    }
+    origin = [r.provenance for r in rows]
+    columns |= {
+        "tree": pa.array([p.tree for p in origin], pa.string()),
+        "nodes": pa.array([list(p.nodes) for p in origin], pa.list_(pa.int32())),
+        "kind": pa.array([p.kind for p in origin], pa.string()),
+        "detail": pa.array([json.dumps(p.detail, sort_keys=True) for p in origin], pa.string()),
+        "rejected": pa.array([list(p.rejected) for p in origin], pa.list_(pa.int32())),
+    }
     buffer = io.BytesIO()
-    pq.write_table(table, buffer)
+    pq.write_table(pa.table(columns), buffer)
     write_bytes(folder / "rows.parquet", buffer.getvalue())
     manifest = {
+        "type": name,
         "rows": len(rows),
-        "kinds": dict(Counter(r.provenance.kind for r in rows)),
-        "tokens": sum(len(r.input_ids) for r in rows),
-        "trained_tokens": sum(sum(r.loss_mask) for r in rows),
+        "kinds": dict(Counter(p.kind for p in origin)),
+        "tokens": sum(r.tokens for r in rows),
+        "trained_tokens": sum(r.targets for r in rows),
         "sha256": hashlib.sha256(buffer.getvalue()).hexdigest(),
         **about,
     }
@@ -103,11 +182,24 @@ def read_manifest(folder: Path) -> dict[str, Any]:
 
 
 def read_rows(folder: Path) -> list[Row]:
-    """The rows of a dataset, in the order written.
+    """The rows of a dataset of sequences, in the order written.
 
     Raises:
-        DataError: The dataset is missing or is not the one that its manifest describes.
+        DataError: The dataset is missing, is not the one that its manifest describes, or holds preferences.
     """
+    return _read(folder, "sequences")
+
+
+def read_preferences(folder: Path) -> list[Preference]:
+    """The rows of a dataset of preferences, in the order written.
+
+    Raises:
+        DataError: As ``read_rows``.
+    """
+    return _read(folder, "preferences")
+
+
+def _read(folder: Path, wanted: str) -> list[Any]:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -116,8 +208,13 @@ def read_rows(folder: Path) -> list[Row]:
     data = path.read_bytes() if path.exists() else b""
     if hashlib.sha256(data).hexdigest() != manifest["sha256"]:
         raise DataError(f"{path} is missing or does not match its manifest.", hint="Delete the folder and build the dataset again.")
-    columns = pq.read_table(pa.BufferReader(data)).to_pydict()
-    return [
-        Row(tuple(ids), tuple(mask), Provenance(tree, tuple(nodes), kind, json.loads(detail)))
-        for ids, mask, tree, nodes, kind, detail in zip(*(columns[name] for name in columns), strict=True)
-    ]
+    if manifest["rows"] and manifest["type"] != wanted:
+        raise DataError(f"{folder} holds {manifest['type']}, and {wanted} are wanted")
+    kind, columns = _TYPES[wanted]
+    found = pq.read_table(pa.BufferReader(data)).to_pydict() if manifest["rows"] else {}
+    rows: list[Any] = []
+    for index in range(manifest["rows"]):
+        entry = {name: values[index] for name, values in found.items()}
+        origin = Provenance(entry["tree"], tuple(entry["nodes"]), entry["kind"], json.loads(entry["detail"]), tuple(entry["rejected"]))
+        rows.append(kind(**{name: tuple(entry[name]) for name in columns}, provenance=origin))
+    return rows
