@@ -89,34 +89,40 @@ def status(run_dir: RunDir, as_json: Annotated[bool, typer.Option("--json", help
 
 @app.command()
 def collect(config: ConfigPath, overrides: Overrides = None, round_: Round = 1) -> None:
-    """Grow one round's search trees and revise them."""
+    """Make one round's trees, as the recipe does."""
+    from agentr.recipes import recipe
+
     with _experiment(config, overrides) as experiment:
         experiment.base_model()
-        policy = experiment.policy(round_ - 1)
-        trees = experiment.collect(round_, policy)
-        revised = experiment.revise(round_, policy, trees)
-        typer.echo(revised.folder)
+        recipe(experiment.config.run.recipe).collect(experiment, round_, experiment.policy(round_ - 1))
+        typer.echo(experiment.root / f"rounds/{round_:02d}")
 
 
 @app.command()
 def build(config: ConfigPath, overrides: Overrides = None, round_: Round = 1) -> None:
     """Build one round's dataset from its trees."""
-    from agentr.store.forest import Forest
+    from agentr.recipes import recipe
 
     with _experiment(config, overrides) as experiment:
         experiment.base_model()
-        demonstrations = experiment.root / "rounds/00/dataset"
         if round_ == 0:
             typer.echo(experiment.demonstration_dataset(experiment.demonstrations()))
-            return
-        forest = Forest(experiment.root / f"rounds/{round_:02d}/revise")
-        typer.echo(experiment.build(round_, forest, demonstrations if demonstrations.exists() else None))
+        else:
+            typer.echo(recipe(experiment.config.run.recipe).build(experiment, round_))
 
 
 @app.command()
-def train(config: ConfigPath, overrides: Overrides = None, round_: Round = 1) -> None:
-    """Train one round's policy on its dataset."""
+def train(
+    config: ConfigPath,
+    overrides: Overrides = None,
+    round_: Round = 1,
+    dataset: Annotated[Path | None, typer.Option(help="Train the configured model on this dataset instead (see import).")] = None,
+) -> None:
+    """Train one round's policy on its dataset, or the model on a dataset of your own."""
     with _experiment(config, overrides) as experiment:
+        if dataset is not None:
+            typer.echo(experiment.train("imported", dataset.resolve(), experiment.base_model(), experiment.train_config(1)).path)
+            return
         if round_ == 0:
             typer.echo(experiment.warm_start()[0].path)
             return
@@ -132,6 +138,60 @@ def evaluate(config: ConfigPath, overrides: Overrides = None, round_: Round = 0)
     with _experiment(config, overrides) as experiment:
         experiment.base_model()
         experiment.evaluate(f"rounds/{round_:02d}", experiment.policy(round_))
+
+
+@app.command("import")
+def import_(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="JSON list, or JSON lines.")],
+    config: Annotated[
+        Path, typer.Option("--config", help="Configuration whose model the tokens are for, and whose build.max_length holds.")
+    ],
+    out: Annotated[Path, typer.Option("--out", help="Folder of the dataset to write.")],
+    kind: Annotated[str, typer.Option("--format", help="eto-sft, eto-dpo, sharegpt, llamafactory, or auto.")] = "auto",
+    overrides: Overrides = None,
+) -> None:
+    """Make a dataset from trajectories or preference pairs of your own; train on it with 'agentr train --dataset'."""
+    from rich.console import Console
+
+    from agentr.build.imports import import_file
+    from agentr.config.load import load
+    from agentr.models.load import load_codec, resolve
+    from agentr.store.rows import write_rows
+
+    loaded = load(config, overrides or [])
+    codec = load_codec(resolve(loaded.model, out.parent / f".{out.name}-model"), loaded.model)
+    rows, dropped = import_file(file, kind, codec, loaded.build.max_length)
+    manifest = write_rows(out, rows, source=str(file), dropped=dict(dropped))
+    console = Console()
+    console.print(f"{manifest['rows']} {manifest['type']} with {manifest['trained_tokens']} trained tokens in {out}")
+    for why, count in dropped.items():
+        console.print(f"left out: {count} x {why}")
+
+
+@app.command()
+def compare(
+    configs: Annotated[list[Path], typer.Argument(metavar="CONFIG...", help="One YAML file for each recipe.")],
+    folder: Annotated[Path, typer.Option("--out", help="Folder of the comparison.")] = Path("runs/compare"),
+    seeds: Annotated[str, typer.Option(help="Seeds, such as 0,1,2.")] = "0",
+    override: Annotated[list[str] | None, typer.Option("--set", help="key=value for all of them; may be repeated.")] = None,
+) -> None:
+    """Run several recipes on the same tasks, model and seeds, and compare what they reach with what they cost. Resumable."""
+    from rich.console import Console
+
+    from agentr.errors import ConfigError
+    from agentr.observe.comparison import table
+    from agentr.observe.progress import Reporter
+    from agentr.recipes.compare import compare as compare_recipes
+    from agentr.recipes.compare import plan
+
+    try:
+        numbers = [int(seed) for seed in seeds.split(",")]
+    except ValueError as error:
+        raise ConfigError(f"--seeds {seeds!r} is not a list of numbers", hint="For example --seeds 0,1,2.") from error
+    reporter = Reporter()
+    result = compare_recipes(plan(configs, numbers, folder, override or []), folder, reporter)
+    Console().print(table(result))
+    reporter.say(f"Comparison: {folder.resolve() / 'comparison.html'}")
 
 
 @app.command()

@@ -76,12 +76,17 @@ class Completion:
 
 @dataclass(frozen=True)
 class Observation:
-    """What the environment answered, with the reward already on the [0, 1] scale."""
+    """What the environment answered, with the reward already on the [0, 1] scale.
+
+    Attributes:
+        executed: The action that was really carried out, where it is another than the one asked for: what gets recorded and replayed.
+    """
 
     text: str
     reward: float = 0.0
     done: bool = False
     valid: bool = True
+    executed: str = ""
 
 
 @dataclass(frozen=True)

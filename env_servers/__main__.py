@@ -20,6 +20,8 @@ from typing import Any
 
 import yaml
 
+from env_servers.protocol import EXPERT_TIMEOUT_S
+
 TOKEN_ENV = "AGENTR_ENV_TOKEN"
 _PR_SET_PDEATHSIG = 1
 
@@ -76,6 +78,7 @@ def serve(arguments: argparse.Namespace) -> None:
         max_sessions=arguments.max_sessions,
         idle_s=arguments.idle_s,
         step_timeout_s=arguments.step_timeout_s,
+        expert_timeout_s=arguments.expert_timeout_s,
         threads=arguments.threads,
     )
     app = create_app(environment, token=token, limits=limits, agentgym=arguments.agentgym, agentgym_needs_token=not loopback)
@@ -142,6 +145,7 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("--max-sessions", type=int, default=20_000)
     run.add_argument("--idle-s", type=float, default=900.0, help="sessions that nobody uses for so long are closed")
     run.add_argument("--step-timeout-s", type=float, default=60.0, help="deadline of one environment call")
+    run.add_argument("--expert-timeout-s", type=float, default=EXPERT_TIMEOUT_S, help="deadline of listing a split, and of an expert")
     run.add_argument("--threads", type=int, default=16, help="environment calls at the same time")
     run.add_argument("--die-with-parent", type=int, metavar="PID", help="end when the process PID, which started this one, ends")
     return parser

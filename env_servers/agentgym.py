@@ -22,7 +22,7 @@ from fastapi import APIRouter
 from fastapi.routing import APIRoute
 from pydantic import BaseModel
 
-from env_servers.base import Environment
+from env_servers.base import Environment, TaskInfo
 from env_servers.protocol import MAX_ACTION_CHARS, ObservedState
 from env_servers.sessions import Session, SessionTable
 from env_servers.worker import Refused
@@ -42,7 +42,7 @@ class Games:
         self._environment = environment
         self._table = table
         self._ids = itertools.count()
-        self._listed: list[str] | None = None
+        self._listed: dict[str, TaskInfo] = {}
 
     async def create(self, index: int | None = None) -> int:
         """A new id, and at once a game of task ``index`` under it; None takes the task whose index is the id."""
@@ -69,6 +69,11 @@ class Games:
     async def actions(self, number: int) -> list[str]:
         return await self._table.actions(self._name(number))
 
+    async def label(self, number: int, name: str) -> str:
+        """A label of the game's task; empty where the task has none, or is of no split."""
+        task = (await self._tasks()).get(self.session(number).state.task)
+        return "" if task is None else str(task.labels.get(name, ""))
+
     def session(self, number: int) -> Session:
         return self._table.get(self._name(number))
 
@@ -89,21 +94,25 @@ class Games:
         except Refused as refused:
             if refused.status != 404:
                 raise
-            tasks = await self._tasks()
+            tasks = list(await self._tasks())
             if not 0 <= index < len(tasks) or tasks[0].startswith("agentgym/"):
                 raise
             return await self._table.open(tasks[index], self._name(number))
 
-    async def _tasks(self) -> list[str]:
+    async def _tasks(self) -> dict[str, TaskInfo]:
         """Every task once, in the order of the splits; those in AgentGym's numbering alone where there are any."""
-        if self._listed is None:
-            splits = self._environment.spec.splits
-            listed = await self._table.worker.run_in_thread(
-                "the splits", lambda: list(dict.fromkeys(task.id for name in splits for task in self._environment.split(name)))
-            )
-            numbered = [task for task in listed if task.startswith("agentgym/")]
-            self._listed = numbered or listed
+        if not self._listed:
+            self._listed = await self._table.look_up("the splits", self._list)
         return self._listed
+
+    def _list(self) -> dict[str, TaskInfo]:
+        splits = self._environment.spec.splits
+        # Splits with AgentGym's name come first and hold all of its tasks; to list the others may mean to read thousands of files.
+        for names in ([name for name in splits if name.startswith("agentgym")], list(splits)):
+            found = {task.id: task for name in names for task in self._environment.split(name)}
+            if numbered := {id: task for id, task in found.items() if id.startswith("agentgym/")}:
+                return numbered
+        return found
 
     def _name(self, number: int | str) -> str:
         return f"{self._table.epoch}.agentgym-{number}"

@@ -54,7 +54,7 @@ def create_app(
     metrics = Metrics()
     table = SessionTable(environment, limits, metrics)
     metrics.gauge("sessions", "Open sessions", lambda: len(table))
-    metrics.gauge("stuck_calls", "Environment calls that passed their deadline and still run", lambda: table.worker.stuck)
+    metrics.gauge("stuck_calls", "Environment calls that passed their deadline and still run", lambda: table.stuck)
 
     @contextlib.asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -100,7 +100,7 @@ def _service(environment: Environment, table: SessionTable, metrics: Metrics) ->
 
 
 def _information(environment: Environment, table: SessionTable) -> APIRouter:
-    """What does not depend on a session. Splits and experts may take a while even in a fast environment: in a thread."""
+    """What does not depend on a session. Splits and experts may take a while even in a fast environment."""
     routes = APIRouter()
     listed: dict[str, Response] = {}
 
@@ -111,14 +111,14 @@ def _information(environment: Environment, table: SessionTable) -> APIRouter:
     @routes.get("/splits/{name}")
     async def split(name: str) -> Response:
         if name not in listed:
-            tasks = await table.worker.run_in_thread("split", lambda: environment.split(name))
+            tasks = await table.look_up(f"split {name!r}", lambda: environment.split(name))
             entries = [wire.TaskEntry(id=task.id, labels=task.labels) for task in tasks]
             listed[name] = _json(wire.SplitResponse(name=name, tasks=entries))
         return listed[name]
 
     @routes.get("/expert")
     async def expert(task: str) -> Response:
-        steps = await table.worker.run_in_thread("expert", lambda: environment.expert(task))
+        steps = await table.look_up(f"the expert for {task!r}", lambda: environment.expert(task))
         pairs = None if steps is None else [(step.thought, step.action) for step in steps]
         return _json(wire.ExpertResponse(task=task, steps=pairs))
 

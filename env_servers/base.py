@@ -36,12 +36,15 @@ class Observed:
         reward: Reward in the environment's own scale; the task's declared scale maps it to [0, 1].
         done: The episode has ended; further steps are refused.
         valid: The action was understood and changed or revealed something. False for "could not do that" answers.
+        executed: The action that was carried out where it is another than the one asked for; empty where it is the same. To ask for it
+            in the same state gives the same answer, and it stands as it is: that is how a history is played again.
     """
 
     observation: str
     reward: float = 0.0
     done: bool = False
     valid: bool = True
+    executed: str = ""
 
 
 @dataclass(frozen=True)

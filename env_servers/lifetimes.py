@@ -20,10 +20,13 @@ from typing import Generic, TypeVar
 
 from env_servers.base import Environment, Observed
 from env_servers.metrics import Metrics
-from env_servers.protocol import ObservedState
+from env_servers.protocol import EXPERT_TIMEOUT_S, ObservedState
 from env_servers.worker import Refused, Worker
 
 State = TypeVar("State")
+Result = TypeVar("Result")
+#: Splits and experts that are worked on at the same time. They have threads of their own, so that slow ones do not hold up the steps.
+LOOK_UP_THREADS = 4
 #: The hint for a session that is gone.
 GONE = "Open a new session and replay its actions."
 
@@ -36,6 +39,7 @@ class Limits:
         max_sessions: Sessions at the same time; more are refused with 429.
         idle_s: A session that nobody used for so many seconds is closed.
         step_timeout_s: Deadline of one call into the environment, for environments that are not ``fast``.
+        expert_timeout_s: Deadline of a split or an expert, in every environment.
         threads: Environment calls that run at the same time, for environments that are not ``fast``.
         max_body_bytes: Largest request body. The default holds the largest ``expand`` that the protocol allows.
     """
@@ -43,6 +47,7 @@ class Limits:
     max_sessions: int = 20_000
     idle_s: float = 900.0
     step_timeout_s: float = 60.0
+    expert_timeout_s: float = EXPERT_TIMEOUT_S
     threads: int = 16
     max_body_bytes: int = 16 << 20
 
@@ -69,8 +74,7 @@ class Session(Generic[State]):
 
     def observed(self) -> ObservedState:
         """The session as it crosses the wire."""
-        last = self.last
-        return ObservedState(session=self.id, observation=last.observation, reward=last.reward, done=last.done, valid=last.valid)
+        return ObservedState(session=self.id, **vars(self.last))
 
 
 class Lifetimes(Generic[State]):
@@ -85,6 +89,12 @@ class Lifetimes(Generic[State]):
     ) -> None:
         self.epoch = secrets.token_hex(6)
         self.worker = Worker(inline=environment.fast, timeout_s=limits.step_timeout_s, threads=limits.threads)
+        self._look_ups = Worker(
+            inline=False,
+            timeout_s=limits.expert_timeout_s,
+            threads=LOOK_UP_THREADS,
+            hint="It may need more time: raise --expert-timeout-s, and the client's deadline with it.",
+        )
         self._environment = environment
         self._limits = limits
         self._metrics = metrics
@@ -96,6 +106,15 @@ class Lifetimes(Generic[State]):
 
     def __len__(self) -> int:
         return len(self._sessions)
+
+    @property
+    def stuck(self) -> int:
+        """Calls into the environment that passed their deadline and still run."""
+        return self.worker.stuck + self._look_ups.stuck
+
+    async def look_up(self, what: str, call: Callable[[], Result]) -> Result:
+        """The result of a call that touches no session (a split, an expert); see `Worker.run` for what it raises."""
+        return await self._look_ups.run(what, call)
 
     def close(self, session_ids: Sequence[str]) -> int:
         """Closes those of the sessions that exist, and says how many: to close twice is no error."""
@@ -149,6 +168,7 @@ class Lifetimes(Generic[State]):
         if self._disposals:
             await asyncio.wait(self._disposals, timeout=self._limits.step_timeout_s)
         self.worker.shutdown()
+        self._look_ups.shutdown()
 
     @contextlib.contextmanager
     def _room(self, wanted: int) -> Iterator[None]:

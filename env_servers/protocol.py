@@ -17,6 +17,9 @@ from pydantic import BaseModel, ConfigDict, Field
 MAX_ACTION_CHARS = 4096
 #: Most children that one expand call may ask for.
 MAX_EXPAND = 256
+#: How long a server takes at most over a split or an expert, in seconds, unless told otherwise. Both are rare and may be slow by nature:
+#: ScienceWorld's solver was measured at 3-54 s.
+EXPERT_TIMEOUT_S = 300.0
 
 
 class Wire(BaseModel):
@@ -65,6 +68,11 @@ class EnvironmentSpec(Wire):
         description="Label that says which problem a task poses. Tasks with the same value are the same problem under another id, "
         "so a run that evaluates on one must not train on the other.",
     )
+    answer_prefix: str = Field(
+        default="",
+        description="How an action begins that is an answer, where an episode may go on after a wrong one: evaluations then also say how "
+        "many tasks were solved within so many answers.",
+    )
     can_fork: bool = True
     deterministic: bool = True
     source: str = Field("", description="Where tasks and texts come from, and under which licence.")
@@ -87,13 +95,18 @@ class OpenRequest(Wire):
 
 
 class ObservedState(Wire):
-    """A session and what was last observed in it. ``reward`` is in the environment's own scale."""
+    """A session and what was last observed in it. ``reward`` is in the environment's own scale.
+
+    ``executed`` is the action that was really carried out, where the environment put it in place of the one asked for; empty otherwise.
+    It is what a client records and replays.
+    """
 
     session: str
     observation: str
     reward: float = 0.0
     done: bool = False
     valid: bool = True
+    executed: str = ""
 
 
 class StepRequest(Wire):

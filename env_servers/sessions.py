@@ -184,7 +184,19 @@ class SessionTable(Lifetimes[State]):
         if not self._environment.spec.can_fork:
             raise Refused(409, f"{self._environment.spec.name} cannot fork a state", GONE)
         self._metrics.forks.inc(count)
-        return await self._call(session, "fork", lambda: [self._environment.fork(session.state) for _ in range(count)])
+
+        def copies() -> list[State]:
+            made: list[State] = []
+            try:
+                while len(made) < count:
+                    made.append(self._environment.fork(session.state))
+            except BaseException:
+                for state in made:
+                    self._environment.close(state)
+                raise
+            return made
+
+        return await self._call(session, "fork", copies)
 
 
 def _checked(observed: Observed) -> Observed:

@@ -50,13 +50,15 @@ class Worker:
         inline: Call directly, without threads and deadline (`Environment.fast`).
         timeout_s: Deadline of one call, including the wait for a free thread.
         threads: Calls that may run at the same time.
+        hint: What to do about a call that passed its deadline.
     """
 
-    def __init__(self, *, inline: bool, timeout_s: float, threads: int) -> None:
+    def __init__(self, *, inline: bool, timeout_s: float, threads: int, hint: str = "The session was closed; open another one.") -> None:
         self.inline = inline
         self.timeout_s = timeout_s
         self.threads = threads
         self.stuck = 0
+        self._hint = hint
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="environment")
 
     async def run(self, what: str, call: Callable[[], Result], late: Callable[[Result | None], object] | None = None) -> Result:
@@ -76,7 +78,7 @@ class Worker:
         return await self.run_in_thread(what, call, late)
 
     async def run_in_thread(self, what: str, call: Callable[[], Result], late: Callable[[Result | None], object] | None = None) -> Result:
-        """As ``run``, never inline: for the calls of a fast environment that are not (listing a split)."""
+        """As ``run``, never inline."""
         job = self._pool.submit(guarded, what, call)
         waiter = asyncio.wrap_future(job)
         done, _ = await asyncio.wait({waiter}, timeout=self.timeout_s)
@@ -88,7 +90,7 @@ class Worker:
         waiter.add_done_callback(self._returned_late)
         if late is not None:
             job.add_done_callback(lambda job: guarded(f"clean-up after {what}", lambda: late(_result_or_none(job))))
-        raise Refused(504, f"{what} took longer than {self.timeout_s:g} s", "The session was closed; open another one.")
+        raise Refused(504, f"{what} took longer than {self.timeout_s:g} s", self._hint)
 
     def _returned_late(self, waiter: asyncio.Future) -> None:
         self.stuck -= 1

@@ -1,4 +1,4 @@
-"""A round's dataset: rows from its trees, demonstrations and general data beside them, and a manifest that accounts for every row."""
+"""A round's dataset of sequences: rows from its trees, demonstrations and general data beside them, a manifest that accounts for all."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def demonstration_rows(trees: Iterable[Tree], build: BuildConfig) -> list[Row]:
     return [row for tree in trees for row in good_rows(tree, build, alpha=1.0, kind="demonstration") if _fits(row, build)]
 
 
-def build_agent_r(
+def build_revisions(
     folder: Path,
     trees: Iterable[Tree],
     demonstrations: Sequence[Row],
@@ -50,32 +50,75 @@ def build_agent_r(
     spliced: Counter[str] = Counter()
     for tree in trees:
         rows = [*revision_rows(tree, revise, build, codec, action_format, dropped), *good_rows(tree, build, alpha)]
-        short = [row for row in rows if _fits(row, build)]
-        dropped["longer than build.max_length"] += len(rows) - len(short)
-        if short:
-            by_task[tree.task.key] = short
+        _keep_short(tree, rows, by_task, build, dropped)
         for revision in tree.search.get("revisions", ()):
             spliced["tried"] += 1
             spliced["text splice would fail"] += not revision["spliced"]
             spliced["kept after execution"] += revision["end"] >= 0
-    own = _balanced(by_task) if build.balance_tasks else [row for rows in by_task.values() for row in rows]
-    if not own:
-        raise DataError(
-            "the trees of this round gave no training row: "
-            + (", ".join(f"{n} x {why}" for why, n in dropped.items() if n) or "no success"),
-            hint="Give the search more width or iterations, choose easier tasks, or lower revise.alpha.",
-        )
-    rows = mix([*earlier, *own], demonstrations, build.demonstrations, seed)
-    if build.general_path:
-        general = general_rows(Path(build.general_path), codec, build.max_length)
-        rows = mix(rows, general, 1 - build.eta, seed)
-    random.Random(f"order/{seed}").shuffle(rows)
-    return write_rows(folder, rows, dropped={k: v for k, v in dropped.items() if v}, splices=dict(spliced), tasks=len(by_task))
+    counts = {"dropped": dropped, "splices": dict(spliced)}
+    return _write_sequences(folder, by_task, demonstrations, earlier, build, codec, seed, counts)
+
+
+def build_filtered(
+    folder: Path,
+    trees: Iterable[Tree],
+    demonstrations: Sequence[Row],
+    earlier: Sequence[Row] = (),
+    *,
+    build: BuildConfig,
+    alpha: float,
+    codec: ChatCodec,
+    seed: int,
+) -> dict[str, Any]:
+    """Writes RFT's dataset of one round, the runs with a return of at least ``alpha``, and returns its manifest. Arguments and errors
+    as in ``build_revisions``."""
+    dropped: Counter[str] = Counter()
+    by_task: dict[str, list[Row]] = {}
+    for tree in trees:
+        _keep_short(tree, list(good_rows(tree, build, alpha)), by_task, build, dropped)
+    return _write_sequences(folder, by_task, demonstrations, earlier, build, codec, seed, {"dropped": dropped})
 
 
 def is_own(row: Row) -> bool:
     """Whether a row came from the agent's own trees, not from demonstrations or general data."""
     return row.provenance.kind in ("revision", "good")
+
+
+def _keep_short(tree: Tree, rows: list[Row], by_task: dict[str, list[Row]], build: BuildConfig, dropped: Counter[str]) -> None:
+    short = [row for row in rows if _fits(row, build)]
+    dropped["longer than build.max_length"] += len(rows) - len(short)
+    if short:
+        by_task[tree.task.key] = short
+
+
+def _write_sequences(
+    folder: Path,
+    by_task: dict[str, list[Row]],
+    demonstrations: Sequence[Row],
+    earlier: Sequence[Row],
+    build: BuildConfig,
+    codec: ChatCodec,
+    seed: int,
+    counts: dict[str, Any],
+) -> dict[str, Any]:
+    own = _balanced(by_task) if build.balance_tasks else [row for rows in by_task.values() for row in rows]
+    dropped = {k: v for k, v in counts["dropped"].items() if v}
+    if not own:
+        raise nothing_made("training row", dropped)
+    rows = mix([*earlier, *own], demonstrations, build.demonstrations, seed)
+    if build.general_path:
+        general = general_rows(Path(build.general_path), codec, build.max_length)
+        rows = mix(rows, general, 1 - build.eta, seed)
+    random.Random(f"order/{seed}").shuffle(rows)
+    return write_rows(folder, rows, **{**counts, "dropped": dropped}, tasks=len(by_task))
+
+
+def nothing_made(what: str, dropped: dict[str, int]) -> DataError:
+    """What is raised when a round's trees gave no row at all."""
+    return DataError(
+        f"the trees of this round gave no {what}: " + (", ".join(f"{n} x {why}" for why, n in dropped.items()) or "no success"),
+        hint="Give the search more width or iterations, choose easier tasks, or lower the thresholds of the builder.",
+    )
 
 
 def _fits(row: Row, build: BuildConfig) -> bool:

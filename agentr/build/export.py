@@ -4,6 +4,7 @@
   turns are trained on; readers that do not know the key train on all assistant turns.
 - ``trl``: JSON lines of ``{"input_ids", "labels"}``, masked by token: exactly what agentr's own trainer sees.
 - ``agent_r``: the original's JSON lines (``task_num``, ``revise_log``, ``high_log``, ``low_log``, ...) for its ``--data_type`` files.
+- ETO's and LLaMA-Factory's formats, which need no trees: `agentr.build.export_text`.
 - trees: the original's nested ``search_results_*.json``, for its ``path_collection.py``.
 """
 
@@ -14,6 +15,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from agentr.build.export_text import TEXT_FORMATS
 from agentr.errors import DataError
 from agentr.search.tree import Node, Origin, Tree
 from agentr.store.files import write_bytes
@@ -45,7 +47,7 @@ def export_rows(path: Path, rows: Iterable[Row], forest: Forest | None, action_f
         write_bytes(path, _json_lines(lines))
         return len(lines)
     if kind not in FORMATS:
-        raise DataError(f"unknown export format {kind!r}", hint=f"Formats: {', '.join(FORMATS)}.")
+        raise DataError(f"unknown export format {kind!r}", hint=f"Formats: {', '.join((*FORMATS, *TEXT_FORMATS))}.")
     if forest is None:
         raise DataError(f"the export format {kind} needs the trees that the rows were made from")
     known = forest.finished()

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from agentr.policy.chat import ChatCodec
 from agentr.search.tree import Node, Tree
-from agentr.store.rows import Provenance, Row
+from agentr.store.rows import Preference, Provenance, Row
 
 
 @dataclass(frozen=True)
@@ -39,15 +39,34 @@ def inserted(codec: ChatCodec, text: str, observation: str, trained: bool) -> Tu
     return Turn(tuple(codec.turn(text)), tuple(codec.bridge(observation)), trained)
 
 
-def make_row(tree: Tree, turns: Sequence[Turn], kind: str, **detail: float | int | str) -> Row | None:
-    """One row, or None if nothing in it would be trained on. The bridge after the last turn is left out."""
-    ids, mask = list(tree.prompt_ids), [0] * len(tree.prompt_ids)
+def joined(turns: Sequence[Turn]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Ids and mask of turns with the bridges between them, both of shape [L]. The bridge after the last turn is left out."""
+    ids: list[int] = []
+    mask: list[int] = []
     for position, turn in enumerate(turns):
         ids += turn.token_ids
         mask += [int(turn.trained)] * len(turn.token_ids)
         if position < len(turns) - 1:
             ids += turn.bridge_ids
             mask += [0] * len(turn.bridge_ids)
+    return tuple(ids), tuple(mask)
+
+
+def make_row(tree: Tree, turns: Sequence[Turn], kind: str, **detail: float | int | str) -> Row | None:
+    """One row, or None if nothing in it would be trained on."""
+    ids, mask = joined(turns)
     if not any(mask):
         return None
-    return Row(tuple(ids), tuple(mask), Provenance(tree.task.key, tuple(t.node for t in turns), kind, detail))
+    opening = tree.prompt_ids
+    return Row((*opening, *ids), (*(0 for _ in opening), *mask), Provenance(tree.task.key, tuple(t.node for t in turns), kind, detail))
+
+
+def make_pair(
+    tree: Tree, prompt_ids: Sequence[int], chosen: Sequence[Turn], rejected: Sequence[Turn], kind: str, **detail: float | int | str
+) -> Preference | None:
+    """A pair of continuations of one prompt, or None if a side has nothing to train on."""
+    (chosen_ids, chosen_mask), (rejected_ids, rejected_mask) = joined(chosen), joined(rejected)
+    if not any(chosen_mask) or not any(rejected_mask):
+        return None
+    origin = Provenance(tree.task.key, tuple(t.node for t in chosen), kind, detail, tuple(t.node for t in rejected))
+    return Preference(tuple(prompt_ids), chosen_ids, chosen_mask, rejected_ids, rejected_mask, origin)

@@ -50,6 +50,7 @@ async def run_units(
     in_flight: int,
     infra_retries: int,
     max_failed: float,
+    max_completions: int = 0,
 ) -> Progress:
     """Makes the trees of ``tasks`` that the forest does not have yet.
 
@@ -58,6 +59,7 @@ async def run_units(
         in_flight: Trees that grow at the same time.
         infra_retries: Attempts at a unit after an infrastructure failure.
         max_failed: Share of the tasks that may be given up.
+        max_completions: No tree is begun once those in the forest have drawn so many completions; 0 means no limit.
 
     Raises:
         RunError: More units were given up than allowed. The finished ones are kept.
@@ -91,6 +93,9 @@ async def run_units(
 
     async def worker() -> None:
         for task in queue:
+            if 0 < max_completions <= progress.counts.get("completions", 0):
+                progress.skipped += 1
+                continue
             progress.in_flight += 1
             try:
                 await unit(task)

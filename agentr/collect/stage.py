@@ -11,8 +11,8 @@ from agentr.collect.coordinator import Make, Progress, run_units
 from agentr.collect.grow import demonstrate, grow
 from agentr.collect.player import Player
 from agentr.collect.revise import revise
-from agentr.config.schema import ReviseConfig, SamplingConfig, SearchConfig
-from agentr.search import UCT, Node, Sample, Tree, derived_seed
+from agentr.config.schema import DenseConfig, ReviseConfig, SamplingConfig, SearchConfig, SiblingsConfig
+from agentr.search import UCT, Dense, Node, Sample, Stepwise, Tree, derived_seed
 from agentr.store.forest import Forest
 from agentr.types import Task
 
@@ -22,6 +22,10 @@ class Kind(StrEnum):
     """Grow a tree by MCTS."""
     SAMPLE = "sample"
     """Independent rollouts: evaluation, exploration."""
+    DENSE = "dense"
+    """Grow a tree by DensePolicy's adaptive search."""
+    STEPWISE = "stepwise"
+    """Roll out from every point of another forest's paths (an expert's)."""
     EXPERT = "expert"
     """The environment's expert."""
     RECOVER = "recover"
@@ -37,9 +41,10 @@ class Stage:
     Attributes:
         folder: Where its forest is.
         version: Version of the policy (part of every unit's identity).
-        episodes: Rollouts of each task, for SAMPLE.
-        max_steps: Actions in a rollout, for SAMPLE; 0 means the environment's own limit.
-        source: Folder of the forest to revise, or of the failed episodes, for REVISE and RECOVER.
+        episodes: Rollouts of each task, for SAMPLE; of each point of its path, for STEPWISE.
+        max_steps: Actions in a rollout, for SAMPLE and STEPWISE; 0 means the environment's own limit.
+        siblings: The rule by which DENSE counts pairs.
+        source: Folder of the forest to revise, of the failed episodes, or of the paths to roll out from.
         alpha: Least return of a good path, for REVISE.
     """
 
@@ -52,7 +57,10 @@ class Stage:
     in_flight: int = 32
     infra_retries: int = 3
     max_failed: float = 0.05
+    max_completions: int = 0
     search: SearchConfig | None = None
+    dense: DenseConfig | None = None
+    siblings: SiblingsConfig | None = None
     episodes: int = 1
     max_steps: int = 0
     max_invalid: int = 0
@@ -77,6 +85,7 @@ async def run_stage(stage: Stage, player: Player, progress: Progress) -> Progres
         in_flight=stage.in_flight,
         infra_retries=stage.infra_retries,
         max_failed=stage.max_failed,
+        max_completions=stage.max_completions,
     )
 
 
@@ -91,6 +100,14 @@ def _maker(stage: Stage, player: Player, forest: Forest) -> Make:
         case Kind.SAMPLE:
             sample = Sample(stage.episodes, stage.max_steps or player.spec.step_limit, stage.max_invalid)
             return lambda task: grow(task, sample, player, forest, seed(task))
+        case Kind.DENSE:
+            dense = Dense(stage.dense or DenseConfig(), stage.siblings or SiblingsConfig())
+            return lambda task: grow(task, dense, player, forest, seed(task))
+        case Kind.STEPWISE:
+            assert stage.source is not None, "a STEPWISE stage needs the forest of paths to roll out from"
+            paths = Forest(stage.source)
+            stepwise = Stepwise(stage.episodes, stage.max_steps or player.spec.step_limit, stage.max_invalid)
+            return lambda task: grow(task, stepwise, player, forest, seed(task), best_path(paths.read(task.key)))
         case Kind.RECOVER:
             assert stage.source is not None, "a RECOVER stage needs the forest of failed episodes"
             failed = Forest(stage.source)
@@ -103,6 +120,11 @@ def _maker(stage: Stage, player: Player, forest: Forest) -> Make:
             source, config = Forest(stage.source), stage.revise or ReviseConfig()
             limit = (stage.search or SearchConfig()).max_depth
             return lambda task: revise(source.read(task.key), player, config, stage.alpha, limit)
+
+
+def best_path(tree: Tree) -> list[Node]:
+    """The path to the ended leaf with the highest return; of an expert's tree, its episode."""
+    return tree.path(max(tree.ended(), key=lambda n: (n.reward, -n.id)).id)
 
 
 def bad_prefix(tree: Tree, seed: int) -> list[Node]:

@@ -42,10 +42,13 @@ def load(path: Path | None, overrides: Sequence[str] = ()) -> Config:
     for _, layer in layers:
         merged = OmegaConf.merge(merged, layer)
     preset = OmegaConf.select(merged, "run.preset", default="default")
-    if preset not in PRESETS:
-        raise ConfigError(f"run.preset = {preset!r} is not known", hint=f"Presets: {', '.join(PRESETS)}.")
+    recipe = OmegaConf.select(merged, "run.recipe", default="agent_r")
+    if recipe not in PRESETS:
+        raise ConfigError(f"run.recipe = {recipe!r} is not known", hint=f"Recipes: {', '.join(PRESETS)}.")
+    if preset not in PRESETS[recipe]:
+        raise ConfigError(f"run.preset = {preset!r} is not known for {recipe}", hint=f"Presets: {', '.join(PRESETS[recipe])}.")
     config: Any = OmegaConf.structured(Config)
-    for source, layer in [(f"preset {preset}", OmegaConf.create(PRESETS[preset])), *layers]:
+    for source, layer in [(f"preset {preset}", OmegaConf.create(PRESETS[recipe][preset])), *layers]:
         try:
             config = OmegaConf.merge(config, layer)
         except OmegaConfBaseException as error:
@@ -67,6 +70,22 @@ def validate(config: Config) -> None:
         if not condition:
             raise ConfigError(message, hint=hint)
 
+    contrast, episodes = config.build.contrast, config.collect.episodes
+    need(
+        config.run.recipe != "eto" or contrast.against != "own" or episodes > 1,
+        "build.contrast.against = own compares runs of one task, and collect.episodes = 1 makes only one",
+        "Set collect.episodes=2 or more, and a temperature.",
+    )
+    need(
+        config.run.recipe != "eto" or contrast.against != "own" or contrast.unit == "trajectory",
+        f"build.contrast.unit = {contrast.unit.value} needs the expert's turns, and build.contrast.against = own does without",
+        "Set build.contrast.against=expert, or build.contrast.unit=trajectory.",
+    )
+    need(
+        config.run.recipe not in ("eto", "rft") or episodes == 1 or config.collect.sampling.temperature > 0,
+        f"collect.episodes = {episodes} with temperature 0 would repeat the same run",
+        "Set collect.sampling.temperature, or collect.episodes=1.",
+    )
     need(config.run.rounds >= 0, f"run.rounds = {config.run.rounds} is negative", "Use 0 to evaluate the warm start only.")
     need(bool(config.train), "train is empty", "Give at least one entry; the last one holds for later rounds.")
     need(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from agentr.config.schema import Config
+from agentr.config.schema import Config, Unit
 
 
 def most_completions(config: Config) -> int:
@@ -23,14 +23,29 @@ def most_completions(config: Config) -> int:
     return expansions * search.width
 
 
+def exploration(config: Config) -> str:
+    """What a round does with a task, and what that may cost."""
+    collect, contrast = config.collect, config.build.contrast
+    match config.run.recipe:
+        case "dense_policy":
+            dense = collect.dense
+            return f"one tree of at most {dense.stop_rollouts} rollouts of {dense.max_depth} turns"
+        case "eto" if contrast.unit != Unit.trajectory:
+            return f"{collect.episodes} run(s) from each turn of the expert's episode"
+        case "eto" | "rft":
+            return f"{collect.episodes} run(s)"
+        case "sft":
+            return "no exploration"
+    return f"one search of at most {most_completions(config)} completions"
+
+
 def describe(config: Config) -> str:
     """A few lines for a person."""
     tasks = config.collect.tasks.limit
     per_round = "all tasks" if tasks is None else f"{tasks} tasks"
-    bound = most_completions(config)
     lines = [
         f"# {config.run.recipe} on {config.env.name}: {config.run.rounds} rounds, preset {config.run.preset.value}, seed {config.run.seed}",
-        f"# each round searches {per_round} of split {config.collect.tasks.split!r}, at most {bound} completions a task",
+        f"# each round: {per_round} of split {config.collect.tasks.split!r}, for each {exploration(config)}",
         f"# policy: {config.policy.engines} x {config.policy.backend.value}, model {config.model.path or config.model.source.value}",
         f"# held-out: split {config.eval.tasks.split!r}, {config.eval.tasks.limit or 'all'} tasks",
     ]

@@ -98,7 +98,7 @@ class AgentGymTransport(Transport):
         self._free: dict[str, list[int]] = {}
         self._available: dict[tuple[str, int], list[str]] = {}
 
-    async def get(self, url: str, path: str, answer: type[Answer], **query: str) -> Answer:
+    async def get(self, url: str, path: str, answer: type[Answer], *, timeout_s: float | None = None, **query: str) -> Answer:
         if path == "/v1/spec":
             return cast(Answer, self._spec)
         if path == "/v1/expert":  # ours speaks of our tasks, which need not be the server's

@@ -17,7 +17,7 @@ from agentr.envs.session import Recorded, Remote, Session
 from agentr.envs.transport import Answer, EnvStats, RequestFailed, Transport, back_off
 from agentr.errors import ConfigError, InfraError
 from agentr.types import Task
-from env_servers.protocol import CloseRequest, CloseResponse, EnvironmentSpec, ExpertResponse, SplitResponse
+from env_servers.protocol import EXPERT_TIMEOUT_S, CloseRequest, CloseResponse, EnvironmentSpec, ExpertResponse, SplitResponse
 
 __all__ = ["EnvClient", "EnvStats", "Recorded", "Session"]
 
@@ -41,6 +41,8 @@ class EnvClient:
         urls: Base URLs of servers of the same environment and options, or a (possibly async) function that says which are up now.
         token: Bearer token of the servers; empty for none.
         timeout_s: Deadline of one request.
+        expert_timeout_s: Deadline of a request for a split or an expert. The default is a little more than a server's own deadline, so
+            that it is the server that says what took so long.
         retries: Attempts after the first. With waits of about 0.5, 1, 2, .. s between them, 4 outlast the restart of a server.
         transport: Makes what speaks to the servers, from token, deadline and counters; another one for another protocol.
     """
@@ -51,12 +53,14 @@ class EnvClient:
         token: str,
         *,
         timeout_s: float = 30.0,
+        expert_timeout_s: float = EXPERT_TIMEOUT_S + 10.0,
         retries: int = 4,
         transport: Callable[[str, float, EnvStats], Transport] = Transport,
     ) -> None:
         self.stats = EnvStats()
         self._urls = urls
         self._transport = transport(token, timeout_s, self.stats)
+        self._expert_timeout_s = expert_timeout_s
         self._retries = retries
         self._spec: EnvironmentSpec | None = None
         self._splits: dict[str, list[Task]] = {}
@@ -100,9 +104,10 @@ class EnvClient:
 
         Raises:
             ConfigError: The environment has no such task.
-            InfraError: No server answered.
+            InfraError: No server answered, or the expert took longer than the server's deadline.
         """
-        answer = await self._get(f"the expert for task {task.id!r}", "/v1/expert", ExpertResponse, task=task.id)
+        what = f"the expert for task {task.id!r}"
+        answer = await self._get(what, "/v1/expert", ExpertResponse, self._expert_timeout_s, task=task.id)
         return answer.steps
 
     async def open(self, task: Task, actions: Sequence[Recorded] = (), *, opening: str | None = None) -> Session:
@@ -212,11 +217,11 @@ class EnvClient:
             self._down_until[url] = time.monotonic() + SERVERS_TTL_S
             self._servers_until = 0.0
 
-    async def _get(self, what: str, path: str, answer: type[Answer], **query: str) -> Answer:
+    async def _get(self, what: str, path: str, answer: type[Answer], timeout_s: float | None = None, **query: str) -> Answer:
         async def call() -> Answer:
             url = await self.place()
             try:
-                return await self._transport.get(url, path, answer, **query)
+                return await self._transport.get(url, path, answer, timeout_s=timeout_s, **query)
             except RequestFailed as failure:
                 self._note(url, failure)
                 raise
@@ -228,6 +233,6 @@ class EnvClient:
         if name not in spec.splits:
             raise ConfigError(f"{spec.name} has no split {name!r}", hint=f"It has: {', '.join(spec.splits)}.")
         if name not in self._splits:
-            listed = await self._get(f"split {name!r}", f"/v1/splits/{name}", SplitResponse)
+            listed = await self._get(f"split {name!r}", f"/v1/splits/{name}", SplitResponse, self._expert_timeout_s)
             self._splits[name] = [Task(spec.name, entry.id, name, dict(entry.labels)) for entry in listed.tasks]
         return self._splits[name]

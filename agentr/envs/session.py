@@ -36,7 +36,7 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True)
 class Recorded:
-    """An action and what the environment answered."""
+    """An action and what the environment answered; the action that was carried out, where that is another than was asked for."""
 
     action: str
     observation: str
@@ -273,12 +273,12 @@ class Session:
 
     def _record(self, action: str, observation: Observation) -> None:
         self._observation = observation
-        self.history = (*self.history, Recorded(action, observation.text))
+        self.history = (*self.history, Recorded(observation.executed or action, observation.text))
 
     def _observe(self, observed: ObservedState) -> Observation:
         low, high = self._spec.reward.low, self._spec.reward.high
         reward = min(1.0, max(0.0, (observed.reward - low) / (high - low)))
-        return Observation(observed.observation, reward, observed.done, observed.valid)
+        return Observation(observed.observation, reward, observed.done, observed.valid, observed.executed)
 
     def _not_sent(self, fault: str) -> Observation:
         return Observation(fault, self.observation.reward, valid=False)

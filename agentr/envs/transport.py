@@ -85,9 +85,13 @@ class Transport:
         self._stats = stats
         self._http: aiohttp.ClientSession | None = None
 
-    async def get(self, url: str, path: str, answer: type[Answer], **query: str) -> Answer:
-        """As ``post``, for what needs no body."""
-        return await self._request("GET", url, path, answer, params=query)
+    async def get(self, url: str, path: str, answer: type[Answer], *, timeout_s: float | None = None, **query: str) -> Answer:
+        """As ``post``, for what needs no body.
+
+        Args:
+            timeout_s: Deadline of this request, in place of the usual one.
+        """
+        return await self._request("GET", url, path, answer, timeout_s=timeout_s, params=query)
 
     async def post(self, url: str, path: str, body: BaseModel, answer: type[Answer]) -> Answer:
         """The answer of ``url`` + ``path``.
@@ -107,15 +111,18 @@ class Transport:
         status, data = await self.exchange(method, url, path, **content)
         what = f"{method} {url}{path}"
         if status != 200:
-            raise _failure(what, status, data, names_session=path in SESSION_PATHS)
+            raise _failure(what, status, data, path)
         try:
             return answer.model_validate_json(data)
         except ValidationError as error:
             message = f"{what}: the answer is not a {answer.__name__} ({error.error_count()} errors, {len(data)} bytes)"
             raise RequestFailed(message, session_lost=True) from error
 
-    async def exchange(self, method: str, url: str, path: str, **content: Any) -> tuple[int, bytes]:
+    async def exchange(self, method: str, url: str, path: str, *, timeout_s: float | None = None, **content: Any) -> tuple[int, bytes]:
         """Status and body of the answer to one request, whatever they are.
+
+        Args:
+            timeout_s: Deadline of this request, in place of the usual one.
 
         Raises:
             RequestFailed: There was no answer.
@@ -124,8 +131,9 @@ class Transport:
             # Callers bound their concurrency; a limit here would only hide a request's wait inside its own deadline.
             connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=30)
             headers = {**self._headers, "Content-Type": "application/json"}
-            timeout = aiohttp.ClientTimeout(total=self._timeout_s)
-            self._http = aiohttp.ClientSession(connector=connector, headers=headers, timeout=timeout, cookie_jar=aiohttp.DummyCookieJar())
+            self._http = aiohttp.ClientSession(connector=connector, headers=headers, cookie_jar=aiohttp.DummyCookieJar())
+        deadline_s = timeout_s or self._timeout_s
+        content["timeout"] = aiohttp.ClientTimeout(total=deadline_s)
         what = f"{method} {url}{path}"
         self._stats.requests += 1
         start = time.perf_counter()
@@ -133,7 +141,7 @@ class Transport:
             async with self._http.request(method, f"{url}{path}", allow_redirects=False, **content) as response:
                 return response.status, await response.read()
         except TimeoutError as error:
-            message = f"{what}: no answer within {self._timeout_s:g} s"
+            message = f"{what}: no answer within {deadline_s:g} s"
             raise RequestFailed(message, session_lost=True, server_down=True) from error
         except aiohttp.ClientConnectorError as error:
             raise RequestFailed(f"{what}: {error}", session_lost=True, server_down=True) from error
@@ -145,19 +153,23 @@ class Transport:
 
 #: Endpoints whose 404 is about the session, not about a task or split.
 SESSION_PATHS = frozenset({"/v1/step", "/v1/expand", "/v1/fork", "/v1/actions", "/v1/snapshot"})
+#: Endpoints that are about no session, so that what took too long there would take as long again.
+LOOK_UP_PATHS = ("/v1/expert", "/v1/splits/")
 
 
-def _failure(what: str, status: int, data: bytes, *, names_session: bool) -> Exception:
+def _failure(what: str, status: int, data: bytes, path: str) -> Exception:
     """What a status other than 200 means."""
     try:
         body = ErrorBody.model_validate_json(data)
     except ValidationError:
         body = ErrorBody(error=data[:200].decode("utf-8", "replace"))
     message = f"{what}: {status} {body.error}"
-    if status == 410 or (status == 404 and names_session):
+    if status == 410 or (status == 404 and path in SESSION_PATHS):
         return RequestFailed(message, session_lost=True, wait=False)
     if status in (429, 503):
         return RequestFailed(message)
+    if status == 504 and path.startswith(LOOK_UP_PATHS):
+        return InfraError(message, hint=body.hint)
     if status >= 500:
         return RequestFailed(message, session_lost=True)
     if status == 404:

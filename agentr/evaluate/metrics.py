@@ -14,6 +14,9 @@ from agentr.types import Outcome
 #: Lengths of repeated action sequences that are counted (Agent-R, figure 4).
 REPEAT_LENGTHS = (1, 2, 3)
 
+#: Numbers of answers within which success is reported (DensePolicy's tables).
+ANSWERS = (1, 4, 8, 10)
+
 
 @dataclass(frozen=True)
 class Evaluation:
@@ -30,6 +33,8 @@ class Evaluation:
         by_label: Success by value of a task label (depth and so on): mean and number of tasks.
         per_task: Success of each task, for paired comparisons.
         problems: Which problem each task poses: intervals are over problems.
+        best: Share of tasks that at least one of their episodes solved (best-of-N).
+        within_answers: Share of episodes that were solved within so many answers, where wrong ones do not end an episode.
     """
 
     success: Estimate
@@ -43,6 +48,8 @@ class Evaluation:
     per_task: dict[str, float] = field(default_factory=dict)
     counts: dict[str, int] = field(default_factory=dict)
     problems: dict[str, str] = field(default_factory=dict)
+    best: float = 0.0
+    within_answers: dict[int, float] = field(default_factory=dict)
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -51,20 +58,30 @@ class Evaluation:
     def from_dict(cls, data: dict[str, Any]) -> Evaluation:
         data = dict(data)
         data["success"], data["reward"] = Estimate(**data["success"]), Estimate(**data["reward"])
-        data["repeats"] = {int(k): v for k, v in data["repeats"].items()}
+        for name in ("repeats", "within_answers"):
+            data[name] = {int(k): v for k, v in data.get(name, {}).items()}
         data["by_label"] = {k: {v: (m, n) for v, (m, n) in rows.items()} for k, rows in data["by_label"].items()}
         return cls(**data)
 
 
-def evaluate(trees: Iterable[Tree], resamples: int = 10_000, labels: tuple[str, ...] = ("depth",), identity: str = "") -> Evaluation:
+def evaluate(
+    trees: Iterable[Tree],
+    resamples: int = 10_000,
+    labels: tuple[str, ...] = ("depth", "difficulty"),
+    identity: str = "",
+    answer_prefix: str = "",
+) -> Evaluation:
     """Metrics over the episodes in ``trees``. An episode that failed for infrastructure reasons is in no number.
 
     Args:
         labels: Task labels to break success down by.
         identity: Label that says which problem a task poses; empty if each task is its own.
+        answer_prefix: How an action begins that is an answer; empty where answers are not counted.
     """
     problems: dict[str, str] = {}
     success: dict[str, float] = {}
+    best: list[bool] = []
+    answers: list[int | None] = []
     reward: list[float] = []
     episodes: list[list[Node]] = []
     outcomes: dict[str, int] = {}
@@ -76,6 +93,8 @@ def evaluate(trees: Iterable[Tree], resamples: int = 10_000, labels: tuple[str, 
             continue
         success[tree.task.key] = fmean(n.outcome is Outcome.SUCCESS for n in leaves)
         problems[tree.task.key] = str(tree.task.labels.get(identity, tree.task.key))
+        best.append(any(n.outcome is Outcome.SUCCESS for n in leaves))
+        answers += [_answers(tree.path(n.id), answer_prefix) if n.outcome is Outcome.SUCCESS else None for n in leaves]
         reward.append(fmean(n.reward for n in leaves))
         episodes += [tree.path(n.id) for n in leaves]
         for leaf in leaves:
@@ -98,7 +117,13 @@ def evaluate(trees: Iterable[Tree], resamples: int = 10_000, labels: tuple[str, 
         per_task=success,
         counts=counts,
         problems=problems,
+        best=fmean(best) if best else 0.0,
+        within_answers={k: fmean(a is not None and a <= k for a in answers) for k in ANSWERS} if answer_prefix and answers else {},
     )
+
+
+def _answers(episode: list[Node], prefix: str) -> int:
+    return sum(node.valid and node.action.startswith(prefix) for node in episode)
 
 
 def repeated(episode: list[Node], length: int) -> int:

@@ -19,7 +19,7 @@ from agentr.store.run import RunStore
 
 Decode = Callable[[Sequence[int]], str]
 
-_COLOURS = ("#7a8b99", "#2a6f97", "#61a5c2", "#bcb8b1", "#d68c45", "#588157", "#a3b18a")
+_COLOURS = ("#7a8b99", "#2a6f97", "#61a5c2", "#bcb8b1", "#d68c45", "#588157", "#a3b18a", "#9d4edd")
 
 
 def table(summary: Summary) -> Table:
@@ -62,7 +62,7 @@ def write_report(store: RunStore, decode: Decode | None = None) -> Summary:
 
 def success_plot(summary: Summary) -> str:
     """Held-out success by round with intervals, rounds and control as two lines that start at the warm start. SVG."""
-    figure, axes = _figure(6.0, 3.6)
+    canvas, axes = figure(6.0, 3.6)
     rounds = max((int(a.title.split()[1]) for a in summary.arms if a.title.startswith("round")), default=0)
     start = [a for a in summary.arms if a.title == "warm start"]
     for prefix, label, colour, style in (
@@ -81,12 +81,12 @@ def success_plot(summary: Summary) -> str:
     axes.set_ylabel("held-out success, %")
     axes.set_ylim(0, 100)
     axes.legend(frameon=False)
-    return _svg(figure)
+    return svg(canvas)
 
 
 def time_plot(summary: Summary) -> str:
     """Seconds of each policy's stages, stacked. SVG."""
-    figure, axes = _figure(6.0, 0.7 + 0.45 * len(summary.arms))
+    canvas, axes = figure(6.0, 0.7 + 0.45 * len(summary.arms))
     titles = [a.title for a in summary.arms][::-1]
     left = [0.0] * len(titles)
     for stage, colour in zip(STAGES, _COLOURS, strict=True):
@@ -96,7 +96,7 @@ def time_plot(summary: Summary) -> str:
         left = [a + b for a, b in zip(left, seconds, strict=True)]
     axes.set_xlabel("seconds")
     axes.legend(frameon=False, ncols=3, loc="lower center", bbox_to_anchor=(0.5, 1.0))
-    return _svg(figure)
+    return svg(canvas)
 
 
 def mark_up(row: Row, decode: Decode) -> str:
@@ -135,18 +135,20 @@ def _splices(summary: Summary) -> str:
     )
 
 
-def _figure(width: float, height: float) -> tuple[Any, Any]:
+def figure(width: float, height: float) -> tuple[Any, Any]:
+    """A matplotlib figure of so many inches, and its axes."""
     # The object interface and no pyplot: no global state, and no display is looked for.
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(width, height), layout="constrained")
-    axes = figure.subplots()
+    canvas = Figure(figsize=(width, height), layout="constrained")
+    axes = canvas.subplots()
     axes.spines[["top", "right"]].set_visible(False)
-    return figure, axes
+    return canvas, axes
 
 
-def _svg(figure: Any) -> str:
+def svg(canvas: Any) -> str:
+    """A figure as SVG that can stand in a page."""
     buffer = io.StringIO()
-    figure.savefig(buffer, format="svg", metadata={"Date": None})
+    canvas.savefig(buffer, format="svg", metadata={"Date": None})
     text = buffer.getvalue()
     return text[text.index("<svg") :]

@@ -12,7 +12,7 @@ from agentr.store.files import read_json
 from agentr.store.run import RunStore
 
 #: Stages of a round in the order they run, as the plot of seconds shows them.
-STAGES = ("demonstrations", "collect", "revise", "dataset", "train", "eval", "recovery")
+STAGES = ("demonstrations", "collect", "steps", "revise", "dataset", "train", "eval", "recovery")
 
 
 @dataclass(frozen=True)
@@ -110,19 +110,20 @@ def summarise(store: RunStore) -> Summary:
 def _arm(store: RunStore, name: str, records: dict[str, Any]) -> Arm:
     title = {"rounds/00": "warm start", "control": "control"}.get(name) or f"round {int(name.rpartition('/')[2])}"
     searched = [_summary(records, f"{name}/{stage}") for stage in ("collect", "revise")]
+    steps = _summary(records, f"{name}/steps")
     path = store.root / name / "eval" / "evaluation.json"
     done = f"{name}/eval" in records and records[f"{name}/eval"].state == "sealed"
 
     def total(key: str) -> int:
         # A revised tree carries the counts of its search, so the later stage includes the earlier one.
-        return max(int(s.get(key, 0)) for s in searched)
+        return max(int(s.get(key, 0)) for s in searched) + int(steps.get(key, 0))
 
     return Arm(
         name=name,
         title=title,
         evaluation=Evaluation.from_dict(read_json(path)) if done else None,
-        trees=int(searched[0].get("trees", 0)),
-        solved=int(searched[0].get("solved", 0)),
+        trees=int((searched[0] or steps).get("trees", 0)),
+        solved=int((searched[0] or steps).get("solved", 0)),
         rows=int(_summary(records, f"{name}/dataset").get("rows", 0)),
         calls=total("calls") + total("judge_calls"),
         completion_tokens=total("completion_tokens"),

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from agentr.errors import ConfigError
-from agentr.recipes import agent_r
-from agentr.rounds.experiment import Experiment
+from agentr.recipes import agent_r, dense_policy, eto, rft, sft
+from agentr.recipes.recipe import Recipe
 
-RECIPES: dict[str, Callable[[Experiment], None]] = {"agent_r": agent_r.run}
+RECIPES = {"agent_r": agent_r.RECIPE, "eto": eto.RECIPE, "dense_policy": dense_policy.RECIPE, "rft": rft.RECIPE, "sft": sft.RECIPE}
 
 
-def recipe(name: str) -> Callable[[Experiment], None]:
+def recipe(name: str) -> Recipe:
     """A recipe by its name in ``run.recipe``.
 
     Raises:

@@ -2,24 +2,37 @@
 
 from __future__ import annotations
 
-from agentr.rounds.experiment import Experiment
+from pathlib import Path
+
+from agentr.build.assemble import build_revisions
+from agentr.recipes.recipe import Recipe
+from agentr.rounds.experiment import Checkpoint, Experiment
 
 
-def run(experiment: Experiment) -> None:
-    """Warm start, then for each round: search, revise, build, fine-tune, evaluate. Ends with the control arm and the promotion."""
+def collect(experiment: Experiment, r: int, policy: Checkpoint) -> None:
+    """Search trees, and in them the revisions of bad paths."""
+    experiment.revise(r, policy, experiment.collect(r, policy))
+
+
+def build(experiment: Experiment, r: int) -> Path:
+    """Revision trajectories and good trajectories."""
     config = experiment.config
-    warm_start, demonstrations = experiment.warm_start()
-    experiment.evaluate("rounds/00", warm_start)
+    revised = experiment.forest(r, "revise")
+    return experiment.build(
+        r,
+        lambda folder: build_revisions(
+            folder,
+            revised,
+            experiment.demonstration_rows(),
+            experiment.earlier_rows(r),
+            revise=config.revise,
+            build=config.build,
+            alpha=experiment.alpha(r),
+            codec=experiment.codec,
+            action_format=experiment.action_format,
+            seed=experiment.seed(r),
+        ),
+    )
 
-    policy = warm_start
-    for r in experiment.rounds():
-        trees = experiment.collect(r, policy)
-        revised = experiment.revise(r, policy, trees)
-        dataset = experiment.build(r, revised, demonstrations)
-        start = policy if config.trainer.continue_from == "previous" else warm_start
-        policy = experiment.train(f"rounds/{r:02d}", dataset, start, experiment.train_config(r))
-        experiment.evaluate(f"rounds/{r:02d}", policy)
 
-    if config.run.control and config.run.rounds:
-        experiment.control(warm_start, demonstrations)
-    experiment.promote()
+RECIPE = Recipe(collect, build)

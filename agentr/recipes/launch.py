@@ -50,9 +50,9 @@ def run(config: Config, reporter: Reporter, *, allow_change: bool = False) -> Su
     Raises:
         AgentrError: With what was wrong and what to do. What was finished before is kept.
     """
-    steps = recipe(config.run.recipe)
+    method = recipe(config.run.recipe)
     with opened(config, reporter, allow_change=allow_change) as experiment:
-        steps(experiment)
+        method.run(experiment)
         return report(experiment.store, reporter)
 
 

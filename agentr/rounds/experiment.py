@@ -3,21 +3,21 @@
 A stage reads sealed stages and writes its own folder; :class:`RunStore` seals it and skips it when it is sealed. Policies are named by
 the stage that trained them, so that every tree and every row says which policy it came from.
 
-    rounds/00/{demonstrations,dataset,train,eval}      the warm start
-    rounds/01/{collect,revise,dataset,train,eval}      a round
-    control/{train,eval}                               the control arm
+    rounds/00/{demonstrations,dataset,train,eval}          the warm start
+    rounds/01/{collect,revise,steps,dataset,train,eval}    a round; which of the first three there are is the recipe's choice
+    control/{train,eval}                                   the control arm
 """
 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from agentr.build.assemble import build_agent_r, demonstration_rows, is_own
+from agentr.build.assemble import demonstration_rows, is_own
 from agentr.collect.stage import Kind, Stage, can_recover
 from agentr.config.schema import Config, TaskSelection, TrainConfig
 from agentr.errors import RunError
@@ -27,9 +27,9 @@ from agentr.observe.progress import Reporter
 from agentr.rounds.services import Services
 from agentr.store.files import read_json, write_json
 from agentr.store.forest import Forest
-from agentr.store.rows import Row, read_rows, write_rows
+from agentr.store.rows import Row, read_manifest, read_rows, write_rows
 from agentr.store.run import RunStore
-from agentr.tasks.formats import action_format
+from agentr.tasks.formats import ActionFormat, action_format
 from agentr.train.job import TrainJob
 from agentr.types import Task
 
@@ -106,14 +106,36 @@ class Experiment:
         self.store.stage(name, work)
         return Forest(self.root / name)
 
-    def collect(self, round_: int, policy: Checkpoint) -> Forest:
-        """The policy's search trees of this round's tasks."""
+    def collect(self, round_: int, policy: Checkpoint, kind: Kind = Kind.SEARCH) -> Forest:
+        """The policy's trees of this round's tasks: of SEARCH, DENSE or SAMPLE."""
         name, config = f"rounds/{round_:02d}/collect", self.config.collect
 
         def work(folder: Path) -> dict[str, Any]:
-            stage = self._stage(Kind.SEARCH, folder, self._round_tasks(round_), policy.version, salt=round_)
-            stage = replace(stage, sampling=config.sampling, search=config.search)
-            return self._make_trees(f"round {round_}: search", policy, stage)
+            stage = self._stage(kind, folder, self._round_tasks(round_), policy.version, salt=round_)
+            stage = replace(
+                stage,
+                search=config.search,
+                dense=config.dense,
+                siblings=self.config.build.siblings,
+                episodes=config.episodes,
+                max_invalid=config.search.max_invalid,
+                max_completions=config.max_completions,
+            )
+            return self._make_trees(f"round {round_}: {kind.value}", policy, stage)
+
+        self.store.stage(name, work)
+        return Forest(self.root / name)
+
+    def steps(self, round_: int, policy: Checkpoint, experts: Forest) -> Forest:
+        """The policy's runs from every point of the experts' episodes of this round's tasks."""
+        name, config = f"rounds/{round_:02d}/steps", self.config.collect
+
+        def work(folder: Path) -> dict[str, Any]:
+            known = experts.finished()
+            tasks = [task for task in self._round_tasks(round_) if task.key in known]
+            stage = self._stage(Kind.STEPWISE, folder, tasks, policy.version, salt=round_)
+            stage = replace(stage, source=experts.folder, episodes=config.episodes, max_invalid=config.search.max_invalid)
+            return self._make_trees(f"round {round_}: steps", policy, stage)
 
         self.store.stage(name, work)
         return Forest(self.root / name)
@@ -127,7 +149,6 @@ class Experiment:
             stage = self._stage(Kind.REVISE, folder, tasks, policy.version, salt=round_)
             stage = replace(
                 stage,
-                sampling=self.config.collect.sampling,
                 search=self.config.collect.search,
                 source=forest.folder,
                 revise=self.config.revise,
@@ -138,6 +159,17 @@ class Experiment:
             return {**summary, "revision_length": length, "judged_paths": paths}
 
         self.store.stage(name, work)
+        return Forest(self.root / name)
+
+    def forest(self, round_: int, stage: str) -> Forest:
+        """The trees that a stage of a round left.
+
+        Raises:
+            RunError: It was not run yet.
+        """
+        name = f"rounds/{round_:02d}/{stage}"
+        if not self.store.sealed(name):
+            raise RunError(f"{self.root} has no {name} yet", hint=f"Collect first: agentr collect CONFIG --round {round_}")
         return Forest(self.root / name)
 
     def evaluate(self, name: str, policy: Checkpoint) -> Evaluation:
@@ -172,13 +204,16 @@ class Experiment:
             stage, sampling=config.sampling, in_flight=config.in_flight, max_steps=config.max_steps, max_invalid=config.max_invalid
         )
         summary = self._make_trees(title, policy, stage)
-        result = evaluate(Forest(stage.folder), config.bootstrap, identity=self.services.spec().identity)
+        spec = self.services.spec()
+        result = evaluate(Forest(stage.folder), config.bootstrap, identity=spec.identity, answer_prefix=spec.answer_prefix)
         write_json(stage.folder / "evaluation.json", result.as_dict())
         return {
             **summary,
             "success": result.success.mean,
             "success_low": result.success.low,
             "success_high": result.success.high,
+            "best": result.best,
+            **{f"within_{k}_answers": share for k, share in result.within_answers.items()},
             "tasks": result.success.n,
             "reward": result.reward.mean,
             "steps": result.steps,
@@ -201,35 +236,43 @@ class Experiment:
         self.store.stage(name, work)
         return self.root / name
 
-    def build(self, round_: int, forest: Forest, demonstrations: Path | None) -> Path:
-        """This round's dataset: revisions and good trajectories, with demonstrations and general data mixed in."""
+    def build(self, round_: int, make: Callable[[Path], dict[str, Any]]) -> Path:
+        """This round's dataset.
+
+        Args:
+            make: Writes the dataset into the folder that it is given and returns its manifest.
+        """
         name = f"rounds/{round_:02d}/dataset"
 
         def work(folder: Path) -> dict[str, Any]:
-            beside: list[Row] = read_rows(demonstrations) if demonstrations and self.config.build.demonstrations else []
-            first = max(1, round_ - self.config.build.earlier_rounds)
-            earlier = [r for n in range(first, round_) for r in read_rows(self.root / f"rounds/{n:02d}/dataset") if is_own(r)]
             with self.reporter.task(f"round {round_}: dataset"):
-                return build_agent_r(
-                    folder,
-                    forest,
-                    beside,
-                    earlier,
-                    revise=self.config.revise,
-                    build=self.config.build,
-                    alpha=self.alpha(round_),
-                    codec=self.codec,
-                    action_format=action_format(self.services.spec().action_format),
-                    seed=self.config.run.seed * 1000 + round_,
-                )
+                return make(folder)
 
         self.store.stage(name, work)
         return self.root / name
 
+    def earlier_rows(self, round_: int) -> list[Row]:
+        """The agent's own rows of the rounds before this one that ``build.earlier_rounds`` asks for."""
+        first = max(1, round_ - self.config.build.earlier_rounds)
+        return [r for n in range(first, round_) for r in read_rows(self.root / f"rounds/{n:02d}/dataset") if is_own(r)]
+
+    def demonstration_rows(self) -> list[Row]:
+        """The warm start's rows, where ``build.demonstrations`` mixes them in."""
+        folder = self.root / "rounds/00/dataset"
+        return read_rows(folder) if self.config.build.demonstrations and folder.exists() else []
+
+    def seed(self, round_: int) -> int:
+        """Seed of what a round draws."""
+        return self.config.run.seed * 1000 + round_
+
+    @property
+    def action_format(self) -> ActionFormat:
+        return action_format(self.services.spec().action_format)
+
     # training ---------------------------------------------------------------------------------------------------------
 
     def train(self, name: str, dataset: Path, start: Checkpoint, train: TrainConfig) -> Checkpoint:
-        """Supervised fine-tuning of ``start`` on a dataset."""
+        """Training of ``start`` on a dataset: fine-tuning on sequences, DPO on preferences."""
 
         def work(folder: Path) -> dict[str, Any]:
             return self.services.train([self._job(name, dataset, start.path, folder, train)], f"{name}: training")[0]
@@ -256,7 +299,7 @@ class Experiment:
                 done = self.store.record(f"rounds/{round_:02d}/train")
                 assert done is not None, "the control comes after the rounds"
                 start = jobs[-1].model if jobs and self.config.trainer.continue_from == "previous" else warm_start.path
-                config = replace(self.train_config(round_), steps=done.summary["steps"])
+                config = replace(self._control_config(round_), steps=done.summary["steps"])
                 jobs.append(self._job(f"control-{round_:02d}", demonstrations, start, folder / f"{round_:02d}", config))
             results = self.services.train(jobs, "control: training")
             return {**results[-1], "steps": sum(r["steps"] for r in results)}
@@ -264,6 +307,11 @@ class Experiment:
         self.store.stage("control/train", work)
         model = self.root / "control/train" / f"{self.config.run.rounds:02d}" / "model"
         self.evaluate("control", Checkpoint("control/train", model))
+
+    def _control_config(self, round_: int) -> TrainConfig:
+        """How the control trains in place of a round: like the round, or like the warm start where the round's rows are preferences."""
+        preferences = read_manifest(self.root / f"rounds/{round_:02d}/dataset")["type"] == "preferences"
+        return self.config.warm_start.train if preferences else self.train_config(round_)
 
     def _job(self, name: str, dataset: Path, start: Path, out: Path, train: TrainConfig) -> TrainJob:
         seeded = replace(train, seed=train.seed + self.config.run.seed)
@@ -315,7 +363,7 @@ class Experiment:
             kind,
             folder,
             tuple(tasks),
-            self.config.run.seed * 1000 + salt,
+            self.seed(salt),
             version,
             collect.sampling,
             in_flight=collect.in_flight,

@@ -7,6 +7,7 @@ A stage is ``(dataset, start checkpoint, configuration) -> checkpoint``. Its fol
     out/metrics.jsonl     a line for each logged step, without gaps or repeats after a resume
     out/worker.log        what the workers printed
     out/checkpoints/      resumable states; gone once the stage is done
+    out/reference.npz     of a job on preferences: log-probabilities of all pairs under the start checkpoint
     out/job.json          what the folder belongs to; another job refuses to continue in it
     out/failure.json      why the last attempt stopped, if it is not worth repeating
 """
@@ -36,10 +37,16 @@ class TrainResult:
         rows: Rows of the dataset.
         tokens: Tokens that went through the model, without padding, over all steps.
         trained_tokens: Those of them that were targets of the loss.
-        first_loss: Mean loss per trained token of the first step.
+        first_loss: Mean loss per trained token of the first step; on preferences, per pair.
         last_loss: The same over the last logged window of steps.
         seconds: Spent in optimiser steps, over all attempts; starting up and saving are not in it.
         tokens_per_second: ``tokens / seconds``.
+        margin: Mean reward of the chosen sides minus that of the rejected ones, over the last logged window; None unless trained on
+            preferences. A reward is beta times by how much a side has become more likely (its log-probability, since the start
+            checkpoint), so all rewards are 0 at the first step.
+        accuracy: Share of pairs whose chosen side has the higher reward, over the same window.
+        chosen_reward: Mean reward of the chosen sides. Below 0, the margin comes from making both sides less likely.
+        rejected_reward: Mean reward of the rejected sides.
     """
 
     checkpoint: str
@@ -52,6 +59,10 @@ class TrainResult:
     last_loss: float
     seconds: float
     tokens_per_second: float
+    margin: float | None = None
+    accuracy: float | None = None
+    chosen_reward: float | None = None
+    rejected_reward: float | None = None
 
 
 @dataclass(frozen=True)
@@ -87,11 +98,18 @@ class TrainJob:
         return self.out / "metrics.jsonl"
 
     @property
+    def reference(self) -> Path:
+        return self.out / "reference.npz"
+
+    @property
     def failure(self) -> Path:
         return self.out / "failure.json"
 
     def micro_batch(self) -> int:
-        """Rows in a forward pass: the largest divisor of a worker's share of the batch within ``micro_batch_size``."""
+        """Rows in a forward pass: the largest divisor of a worker's share of the batch within ``micro_batch_size``.
+
+        A pair is one row, though both its sides go through the model.
+        """
         share = self.config.batch_size // self.trainer.workers
         return max(n for n in range(1, min(self.config.micro_batch_size, share) + 1) if share % n == 0)
 
@@ -114,6 +132,32 @@ class TrainJob:
                 raise ConfigError(f"train.{key} is {getattr(config, key)}.", hint="It must be at least 1.")
         if not 0.0 <= config.min_lr_ratio <= 1.0 or not 0.0 <= config.warmup_ratio <= 1.0:
             raise ConfigError("train.min_lr_ratio and train.warmup_ratio are shares.", hint="Give values from 0 to 1.")
+        self._validate_dpo()
+        self._validate_lora()
+
+    def _validate_dpo(self) -> None:
+        dpo = self.config.dpo
+        if not dpo.beta > 0:
+            raise ConfigError(f"train.dpo.beta is {dpo.beta}.", hint="It must be above 0: with 0 no pair would count.")
+        if not dpo.sft >= 0:
+            raise ConfigError(f"train.dpo.sft is {dpo.sft}.", hint="It is a weight: 0 or more.")
+        if not 0.0 <= dpo.label_smoothing < 0.5:
+            hint = "Give a value from 0 to below 0.5: at one half, a pair says nothing."
+            raise ConfigError(f"train.dpo.label_smoothing is {dpo.label_smoothing}.", hint=hint)
+        if dpo.label_smoothing and dpo.length_normalized:
+            hint = "Set one of them: the loss with wrong pairs is defined on sums."
+            raise ConfigError("train.dpo.label_smoothing and train.dpo.length_normalized contradict each other.", hint=hint)
+
+    def _validate_lora(self) -> None:
+        lora = self.config.lora
+        if lora.rank < 0:
+            raise ConfigError(f"train.lora.rank is {lora.rank}.", hint="Give 1 or more, or 0 to train all weights.")
+        if not lora.alpha > 0:
+            raise ConfigError(f"train.lora.alpha is {lora.alpha}.", hint="It must be above 0; adapters are scaled by alpha / rank.")
+        if not 0.0 <= lora.dropout < 1.0:
+            raise ConfigError(f"train.lora.dropout is {lora.dropout}.", hint="Give a share from 0 to below 1.")
+        if not lora.targets:
+            raise ConfigError("train.lora.targets is empty.", hint="Name linear layers, or all-linear.")
 
     def finished(self) -> TrainResult | None:
         """The result of the stage, if it is done."""

@@ -17,7 +17,17 @@ from agentr.train.data import Plan
 from agentr.train.job import TrainJob
 
 if TYPE_CHECKING:
-    from agentr.train.sft import AgentSFTTrainer
+    from agentr.train.trainer import JobTrainer
+
+#: Names in ``metrics.jsonl`` of what TRL's DPOTrainer logs, averaged over the pairs since the last line.
+_PREFERENCES = {
+    "reward_margin": "rewards/margins",
+    "reward_accuracy": "rewards/accuracies",
+    "chosen_reward": "rewards/chosen",
+    "rejected_reward": "rewards/rejected",
+    "chosen_logprob": "logps/chosen",
+    "rejected_logprob": "logps/rejected",
+}
 
 
 class Progress(TrainerCallback):
@@ -26,9 +36,8 @@ class Progress(TrainerCallback):
     A resumed job drops the lines after its checkpoint, so each step is reported once.
     """
 
-    def __init__(self, job: TrainJob, plan: Plan, resumed_at: int) -> None:
-        self.job, self.plan = job, plan
-        self.trainer: AgentSFTTrainer | None = None
+    def __init__(self, job: TrainJob, plan: Plan, resumed_at: int, trainer: JobTrainer) -> None:
+        self.job, self.plan, self.trainer = job, plan, trainer
         kept = [line for line in job.read_metrics() if line["step"] <= resumed_at]
         self.seconds: float = kept[-1]["seconds"] if kept else 0.0
         self.logged = (self.seconds, int(plan.tokens_S[:resumed_at].sum()))
@@ -42,7 +51,6 @@ class Progress(TrainerCallback):
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         self.seconds += time.perf_counter() - self.started
-        assert self.trainer is not None
         norm = self.trainer.engine().get_global_grad_norm()
         # DeepSpeed reports a norm of -1 or infinity where it is not a number, on all workers alike.
         self._require(norm is None or 0.0 <= float(norm) < math.inf, state.global_step)
@@ -70,6 +78,7 @@ class Progress(TrainerCallback):
             "tokens": tokens,
             "seconds": round(self.seconds, 3),
             "tokens_per_second": round((tokens - before) / max(self.seconds - seconds, 1e-9), 1),
+            **{name: logs[theirs] for name, theirs in _PREFERENCES.items() if theirs in logs},
         }
         with self.job.metrics.open("a", encoding="utf-8") as file:
             file.write(json.dumps(line) + "\n")

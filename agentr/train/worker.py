@@ -109,7 +109,7 @@ def run_chain(config: dict[str, Any]) -> None:
                     ready = True
                 else:
                     register_deepspeed(job.trainer.use_gpu)
-                from agentr.train.sft import run_job
+                from agentr.train.run import run_job
 
                 now = time.time()
                 log.info("pid %d ready after %.1f s; the driver asked %.1f s ago.", os.getpid(), now - started, now - config["asked"])

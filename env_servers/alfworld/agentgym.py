@@ -44,8 +44,8 @@ def routes(games: Games) -> APIRouter:
     async def reset(body: GameBody) -> Any:
         session = await games.reset(body.id, body.game)
         available = await games.actions(body.id)
-        # What the game is called, without its split: the original says "pick_and_place_simple-Book-None-Bed-301/trial_...".
-        name = session.state.task.partition("/")[2]
+        # The original says "pick_and_place_simple-Book-None-Bed-301/trial_...". A made-up game has its id, less the split.
+        name = await games.label(body.id, "game") or session.state.task.partition("/")[2]
         return {"id": body.id, "observation": session.last.observation, "available_actions": available, "task_type": name}
 
     @found.get("/available_actions")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from env_servers.conformance.server import Broken, require
 from env_servers.conformance.suite import Play, Subject
 from env_servers.protocol import ObservedState
@@ -38,9 +40,11 @@ def where(play: Play, index: int, what: str) -> str:
 
 def shown(observed: ObservedState) -> str:
     text = observed.observation
-    return f"{text[:200]!r}{'...' if len(text) > 200 else ''} (reward {observed.reward:g}, done {observed.done}, valid {observed.valid})"
+    instead = f", carried out {observed.executed!r}" if observed.executed else ""
+    cut = "..." if len(text) > 200 else ""
+    return f"{text[:200]!r}{cut} (reward {observed.reward:g}, done {observed.done}, valid {observed.valid}{instead})"
 
 
-def _content(observed: ObservedState) -> tuple[str, float, bool, bool]:
+def _content(observed: ObservedState) -> dict[str, Any]:
     """What an answer says, less the session."""
-    return observed.observation, observed.reward, observed.done, observed.valid
+    return observed.model_dump(exclude={"session"})

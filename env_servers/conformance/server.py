@@ -50,19 +50,19 @@ class Server:
     def split(self, name: str) -> list[wire.TaskEntry]:
         """The tasks of a split; asked for once."""
         if name not in self._splits:
-            answer = self.get(f"/v1/splits/{name}", wire.SplitResponse)
+            answer = _read(self.http.get(f"/v1/splits/{name}", timeout=wire.EXPERT_TIMEOUT_S), wire.SplitResponse)
             require(answer.name == name, f"/v1/splits/{name} answers with split {answer.name!r}")
             self._splits[name] = answer.tasks
         return self._splits[name]
 
     def expert(self, task: str) -> list[tuple[str, str]] | None:
-        return self.get("/v1/expert", wire.ExpertResponse, task=task).steps
+        return _read(self.http.get("/v1/expert", params={"task": task}, timeout=wire.EXPERT_TIMEOUT_S), wire.ExpertResponse).steps
 
     def health(self) -> wire.Health:
         return self.get("/health", wire.Health)
 
-    def get(self, path: str, model: type[Answer], **query: str) -> Answer:
-        return _read(self.http.get(path, params=query), model)
+    def get(self, path: str, model: type[Answer]) -> Answer:
+        return _read(self.http.get(path), model)
 
     def post(self, path: str, body: dict[str, Any], model: type[Answer]) -> Answer:
         return _read(self.http.post(path, json=body), model)

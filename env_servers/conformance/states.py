@@ -63,6 +63,21 @@ def expansion(subject: Subject) -> str:
     return same.verdict()
 
 
+def executed(subject: Subject) -> str:
+    """A client plays again what was carried out, not what was asked for: that must lead to the same."""
+    same = Comparison(subject)
+    for play in _plays(subject):
+        if not any(answer.executed for answer in play.answers):
+            continue
+        live = subject.server.open(play.task)
+        for index, (action, answer) in enumerate(zip(play.actions, play.answers, strict=True)):
+            carried_out = answer.executed or action
+            same(where(play, index, f"carried out as {carried_out!r}"), answer.model_copy(update={"executed": ""}), live.step(carried_out))
+    if not same.compared:
+        raise NotApplicable("no action of a play was replaced by another")
+    return same.verdict()
+
+
 def snapshots(subject: Subject) -> str:
     same = Comparison(subject)
     for play in _plays(subject):
@@ -75,7 +90,7 @@ def snapshots(subject: Subject) -> str:
             there = "another process" if server is subject.second else "the same process"
             restored = server.restore(stored)
             # A snapshot says nothing about the last action, only about where it led.
-            last = live.last.model_copy(update={"valid": restored.last.valid})
+            last = live.last.model_copy(update={"valid": restored.last.valid, "executed": ""})
             same(where(play, half, f"a snapshot restored in {there}"), last, restored.last)
             again = restored.snapshot()
             require(
@@ -106,5 +121,6 @@ CHECKS: list[tuple[str, CheckFunction]] = [
     ("reset is deterministic", reset_is_deterministic),
     ("a fork plays on as a replay does", forks),
     ("expand is fork and step", expansion),
+    ("what was carried out can be asked for", executed),
     ("a snapshot survives storage", snapshots),
 ]

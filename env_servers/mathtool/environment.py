@@ -4,17 +4,15 @@ Code may have several lines; what follows the colon is taken as it is. An agent 
 (``tags``); its side turns both into the above, and the option ``format`` says which of the two the specification teaches.
 
 A state is the code so far and how many answers were given, no process: where code is stateful, a step runs the earlier code again,
-silently, before its own. What a sequence of code printed is remembered, so that a fork, a replay or another branch with the same code
-executes nothing.
+silently, before its own (and is remembered, see `PythonTool`).
 """
 
 from __future__ import annotations
 
 import importlib.util
 import re
-import textwrap
 from dataclasses import dataclass
-from functools import cache, cached_property, lru_cache
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, Literal
 
@@ -24,7 +22,7 @@ from env_servers.base import Environment, ExpertStep, Observed, Requirement, Tas
 from env_servers.mathtool import files, grading
 from env_servers.mathtool.problems import Problem, generated, generated_splits
 from env_servers.protocol import EnvironmentSpec
-from env_servers.sandbox import Limits, Outcome, Sandbox, SandboxFailure, Status, launch
+from env_servers.sandbox import Limits, PythonTool, Sandbox, SandboxFailure, Status, code_of, launch
 from env_servers.sandbox.sandbox import SETUP
 from env_servers.worker import Refused
 
@@ -98,10 +96,8 @@ class MathTool(Environment[MathState]):
         if len(self._of_files) < sum(map(len, self._files.values())):
             raise ValueError("the files of two splits have the same name; task ids need different ones")
         self._sandbox = _sandbox(cpu_s, memory_mb)
-        self._outcome = lru_cache(maxsize=2048)(self._sandbox.run)
+        self._tool = PythonTool(self._sandbox, max_output)
         self._grader = grading.Grader(self._sandbox)
-        self._cpu_s = cpu_s
-        self._max_output = max_output
 
     @cached_property
     def spec(self) -> EnvironmentSpec:
@@ -145,31 +141,16 @@ class MathTool(Environment[MathState]):
             return Observed(_NOT_UNDERSTOOD, valid=False)
         try:
             if match[1].lower() == "python":
-                return self._python(state, textwrap.dedent(match[2].removeprefix(" ").strip("\n")).rstrip())
+                return self._python(state, code_of(match[2]))
             return self._answer(state, match[2].strip())
         except SandboxFailure as error:
             raise Refused(503, str(error), "Nothing was changed; the same step may be tried again.") from error
 
     def _python(self, state: MathState, code: str) -> Observed:
-        outcome = self._outcome(*state.cells, code)
-        if self.stateful and outcome.status in (Status.OK, Status.ERROR):  # what was killed would be killed again
+        status, text = self._tool.run(*state.cells, code)
+        if self.stateful and status in (Status.OK, Status.ERROR):  # what was killed would be killed again
             state.cells = (*state.cells, code)
-        text = self._shown(outcome)
-        return Observed(f"<result>\n{text}\n</result>" if self.format == "tags" else text, valid=outcome.status is Status.OK)
-
-    def _shown(self, outcome: Outcome) -> str:
-        text = outcome.output.strip("\n")
-        if len(text) > self._max_output:
-            half = self._max_output // 2
-            text = f"{text[:half]}\n... ({len(text) - 2 * half} characters left out) ...\n{text[-half:]}"
-        ending = {
-            Status.OK: "" if text else "(The code printed nothing. Print what you want to see.)",
-            Status.ERROR: "" if text else "(The code ended with an error.)",
-            Status.CRASH: "(The interpreter crashed.)",
-            Status.TIMEOUT: f"(The code was stopped: it may run for {self._cpu_s} seconds.)",
-            Status.OUTPUT: "(The code was stopped: it printed too much.)",
-        }[outcome.status]
-        return f"{text}\n{ending}".strip("\n")
+        return Observed(f"<result>\n{text}\n</result>" if self.format == "tags" else text, valid=status is Status.OK)
 
     def _answer(self, state: MathState, answer: str) -> Observed:
         correct = self._grader.correct(answer, self._problem(state.task).answer)

@@ -2,5 +2,6 @@
 
 from env_servers.sandbox.launch import SandboxUnavailable
 from env_servers.sandbox.sandbox import Limits, Outcome, Sandbox, SandboxFailure, Status
+from env_servers.sandbox.tool import PythonTool, code_of
 
-__all__ = ["Limits", "Outcome", "Sandbox", "SandboxFailure", "SandboxUnavailable", "Status"]
+__all__ = ["Limits", "Outcome", "PythonTool", "Sandbox", "SandboxFailure", "SandboxUnavailable", "Status", "code_of"]

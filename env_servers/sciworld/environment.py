@@ -73,10 +73,12 @@ class ScienceWorld(Environment[SciWorldState]):
     Args:
         simplifications: What is made easier: names of `SIMPLIFICATIONS` with commas between them (ETO: ``easy``; AgentGym: none).
             ``noElectricalAction`` alone leaves the tasks with circuits without a solution.
-        rewrite: Replace an action that is not valid by the nearest that is, as Agent-R does; the observation then says which.
+        rewrite: Carry out the nearest valid action in place of one that is not valid, as Agent-R does. The answer is the simulator's
+            own, without a word of it; what was carried out is in ``executed``, and that is what gets recorded.
         copies: ``exact`` copies the game itself (a few milliseconds). ``replay`` makes a copy by playing the actions again, and is what
             ``exact`` falls back to on a Java where copies prove wrong.
-        heap: Most memory for the games of one virtual machine, as Java writes it; a game takes about 0.25 MB.
+        heap: Most memory for the games of one virtual machine, as Java writes it; a game takes about 0.25 MB. When nine tenths are
+            taken, further games are refused (503) until some are closed.
         eto: Folder with ETO's ``train_indices.json`` and ``dev_indices.json``; adds the splits ``eto_train`` and ``eto_dev``.
     """
 
@@ -166,9 +168,7 @@ class ScienceWorld(Environment[SciWorldState]):
     def step(self, state: SciWorldState, action: str) -> Observed:
         executed = nearest(action.strip(), state.game.actions()) if self._rewrite else action
         observed = self._carry_out(state, executed)
-        if executed.strip() == action.strip():
-            return observed
-        return replace(observed, observation=f"(Carried out: {executed})\n{observed.observation}")
+        return observed if executed.strip() == action.strip() else replace(observed, executed=executed)
 
     def _carry_out(self, state: SciWorldState, action: str) -> Observed:
         action = action.encode("utf-8", "replace").decode()  # a lone surrogate cannot cross to Java

@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from env_servers.worker import Refused
+
 log = logging.getLogger(__name__)
 # py4j raises what goes wrong, and besides logs a traceback for each object that is freed after its machine has ended.
 logging.getLogger("py4j").setLevel(logging.CRITICAL)
@@ -24,6 +26,8 @@ logging.getLogger("py4j").setLevel(logging.CRITICAL)
 CLASSES = Path(__file__).parent / "java"
 #: Constant identity hashes make the simulator repeat itself (see ``Simulator.java``). Other makers' machines ignore what they do not know.
 OPTIONS = ("-XX:+UseSerialGC", "-XX:+IgnoreUnrecognizedVMOptions", "-XX:+UnlockExperimentalVMOptions", "-XX:hashCode=2")
+#: How the error of a machine without room for another game begins.
+FULL = "agentr.sciworld.Room$Full: "
 
 
 @dataclass(frozen=True)
@@ -80,7 +84,7 @@ class Machine:
             raise RuntimeError(
                 f"the ScienceWorld simulator did not start with heap={heap!r} (Java 11 or later is needed): {error}"
             ) from error
-        weakref.finalize(self, _stop, self._process, folder)
+        weakref.finalize(self, _stop, self._process, folder, self._gateway._gateway_client)
         if self.exact and not self._repeats_itself():
             log.warning("copies of ScienceWorld's games go another way than the originals on this Java; actions are replayed instead")
             self.exact = False
@@ -98,6 +102,7 @@ class Machine:
         """A call into the machine.
 
         Raises:
+            Refused: 503, the machine has no room for another game.
             RuntimeError: The machine ended, is out of memory, or the simulator failed.
         """
         from py4j.protocol import Py4JError, Py4JJavaError
@@ -106,6 +111,9 @@ class Machine:
             return method(*arguments)
         except Py4JJavaError as error:
             cause = str(error.java_exception.toString())
+            if cause.startswith(FULL):
+                hint = "Close sessions, give the environment a larger `heap`, or run more servers."
+                raise Refused(503, f"ScienceWorld takes no more games: {cause.removeprefix(FULL)}", hint) from error
             hint = "; close sessions or give the environment a larger `heap`" if "OutOfMemory" in cause else ""
             raise RuntimeError(f"the ScienceWorld simulator failed: {cause}{hint}") from error
         except Py4JError as error:
@@ -187,7 +195,8 @@ class Game:
         self.machine.release(self._handle)
 
 
-def _stop(process: subprocess.Popen, folder: tempfile.TemporaryDirectory) -> None:
+def _stop(process: subprocess.Popen, folder: tempfile.TemporaryDirectory, client: Any) -> None:
+    client.is_connected = False  # else py4j asks the ended machine to free each object that is left, and logs that it cannot
     process.kill()
     process.wait()
     folder.cleanup()

@@ -1,40 +1,50 @@
-"""Search QA: answer a question with the help of a search engine. Actions are ``search: QUERY`` and ``answer: TEXT``.
+"""Search QA: answer a question with the help of a search engine. Actions are ``search: QUERY`` and ``answer: TEXT``, and with the option
+``python`` also ``python: CODE``, as ET-Agent's agents have both tools.
 
 Task ids: ``TYPE/NUMBER`` (``bridge/17``) for the questions about the fictional world (`questions.py`), ``SPLIT/NUMBER`` (``train/17``) for
 those of a user's files, the number counting the entries of the file.
 
 A state holds the conversation and nothing else: what a search found is kept in it, so that a fork or a restored snapshot searches
-nothing again, and a query that is repeated within an episode is answered from it.
+nothing again, and a query that is repeated within an episode is answered from it. Code leaves nothing behind: each block starts
+afresh.
 
-Where a search or a summary cannot be had, the step is refused (503) and the state stays as it was: a service that is down is not an
-observation, and not a reward either.
+Where a search, a summary or the sandbox cannot be had, the step is refused (503) and the state stays as it was: a service that is
+down is not an observation, and not a reward either.
 """
 
 from __future__ import annotations
 
+import importlib.util
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, Literal
 
-from env_servers.base import Environment, ExpertStep, Observed, Requirement, TaskInfo, UnknownTask
+import yaml
+
+from env_servers.base import Environment, ExpertStep, Observed, Requirement, TaskInfo, UnknownTask, read_spec
+from env_servers.protocol import EnvironmentSpec
 from env_servers.retrieval.base import Passage, Unavailable
 from env_servers.retrieval.build import build, requirements
 from env_servers.retrieval.cache import Cache
 from env_servers.retrieval.summary import ChatSummariser, Summariser
+from env_servers.sandbox import PythonTool, Sandbox, SandboxFailure, Status, code_of, launch
 from env_servers.searchqa.answers import exact_match, f1, final_answer
 from env_servers.searchqa.expert import demonstrate
 from env_servers.searchqa.files import load_questions
-from env_servers.searchqa.hints import suggest
+from env_servers.searchqa.hints import suggest, sums
 from env_servers.searchqa.questions import Question, fiction_questions
 from env_servers.worker import Refused
 
 #: What an agent may write: a line with the verb, or the tags of AgentGym and ET-Agent. A generation that stops at the closing tag may
-#: come without it. A further tool gets its verb here and its branch in ``SearchQA.step``.
+#: come without it.
 _LINE = re.compile(r"\s*(search|answer|python)\s*:(.*)", re.IGNORECASE | re.DOTALL)
 _TAG = re.compile(r"<(search|answer|python)>(.*?)(?:</\1>|\Z)", re.IGNORECASE | re.DOTALL)
 _THOUGHT = re.compile(r"<think>.*?</think>", re.IGNORECASE | re.DOTALL)
+#: What an action lacks that has nothing after its verb.
+EMPTY = {"search": "query", "answer": "answer", "python": "code"}
 
 
 @dataclass(frozen=True)
@@ -77,6 +87,10 @@ class SearchQA(Environment[SearchState]):
         cache: File in which searches and summaries are kept; none are without it.
         cache_mode: ``record`` keeps new ones, ``replay`` answers from the file alone.
         summary: Arguments of `retrieval.summary.ChatSummariser`: a second model reads what a search found, and the agent its summary.
+        python: Whether agents also have a Python interpreter; instruction and example then teach both tools.
+
+    Raises:
+        RuntimeError: Code is to be run, and cannot be isolated here.
     """
 
     folder = Path(__file__).parent
@@ -94,7 +108,9 @@ class SearchQA(Environment[SearchState]):
         cache: str | None = None,
         cache_mode: Literal["record", "replay"] = "record",
         summary: Mapping[str, Any] | None = None,
+        python: bool = False,
     ) -> None:
+        self._tool = PythonTool(_sandbox()) if python else None
         if reward not in ("em", "f1"):
             raise ValueError(f"reward must be 'em' or 'f1', not {reward!r}")
         if min(k, passage_chars, attempts) < 1:
@@ -112,12 +128,29 @@ class SearchQA(Environment[SearchState]):
         self._passage_chars = passage_chars
         self._reward = exact_match if reward == "em" else f1
         self._attempts = attempts
-        self.fast = self._retriever.fast and self._summariser is None
+        self.fast = self._retriever.fast and self._summariser is None and not python
+
+    @cached_property
+    def spec(self) -> EnvironmentSpec:
+        spec = read_spec(self.folder)
+        if self._tool is None:
+            return spec
+        changes = yaml.safe_load((self.folder / "python.yaml").read_text(encoding="utf-8"))
+        return EnvironmentSpec.model_validate(spec.model_dump() | changes)
 
     @classmethod
     def requirements(cls) -> list[Requirement]:
         how = "HotpotQA (https://hotpotqa.github.io) or ARPO's tables (https://github.com/dongguanting/ARPO); option 'questions'"
-        return [*requirements(), Requirement("questions of your own", False, how, optional=True)]
+        return [
+            *requirements(),
+            Requirement("questions of your own", False, how, optional=True),
+            Requirement(
+                "sympy, and Linux namespaces, which isolate code (option 'python')",
+                importlib.util.find_spec("sympy") is not None and launch.available(),
+                "pip install 'agentr[math]'; apt install bubblewrap",
+                optional=True,
+            ),
+        ]
 
     # tasks ------------------------------------------------------------------------------------------------------------
 
@@ -148,15 +181,27 @@ class SearchQA(Environment[SearchState]):
 
     def step(self, state: SearchState, action: str) -> Observed:
         verb, text = _parse(_clean(action))
-        if verb == "search" and text:
-            return self._search(state, text)
-        if verb == "answer" and text:
-            return self._answer(state, final_answer(text))
-        if verb == "python":
+        if verb == "python" and self._tool is None:
             return Observed("There is no Python tool here. Search, or answer.", valid=False)
-        if verb:
-            return Observed(f"The {'query' if verb == 'search' else 'answer'} is empty.", valid=False)
-        return Observed("That is no action. Search (search: QUERY), or answer (answer: TEXT).", valid=False)
+        if verb and not text.strip():
+            return Observed(f"The {EMPTY[verb]} is empty.", valid=False)
+        match verb:
+            case "search":
+                return self._search(state, text.strip())
+            case "answer":
+                return self._answer(state, final_answer(text))
+            case "python":
+                return self._python(code_of(text))
+        also = ", run code (python: CODE)" if self._tool else ""
+        return Observed(f"That is no action. Search (search: QUERY){also}, or answer (answer: TEXT).", valid=False)
+
+    def _python(self, code: str) -> Observed:
+        assert self._tool is not None, "a step without the tool ends before this"
+        try:
+            status, text = self._tool.run(code)
+        except SandboxFailure as error:
+            raise Refused(503, str(error), "Nothing was changed; the same step may be tried again.") from error
+        return replace(_result(_clean(text)), valid=status is Status.OK)
 
     def _search(self, state: SearchState, query: str) -> Observed:
         for search in state.searches:
@@ -215,20 +260,27 @@ class SearchQA(Environment[SearchState]):
         return SearchState(task, searches, answered, done)
 
     def expert(self, task_id: str) -> list[ExpertStep] | None:
-        return demonstrate(self.question(task_id))
+        return demonstrate(self.question(task_id), python=self._tool is not None)
 
     def actions(self, state: SearchState) -> list[str]:
         if state.done:
             return []
         searches = state.searches
         titles = [title for search in searches for title in search.titles]
-        return suggest(self.question(state.task).text, [s.query for s in searches], [s.text for s in searches], titles)
+        suggested = suggest(self.question(state.task).text, [s.query for s in searches], [s.text for s in searches], titles)
+        return [*suggested, *(sums([search.text for search in searches]) if self._tool else ())]
+
+
+@cache
+def _sandbox() -> Sandbox:
+    """One for all environments of a process."""
+    return Sandbox()
 
 
 def _parse(action: str) -> tuple[str, str]:
     """Verb and text; both empty if there is no action."""
     match = _LINE.match(action) or _TAG.search(_THOUGHT.sub("", action))
-    return (match[1].lower(), match[2].strip()) if match else ("", "")
+    return (match[1].lower(), match[2]) if match else ("", "")
 
 
 def _result(text: str) -> Observed:

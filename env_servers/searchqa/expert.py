@@ -6,7 +6,7 @@ import random
 
 from env_servers.base import ExpertStep
 from env_servers.retrieval.world import Fact, World
-from env_servers.searchqa.questions import Question
+from env_servers.searchqa.questions import Question, number
 
 FIRST = (
     "I need {noun}. I look up {subject}.",
@@ -32,8 +32,18 @@ DONE = (
 )
 
 
-def demonstrate(question: Question) -> list[ExpertStep] | None:
-    """Searches and the answer, or None for a question whose facts are not known."""
+COMPARED = (
+    "Both numbers are known. I have Python compare them.",
+    "I have both numbers now and let Python say which one it is.",
+)
+
+
+def demonstrate(question: Question, *, python: bool = False) -> list[ExpertStep] | None:
+    """Searches and the answer, or None for a question whose facts are not known.
+
+    Args:
+        python: Numbers are compared by code.
+    """
     if not question.facts:
         return None
     rng = random.Random(f"expert/{question.id}")
@@ -42,7 +52,21 @@ def demonstrate(question: Question) -> list[ExpertStep] | None:
     steps = [_look_up(rng.choice(DESCRIBED if chained else FIRST), first)]
     for known, fact in zip(question.facts, rest, strict=False):
         steps.append(_look_up(rng.choice(FOUND if chained else OTHER), fact, known))
-    return [*steps, ExpertStep(_conclusion(question, rng), f"answer: {question.answers[0]}")]
+    conclusion = _conclusion(question, rng)
+    if python and (code := _comparison(question)):
+        steps.append(ExpertStep(rng.choice(COMPARED), f"python: {code}"))
+    return [*steps, ExpertStep(conclusion, f"answer: {question.answers[0]}")]
+
+
+def _comparison(question: Question) -> str:
+    """Code that finds which of two things has the larger or the smaller number; empty for a question that does not ask this."""
+    right = [fact for fact in question.facts if fact.subject == question.answers[0]]
+    others = [fact for fact in question.facts if fact.subject != question.answers[0]]
+    if dict(question.labels)["type"] != "comparison" or not right:
+        return ""
+    numbers = {_said(fact): number(fact) for fact in question.facts}
+    extreme = "max" if number(right[0]) > number(others[0]) else "min"
+    return f"numbers = {numbers}\nprint({extreme}(numbers, key=numbers.get))"
 
 
 def _look_up(thought: str, fact: Fact, known: Fact | None = None) -> ExpertStep:

@@ -11,6 +11,8 @@ _WORD = r"[A-Z](?:\.|[\w'’-]*)"
 _NAME = re.compile(rf"{_WORD}(?: (?:(?:of|of the) )?{_WORD})*")
 _SMALL_WORD_BEFORE = re.compile(r"(?:^|\W)[a-z]+,? $")
 _ASKING = re.compile(r"(?:What|Which|Who|Whom|Whose|Where|When|Why|How|In|On|At|For|From|Into|Over|With|To) ")
+#: Not the number of a passage.
+_NUMBER = re.compile(r"(?<![\[\d,])\d[\d,]{0,15}")
 _YES_OR_NO = re.compile(r"(?:Is|Are|Was|Were|Do|Does|Did|Has|Have|Had|Can|Could) ")
 
 
@@ -31,6 +33,12 @@ def suggest(question: str, queries: Sequence[str], texts: Sequence[str], titles:
     new = [name for name in [*read, *titles] if name and name not in question]
     guesses = ["yes", "no"] if closed else [*new[:1], *named[:1]] or ["unknown"]
     return [*(f"search: {query}" for query in wanted[:MOST]), *(f"answer: {guess}" for guess in dict.fromkeys(guesses))]
+
+
+def sums(texts: Sequence[str]) -> list[str]:
+    """Code that makes something of the numbers that were read last, if there are two of them."""
+    numbers = [int(digits.replace(",", "")) for digits in _NUMBER.findall(texts[-1])] if texts else []
+    return [f"python: print({numbers[0]} - {numbers[1]})"] if len(numbers) > 1 else []
 
 
 def _names(text: str) -> list[str]:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from agentr.build.assemble import build_agent_r
+from agentr.build.assemble import build_revisions
 from agentr.build.export import export_rows, export_trees
 from agentr.build.mixture import general_rows, mix
 from agentr.build.revision import good_rows, revision_rows
@@ -176,7 +176,7 @@ def test_invalid_turns_are_context_unless_asked_for() -> None:
 
 
 def test_dataset_accounts_for_every_row_and_reads_back_equal(tmp_path: Path) -> None:
-    manifest = build_agent_r(
+    manifest = build_revisions(
         tmp_path, [golden()], [], revise=ReviseConfig(), build=BuildConfig(), alpha=0.5, codec=CODEC, action_format=ReAct(), seed=0
     )
     assert manifest["kinds"] == {"revision": 1, "good": 1}
@@ -190,7 +190,7 @@ def test_dataset_accounts_for_every_row_and_reads_back_equal(tmp_path: Path) -> 
 
 def test_a_round_without_any_row_is_an_error_that_says_why(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"gave no training row: 2 x longer than build\.max_length|executed revision did not pay"):
-        build_agent_r(
+        build_revisions(
             tmp_path, [golden()], [], revise=ReviseConfig(), build=BuildConfig(max_length=3), alpha=0.5, codec=CODEC,
             action_format=ReAct(), seed=0,
         )  # fmt: skip

@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 import json
-import os
-import re
-import signal
-import subprocess
-import sys
-import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
-import psutil
 import pytest
 
 from agentr.store.files import read_lines
 from agentr.store.forest import Forest
 from agentr.store.run import RunStore
+from tests.chaos.driver import end, kill, start, state, wait_for
 
 pytestmark = [pytest.mark.cluster, pytest.mark.chaos, pytest.mark.timeout(2400)]
+
+DEMO = "configs/demo.yaml"
 
 #: A run of a minute or two with the small model that ships; with alpha 0 every path is good enough to train on.
 OVERRIDES = [
@@ -44,51 +40,6 @@ STAGES = ["model", *(f"rounds/00/{s}" for s in ("demonstrations", "dataset", "tr
           *(f"rounds/01/{s}" for s in ("collect", "revise", "dataset", "train", "eval"))]  # fmt: skip
 
 
-def start(root: Path, log: Path) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-m", "agentr.cli", "run", "configs/demo.yaml", f"run.dir={root}", *OVERRIDES]
-    environment = {k: v for k, v in os.environ.items() if not k.startswith("RAY_")}
-    with log.open("ab") as file:
-        return subprocess.Popen(command, stdout=file, stderr=file, env=environment)
-
-
-def wait_for(condition: Callable[[], object], driver: subprocess.Popen[bytes], what: str, timeout_s: float = 600.0) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert driver.poll() is None, f"the run ended while waiting for {what}"
-        assert time.monotonic() < deadline, f"waited {timeout_s:.0f} s for {what}"
-        time.sleep(0.05)
-
-
-def find(driver: subprocess.Popen[bytes], pattern: str) -> psutil.Process | None:
-    """A process below the driver whose title or command line matches."""
-    for process in psutil.Process(driver.pid).children(recursive=True):
-        try:
-            if re.search(pattern, " ".join(process.cmdline())) and process.status() != psutil.STATUS_ZOMBIE:
-                return process
-        except (psutil.NoSuchProcess, psutil.AccessDenied):
-            continue
-    return None
-
-
-def kill(driver: subprocess.Popen[bytes], pattern: str) -> None:
-    victim: list[psutil.Process] = []
-
-    def found() -> bool:
-        process = find(driver, pattern)
-        victim.extend([process] if process else [])
-        return bool(victim)
-
-    wait_for(found, driver, f"a process like {pattern}")
-    os.kill(victim[0].pid, signal.SIGKILL)
-
-
-def state(root: Path, stage: str) -> str:
-    if not (root / "manifest.json").exists():
-        return ""
-    record = RunStore(root).record(stage)
-    return record.state if record else ""
-
-
 def units(root: Path) -> dict[str, list[str]]:
     """What every forest of a run holds."""
     return {stage: sorted(Forest(root / stage).finished()) for stage in STAGES if (root / stage / "trees.parquet").exists()}
@@ -97,14 +48,14 @@ def units(root: Path) -> dict[str, list[str]]:
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("undisturbed") / "run"
-    driver = start(root, root.parent / "log")
+    driver = start(DEMO, root, root.parent / "log", OVERRIDES)
     assert driver.wait(1200) == 0, (root.parent / "log").read_text()[-3000:]
     return root
 
 
 def test_kill_engine_server_coordinator_trainer_and_driver(undisturbed: Path, tmp_path: Path) -> None:
     root, log = tmp_path / "run", tmp_path / "log"
-    driver = start(root, log)
+    driver = start(DEMO, root, log, OVERRIDES)
     finished = Forest(root / "rounds/01/collect")
 
     def grown(count: int) -> Callable[[], bool]:
@@ -125,12 +76,10 @@ def test_kill_engine_server_coordinator_trainer_and_driver(undisturbed: Path, tm
         wait_for(lambda: state(root, "rounds/01/train") == "running", driver, "the last training")
         driver.kill()
         driver.wait(60)
-        driver = start(root, log)
+        driver = start(DEMO, root, log, OVERRIDES)
         assert driver.wait(1200) == 0, log.read_text()[-3000:]
     finally:
-        if driver.poll() is None:
-            driver.terminate()
-            driver.wait(60)
+        end(driver)
 
     assert units(root) == units(undisturbed)
     events = read_lines(root / "events.jsonl")

@@ -20,7 +20,10 @@ class Position:
 
 
 class Walk(Environment[Position]):
-    """A corridor: ``left`` and ``right`` move, the episode ends at the goal. Task ``train-5`` has its goal at 5."""
+    """A corridor: ``left`` and ``right`` move, the episode ends at the goal. Task ``train-5`` has its goal at 5.
+
+    ``ahead`` is carried out as ``right``.
+    """
 
     fast = True
 
@@ -42,12 +45,14 @@ class Walk(Environment[Position]):
         return state, Observed(f"You are at 0, the goal is at {state.goal}.")
 
     def step(self, state: Position, action: str) -> Observed:
+        executed = "right" if action == "ahead" else ""
+        action = executed or action
         if action not in ("left", "right"):
             return Observed("You can only go left or right.", valid=False)
         state.at += 1 if action == "right" else -1
         state.moves += 1
         reached = state.at == state.goal
-        return Observed(f"You are at {state.at} after {state.moves} moves.", float(reached), reached)
+        return Observed(f"You are at {state.at} after {state.moves} moves.", float(reached), reached, executed=executed)
 
     def snapshot(self, state: Position) -> dict[str, Any]:
         return dict(vars(state))
@@ -61,7 +66,7 @@ class Walk(Environment[Position]):
         return [ExpertStep("The goal is to the right.", "right")] * self.reset(task_id)[0].goal
 
     def actions(self, state: Position) -> list[str]:
-        return ["left", "right"]
+        return ["left", "ahead"]
 
 
 class SharedFork(Walk):
@@ -94,6 +99,14 @@ class GlobalState(Walk):
 class LossySnapshot(Walk):
     def snapshot(self, state: Position) -> dict[str, Any]:
         return {**super().snapshot(state), "moves": 0}
+
+
+class Misreporting(Walk):
+    """Says that it did something else than it did."""
+
+    def step(self, state: Position, action: str) -> Observed:
+        observed = super().step(state, action)
+        return replace(observed, executed="left") if observed.executed else observed
 
 
 class TrustingRestore(Walk):
@@ -155,6 +168,7 @@ FAULTS: dict[type[Walk], set[str]] = {
     ForgetfulFork: {"a fork plays on as a replay does"},
     RandomReset: {"reset is deterministic", "sessions do not see each other"},
     GlobalState: {
+        "what was carried out can be asked for",
         "a fork plays on as a replay does",
         "expand is fork and step",
         "a snapshot survives storage",
@@ -162,6 +176,7 @@ FAULTS: dict[type[Walk], set[str]] = {
         "a repeated step is not carried out again",
     },
     LossySnapshot: {"a snapshot survives storage"},
+    Misreporting: {"what was carried out can be asked for"},
     TrustingRestore: {"a damaged snapshot is refused"},
     CredulousStep: {"nonsense is answered, not understood"},
     FragileStep: {"nonsense is answered, not understood"},

@@ -22,7 +22,7 @@ from fastapi import FastAPI
 
 from env_servers.__main__ import TOKEN_ENV, listen
 from env_servers.app import create_app
-from env_servers.base import Environment, Observed, TaskInfo, UnknownTask
+from env_servers.base import Environment, ExpertStep, Observed, TaskInfo, UnknownTask
 from env_servers.protocol import EnvironmentSpec
 from env_servers.sessions import Limits
 
@@ -34,16 +34,22 @@ TOKEN = "secret-of-the-tests"
 class Count:
     total: int = 0
     log: list[str] = field(default_factory=list)
+    task: str = ""
 
 
 class Counter(Environment[Count]):
-    """Adds numbers. Actions: ``add N``, ``end`` and, for faults, ``boom``, ``sleep S``, ``nan``, ``exit``.
+    """Adds numbers. Actions: ``add N``, ``plus N`` (carried out as ``add N``), ``end`` and, for faults, ``boom``, ``sleep S``, ``nan``,
+    ``exit``.
 
     Args:
         noisy: Each answer carries a number that no replay repeats.
+        look_up_s: Seconds that a split or an expert takes.
     """
 
-    def __init__(self, fast: bool = True, can_fork: bool = True, noisy: bool = False, die_at_start: bool = False) -> None:
+    def __init__(
+        self, fast: bool = True, can_fork: bool = True, noisy: bool = False, die_at_start: bool = False, look_up_s: float = 0.0
+    ) -> None:
+        self.look_up_s = look_up_s
         self.fast = fast
         self.can_fork = can_fork
         self.noise = itertools.count() if noisy else None
@@ -69,6 +75,7 @@ class Counter(Environment[Count]):
     def split(self, name: str) -> list[TaskInfo]:
         if name not in self.spec.splits:
             raise UnknownTask(f"no split {name}")
+        time.sleep(self.look_up_s)
         return [TaskInfo(f"{name}-{i}", {"size": i, "kind": "even" if i % 2 == 0 else "odd"}) for i in range(10)]
 
     def reset(self, task_id: str) -> tuple[Count, Observed]:
@@ -79,6 +86,8 @@ class Counter(Environment[Count]):
     def step(self, state: Count, action: str) -> Observed:
         verb, _, value = action.partition(" ")
         state.log.append(action)
+        executed = f"add {value}" if verb == "plus" else ""
+        verb = "add" if executed else verb
         if verb == "boom":
             raise RuntimeError("boom")
         if verb == "exit":
@@ -92,7 +101,7 @@ class Counter(Environment[Count]):
         if verb == "add":
             state.total += int(value)
         noise = "" if self.noise is None else f" #{next(self.noise)}"
-        return Observed(f"total {state.total}{noise}", valid=verb in ("add", "sleep"))
+        return Observed(f"total {state.total}{noise}", valid=verb in ("add", "sleep"), executed=executed)
 
     def snapshot(self, state: Count) -> dict[str, Any]:
         return {"total": state.total, "log": list(state.log)}
@@ -104,6 +113,10 @@ class Counter(Environment[Count]):
 
     def close(self, state: Count) -> None:
         self.closed.append(state)
+
+    def expert(self, task_id: str) -> list[ExpertStep] | None:
+        time.sleep(self.look_up_s)
+        return [ExpertStep("It is enough.", "end")] if self.look_up_s else None
 
 
 @contextlib.contextmanager

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import aiohttp
 import httpx
@@ -129,6 +130,19 @@ def test_a_stuck_environment_answers_504_and_then_fails_its_health():
         assert "longer than 0.2 s" in error_of(client.post("/v1/step", json={"session": session, "action": "sleep 1"}), 504)
         assert "stuck" in error_of(client.get("/health"), 503)
         assert error_of(client.post("/v1/open", json={"task": "train-0"}), 503)
+
+
+@pytest.mark.parametrize("path", ["/v1/expert?task=train-0", "/v1/splits/train"])
+def test_a_slow_split_or_expert_has_a_deadline_of_its_own_and_holds_up_no_step(path: str):
+    with counter_server(Counter(fast=False, look_up_s=0.5), step_timeout_s=0.25, threads=1) as client, ThreadPoolExecutor(8) as pool:
+        session = open_session(client)
+        slow = [pool.submit(client.get, path) for _ in range(8)]
+        assert client.post("/v1/step", json={"session": session, "action": "add 1"}).status_code == 200
+        assert [answer.result().status_code for answer in slow] == [200] * 8
+    with counter_server(Counter(look_up_s=0.5), expert_timeout_s=0.1) as client:
+        response = client.get(path)
+        assert "took longer than 0.1 s" in error_of(response, 504) and "--expert-timeout-s" in response.json()["hint"]
+        assert client.get("/health").status_code == 200
 
 
 def test_too_many_sessions():

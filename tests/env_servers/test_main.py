@@ -31,7 +31,7 @@ def test_list():
     ("arguments", "reason"),
     [
         (["nothing"], "no environment is called 'nothing'; known: "),
-        (["os:path"], "not an Environment"),
+        (["os:path"], "not a subclass of Environment"),
         (["no.such.module:X"], "cannot import"),
         (["textcraft", "--option", "colour=red"], "no option colour; it has recipes, distractors"),
         (["textcraft", "--option", "distractors=-1"], "must not be negative"),

@@ -20,7 +20,7 @@ from env_servers.base import UnknownTask
 from env_servers.mathtool import MathTool
 from env_servers.mathtool.grading import boxed, number
 from env_servers.mathtool.problems import generated_splits
-from env_servers.sandbox import Limits, Sandbox, SandboxFailure
+from env_servers.sandbox import Limits, PythonTool, Sandbox, SandboxFailure
 from env_servers.worker import Refused
 from tests.env_servers.support import ROOT
 
@@ -231,8 +231,8 @@ def test_what_the_agent_is_told_of_code(game: MathTool, monkeypatch: pytest.Monk
     assert long.startswith("aaa") and long.endswith("bbb") and "\n... (8000 characters left out) ...\n" in long and len(long) < 2100
     (endless,) = play(game, "python: while True: print(1)")
     assert endless.endswith("(The code was stopped: it printed too much.)") and len(endless) < 2200
-    monkeypatch.setattr(game, "_outcome", Sandbox(packages=(), setup="", limits=Limits(cpu_s=1)).run)
-    assert play(game, "python: print(1)\nwhile True: pass") == ["1\n(The code was stopped: it may run for 5 seconds.)"]
+    monkeypatch.setattr(game, "_tool", PythonTool(Sandbox(packages=(), setup="", limits=Limits(cpu_s=1))))
+    assert play(game, "python: print(1)\nwhile True: pass") == ["1\n(The code was stopped: it may run for 1 seconds.)"]
 
 
 def test_a_repeated_step_executes_nothing(game: MathTool):
@@ -259,7 +259,7 @@ def test_a_sandbox_that_fails_is_no_wrong_answer(game: MathTool, monkeypatch: py
     def fail(*cells: str):
         raise SandboxFailure("no zygote")
 
-    monkeypatch.setattr(game, "_outcome", fail)
+    monkeypatch.setattr(game._tool, "_outcome", fail)
     state, _ = game.reset(TASK)
     with pytest.raises(Refused) as refused:
         game.step(state, "python: 1")

@@ -17,12 +17,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from agentr.tasks.formats import action_format
 from env_servers.app import create_app
 from env_servers.base import UnknownTask
 from env_servers.registry import BadOptions, UnknownEnvironment, load
 from env_servers.retrieval.base import Passage, Retriever, Unavailable
 from env_servers.retrieval.passages import fiction
 from env_servers.retrieval.world import World
+from env_servers.sandbox import SandboxFailure
 from env_servers.searchqa import SearchQA
 from env_servers.searchqa.answers import exact_match, f1, final_answer, normalise
 from env_servers.searchqa.questions import Question, fiction_questions, number
@@ -50,6 +52,16 @@ print(digest.hexdigest())
 @pytest.fixture(scope="module")
 def qa() -> SearchQA:
     return SearchQA()
+
+
+LACKING = [r for r in SearchQA.requirements() if "'python'" in r.name and not r.present]
+needs_sandbox = pytest.mark.skipif(bool(LACKING), reason="; ".join(f"{r.name}: {r.how}" for r in LACKING))
+
+
+@pytest.fixture(scope="module")
+def both() -> SearchQA:
+    """With both tools."""
+    return SearchQA(k=2, python=True)
 
 
 def sample(split: str, count: int) -> list[str]:
@@ -137,15 +149,18 @@ def test_answers_cannot_be_guessed_from_the_form_of_a_question():
     assert len(chains) > 40 and max(chains.values()) < 0.06 * chains.total()
 
 
-def test_the_worked_example_is_a_real_episode():
-    qa = SearchQA(k=2)
+@pytest.mark.parametrize(("task", "python"), [("bridge/51", False), pytest.param("comparison/4", True, marks=needs_sandbox)])
+def test_the_worked_example_is_a_real_episode(task: str, python: bool):
+    qa = SearchQA(k=2, python=python)
+    written = action_format(qa.spec.action_format)
     [example] = qa.spec.examples
-    state, observed = qa.reset("bridge/51")
-    assert "bridge/51" in {task.id for task in qa.split("train")}
+    state, observed = qa.reset(task)
+    assert task in {listed.id for listed in qa.split("train")}
     shown = [observed.observation]
-    for step in qa.expert("bridge/51") or ():
-        verb, text = step.action.split(": ", 1)
-        shown += [f"<think>{step.thought}</think>\n<{verb}>{text}</{verb}>", qa.step(state, step.action).observation]
+    for step in qa.expert(task) or ():
+        turn = written.compose(step.thought, step.action)
+        assert written.parse(turn).action == step.action
+        shown += [turn, qa.step(state, step.action).observation]
     assert [turn.content for turn in example] == shown[:-1]
 
 
@@ -214,6 +229,47 @@ def test_what_is_no_action_is_said(qa: SearchQA, action: str):
     answer = qa.step(state, action)
     assert answer.observation and not answer.valid and not answer.done and answer.reward == 0.0
     assert qa.snapshot(state) == before
+
+
+@needs_sandbox
+def test_python_is_a_second_tool(both: SearchQA):
+    assert "<python>" in both.spec.instruction and not both.fast
+    state, _ = both.reset("comparison/4")
+    before = both.snapshot(state)
+    assert both.step(state, "<think>2</think>\n<python>\nx = 6\nprint(x * 7)\n</python>").observation == "<result>\n42\n</result>"
+    assert both.step(state, "python:\n    x = 5\n    2 ** x").observation == "<result>\n32\n</result>"
+    failed = both.step(state, "python: x")
+    assert "NameError: name 'x' is not defined" in failed.observation and not failed.valid, "each block starts afresh"
+    assert both.step(state, "python: ").observation == "The code is empty."
+    assert "python: CODE" in both.step(state, "look").observation
+    assert both.snapshot(state) == before, "code leaves nothing behind"
+    both.step(state, "search: River Dalys")
+    [code] = [action for action in both.actions(state) if action.startswith("python: ")]
+    assert code == "python: print(420 - 88173)" and both.step(state, code).observation == "<result>\n-87753\n</result>"
+
+
+@needs_sandbox
+def test_the_expert_has_python_compare_numbers(both: SearchQA):
+    compared = [q for q in fiction_questions() if dict(q.labels)["type"] == "comparison" and q.answers[0] not in ("yes", "no")]
+    for question in compared[::25]:
+        *searches, code, answer = both.expert(question.id) or ()
+        assert [step.action for step in (*searches, answer)] == [step.action for step in SearchQA(k=2).expert(question.id) or ()]
+        state, _ = both.reset(question.id)
+        assert both.step(state, code.action).observation.removeprefix("<result>\n").removesuffix("\n</result>") in question.answers
+        assert both.step(state, answer.action).reward == 1.0
+    assert all(step.action.split(":")[0] != "python" for step in both.expert("bridge/51") or ())
+
+
+@needs_sandbox
+def test_a_sandbox_that_fails_is_a_503(both: SearchQA, monkeypatch: pytest.MonkeyPatch):
+    def fail(*cells: str) -> None:
+        raise SandboxFailure("no zygote")
+
+    monkeypatch.setattr(both._tool, "_outcome", fail)
+    state, _ = both.reset("single/0")
+    with pytest.raises(Refused) as refused:
+        both.step(state, "python: 1")
+    assert refused.value.status == 503 and state == both.reset("single/0")[0]
 
 
 def test_a_wrong_answer_ends_the_episode_unless_more_are_allowed(qa: SearchQA):

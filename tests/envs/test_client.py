@@ -21,7 +21,7 @@ from env_servers.app import create_app
 from env_servers.gate import error_response
 from env_servers.protocol import ErrorBody
 from env_servers.sessions import Limits
-from tests.env_servers.support import TOKEN, Counter, child_server, serving
+from tests.env_servers.support import TOKEN, Counter, child_server, serving, wait_until
 
 TASK = Task("counter", "train-0", "train")
 
@@ -136,6 +136,46 @@ def test_a_rollout_without_forks_never_replays():
 
     with bench(Counter(can_fork=False)) as server:
         run([server.url], test)
+
+
+@pytest.mark.parametrize("can_fork", [True, False])
+def test_what_was_carried_out_is_recorded_and_replayed(can_fork: bool):
+    async def test(client: EnvClient) -> None:
+        root = await client.open(TASK)
+        [child, other] = await root.expand(["plus 2", "add 2"])
+        assert (child.observation.executed, other.observation.executed) == ("add 2", "")
+        assert child.history == other.history == (Recorded("add 2", "total 2"),)
+        await child.step("plus 3")
+        assert child.history[-1] == Recorded("add 3", "total 5")
+        await client.close_all([child])
+        assert (await child.step("end")).observation.text == "total 5", "rebuilt from its history"
+        await client.close_all([child])
+
+    with bench(Counter(can_fork=can_fork)) as server:
+        run([server.url], test)
+        played = server.environment.closed
+        wait_until(lambda: ["add 2", "add 3", "end"] in [state.log for state in played], "the rebuilt session to be closed")
+
+
+def test_a_slow_expert_has_a_deadline_of_its_own():
+    async def test(client: EnvClient) -> None:
+        assert await client.expert(TASK) == [("It is enough.", "end")]
+        assert len(await client.tasks(TaskSelection(split="train"))) == 10
+        assert client.stats.retries == 0
+
+    async def gives_up(client: EnvClient) -> None:
+        with pytest.raises(InfraError, match=r"took longer than 0\.2 s"):
+            await client.expert(TASK)
+        assert client.stats.retries == 0, "it would take as long again"
+        impatient = EnvClient([server.url], TOKEN, expert_timeout_s=0.1, retries=0)
+        with pytest.raises(InfraError, match=r"no answer within 0\.1"):
+            await impatient.expert(TASK)
+        await impatient.aclose()
+
+    with bench(Counter(look_up_s=0.5)) as server:
+        run([server.url], test, timeout_s=0.2)
+    with bench(Counter(look_up_s=0.5), expert_timeout_s=0.2) as server:
+        run([server.url], gives_up)
 
 
 def test_rewards_are_scaled_and_clipped():

@@ -40,6 +40,23 @@ def test_metrics_of_known_episodes() -> None:
     assert Evaluation.from_dict(result.as_dict()) == result
 
 
+def test_answers_until_solved() -> None:
+    at_once = episode("a", ["python: 1", "answer: 1"], 1.0, Outcome.SUCCESS, 1)
+    at_fifth = episode("b", [f"answer: {i}" for i in range(5)], 1.0, Outcome.SUCCESS, 1)
+    never = episode("c", ["answer: 1"] * 9, 0.0, Outcome.STEP_LIMIT, 1)
+    result = evaluate([at_once, at_fifth, never], answer_prefix="answer:")
+    assert result.within_answers == pytest.approx({1: 1 / 3, 4: 1 / 3, 8: 2 / 3, 10: 2 / 3})
+    assert Evaluation.from_dict(result.as_dict()) == result
+    assert evaluate([at_once]).within_answers == {}
+
+
+def test_best_of_several_episodes() -> None:
+    tree = episode("a", ["x"], 0.0, Outcome.FAILURE, 1)
+    say(tree, 0, "y", "ok", 1.0, Outcome.SUCCESS)
+    result = evaluate([tree, episode("b", ["x"], 0.0, Outcome.FAILURE, 1)])
+    assert (result.success.mean, result.best) == (0.25, 0.5)
+
+
 def test_repeated_sequences() -> None:
     nodes = golden().path(3)
     assert repeated(nodes, 1) == 0

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from agentr.store.rows import Provenance, Row, write_rows
+from agentr.store.rows import Preference, Provenance, Row, write_rows
 from tests.support import tiny_model
 
 
@@ -26,6 +26,31 @@ def random_rows(count: int, seed: int = 0, longest: int = 60) -> list[Row]:
     return rows
 
 
+def random_pairs(count: int, seed: int = 0) -> list[Preference]:
+    """Pairs of several turns: sides of different lengths in which five tokens of an observation follow every four of the agent."""
+    generator = random.Random(seed)
+
+    def ids(least: int, most: int) -> tuple[int, ...]:
+        return tuple(generator.randrange(3, 300) for _ in range(generator.randint(least, most)))
+
+    def mask(length: int) -> tuple[int, ...]:
+        return tuple(int(position % 9 < 4) for position in range(length))
+
+    pairs = []
+    for index in range(count):
+        prompt, chosen, rejected = ids(4, 12), ids(10, 30), ids(10, 50)
+        origin = Provenance(f"tree{index}", (0, 1), "trajectory", rejected=(0, 2))
+        pairs.append(Preference(prompt, chosen, mask(len(chosen)), rejected, mask(len(rejected)), origin))
+    return pairs
+
+
+@pytest.fixture(scope="session")
+def pairs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("data") / "pairs"
+    write_rows(folder, random_pairs(12))
+    return folder
+
+
 @pytest.fixture(scope="session")
 def start(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tiny_model(tmp_path_factory.mktemp("start") / "model")
@@ -38,11 +63,20 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.fixture(scope="session")
+def process_group() -> Iterator[None]:
+    """A group of one. It stays for the session, because DeepSpeed keeps hold of the first group that it meets."""
+    import torch.distributed as dist
+
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    yield
+    dist.destroy_process_group()
+
+
 @pytest.fixture(scope="module")
-def one_process() -> Iterator[None]:
+def one_process(process_group: None) -> Iterator[None]:
     """Makes this process a worker group of one, without Ray."""
     import torch
-    import torch.distributed as dist
 
     from agentr.train.worker import prepare_process
 
@@ -51,10 +85,8 @@ def one_process() -> Iterator[None]:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     os.environ.update(RANK="0", WORLD_SIZE="1", LOCAL_RANK="0", LOCAL_WORLD_SIZE="1", MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
-    dist.init_process_group("gloo")
     prepare_process(use_gpu=False, threads=1)
     yield
-    dist.destroy_process_group()
     torch.set_num_threads(threads)
     os.environ.clear()
     os.environ.update(before)

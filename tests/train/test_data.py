@@ -9,13 +9,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from agentr.config.schema import TrainConfig, TrainerConfig
+from agentr.config.schema import DPOConfig, LoRAConfig, TrainConfig, TrainerConfig
 from agentr.errors import ConfigError, DataError
 from agentr.store.rows import Provenance, Row, write_rows
-from agentr.train.data import IGNORE, Collator, as_dataset, encode, make_plan
+from agentr.train.data import IGNORE, Collator, PairCollator, as_dataset, as_pair_dataset, encode, highest_token, make_plan
 from agentr.train.job import TrainJob
 from tests.support import tiny_tokenizer
-from tests.train.conftest import random_rows
+from tests.train.conftest import random_pairs, random_rows
 
 
 def make_job(dataset: Path, out: Path, **config) -> TrainJob:
@@ -77,6 +77,48 @@ def test_collator_pads_to_a_multiple_and_trains_on_no_padding() -> None:
         assert (batch["labels"][index] != IGNORE).sum() == sum(row.loss_mask)
 
 
+def test_a_plan_of_pairs_counts_both_sides(pairs: Path, tmp_path: Path) -> None:
+    plan = make_plan(make_job(pairs, tmp_path, batch_size=4, steps=3))
+    assert sorted(plan.order.ravel()) == list(range(12))
+    step = [plan.rows[number] for number in plan.order[0]]
+    assert plan.tokens_S[0] == sum(2 * len(p.prompt_ids) + len(p.chosen_ids) + len(p.rejected_ids) for p in step)
+    assert plan.targets_S[0] == sum(sum(p.chosen_mask) + sum(p.rejected_mask) for p in step)
+    assert [p.longest for p in step] == sorted(p.longest for p in step)
+    assert [entry["pair"] for entry in as_pair_dataset(plan)] == plan.order.ravel().tolist()
+    assert highest_token(plan) == max(max(*p.prompt_ids, *p.chosen_ids, *p.rejected_ids) for p in plan.rows)
+
+
+def test_pairs_are_laid_out_chosen_first_with_the_masks_of_the_agent() -> None:
+    pairs = random_pairs(3)
+    batch = PairCollator(pairs, pad_token_id=7)([{"pair": 2}, {"pair": 0}])
+    assert batch.pop("pair").tolist() == [2, 0]
+    assert batch["input_ids"].shape[1] % 32 == 0
+    two, zero = pairs[2], pairs[0]
+    sides = [
+        (two.prompt_ids, two.chosen_ids, two.chosen_mask),
+        (zero.prompt_ids, zero.chosen_ids, zero.chosen_mask),
+        (two.prompt_ids, two.rejected_ids, two.rejected_mask),
+        (zero.prompt_ids, zero.rejected_ids, zero.rejected_mask),
+    ]
+    assert len(batch["input_ids"]) == len(sides)
+    for (prompt, ids, mask), tokens, attention, counts in zip(
+        sides, batch["input_ids"], batch["attention_mask"], batch["completion_mask"], strict=True
+    ):
+        size = len(prompt) + len(ids)
+        assert tokens[:size].tolist() == [*prompt, *ids]
+        assert (tokens[size:] == 7).all()
+        assert attention.tolist() == [1] * size + [0] * (len(attention) - size)
+        assert counts.tolist() == [0] * len(prompt) + list(mask) + [0] * (len(counts) - size)
+
+
+def test_a_pair_with_one_side_too_long_is_refused(tmp_path: Path) -> None:
+    pairs = random_pairs(6)
+    write_rows(tmp_path / "pairs", pairs)
+    limit = sorted(pair.longest for pair in pairs)[-2]
+    with pytest.raises(DataError, match=rf"1 of 6 rows .* exceed train.max_length {limit}"):
+        make_plan(make_job(tmp_path / "pairs", tmp_path, max_length=limit))
+
+
 def test_bad_datasets_are_refused(tmp_path: Path) -> None:
     write_rows(tmp_path / "empty", [])
     with pytest.raises(DataError, match="is empty"):
@@ -105,6 +147,15 @@ def test_micro_batches_divide_the_share_of_a_worker(batch: int, micro: int, work
         ({"epochs": 0.0}, 1, "neither train.steps nor train.epochs"),
         ({"checkpoint_every": 0}, 1, "train.checkpoint_every is 0"),
         ({"warmup_ratio": 2.0}, 1, "are shares"),
+        ({"dpo": DPOConfig(beta=0.0)}, 1, "train.dpo.beta is 0.0"),
+        ({"dpo": DPOConfig(beta=float("nan"))}, 1, "train.dpo.beta is nan"),
+        ({"dpo": DPOConfig(sft=-1.0)}, 1, "train.dpo.sft is -1.0"),
+        ({"dpo": DPOConfig(label_smoothing=0.5)}, 1, "train.dpo.label_smoothing is 0.5"),
+        ({"dpo": DPOConfig(label_smoothing=0.1, length_normalized=True)}, 1, "contradict each other"),
+        ({"lora": LoRAConfig(rank=-1)}, 1, "train.lora.rank is -1"),
+        ({"lora": LoRAConfig(rank=2, alpha=0.0)}, 1, "train.lora.alpha is 0.0"),
+        ({"lora": LoRAConfig(rank=2, dropout=1.0)}, 1, "train.lora.dropout is 1.0"),
+        ({"lora": LoRAConfig(rank=2, targets=[])}, 1, "train.lora.targets is empty"),
     ],
 )
 def test_contradictions_are_named(config: dict, workers: int, message: str) -> None:

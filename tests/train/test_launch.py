@@ -8,9 +8,10 @@ import signal
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from agentr.config.schema import TrainConfig, TrainerConfig
+from agentr.config.schema import DPOConfig, TrainConfig, TrainerConfig
 from agentr.errors import ConfigError, DataError, ModelError, RunError
 from agentr.store.rows import write_rows
 from agentr.train.job import TrainJob
@@ -35,14 +36,15 @@ def worker_pids(job: TrainJob) -> list[int]:
 
 
 @pytest.fixture(scope="module")
-def chain(dataset: Path, start: Path, ray_session: None, tmp_path_factory: pytest.TempPathFactory) -> list[TrainJob]:
-    """Undisturbed runs in one worker group: a long one, one that goes on from it, and a short one."""
+def chain(dataset: Path, pairs: Path, start: Path, ray_session: None, tmp_path_factory: pytest.TempPathFactory) -> list[TrainJob]:
+    """Undisturbed runs in one worker group: a long one, one that goes on from it, a short one, and one on preferences."""
     folder = tmp_path_factory.mktemp("chain")
     long = make_job(dataset, start, folder / "long")
     jobs = [long, make_job(dataset, long.model, folder / "further", steps=2), make_job(dataset, start, folder / "short", steps=4)]
+    jobs.append(make_job(pairs, start, folder / "pairs", steps=4, dpo=DPOConfig(sft=0.5)))
     seen: list[dict] = []
     results = train_many(jobs, seen.append)
-    assert [result.steps for result in results] == [60, 2, 4]
+    assert [result.steps for result in results] == [60, 2, 4, 4]
     for job in jobs:
         assert [line["step"] for line in seen if line["job"] == job.name] == list(range(1, job.config.steps + 1))
     return jobs
@@ -50,11 +52,12 @@ def chain(dataset: Path, start: Path, ray_session: None, tmp_path_factory: pytes
 
 @pytest.mark.cluster
 def test_a_chain_shares_one_worker_and_a_later_job_starts_from_an_earlier_model(chain: list[TrainJob], start: Path) -> None:
-    long, further, short = chain
+    long, further, short, preferences = chain
     assert len({worker_pids(job)[0] for job in chain}) == 1
     assert distance(long.model, start) > 1e-2
     assert 0 < distance(further.model, long.model) < distance(long.model, start)
     assert losses(short)[0] == pytest.approx(losses(long)[0], rel=1e-5)
+    assert preferences.read_metrics()[0]["reward_margin"] == pytest.approx(0.0, abs=1e-5)
     assert "LOAD_GLOBAL" not in (long.out / "worker.log").read_text(encoding="utf-8")
 
 
@@ -100,6 +103,20 @@ def test_two_workers_do_what_one_does(chain: list[TrainJob], dataset: Path, star
         assert line["learning_rate"] == pytest.approx(other["learning_rate"])
         assert line["grad_norm"] == pytest.approx(other["grad_norm"], rel=1e-3)
     assert distance(job.model, short.model) < 1e-3
+
+
+@pytest.mark.cluster
+def test_two_workers_share_the_reference_and_do_what_one_does(chain: list[TrainJob], pairs: Path, start: Path, tmp_path: Path) -> None:
+    one = chain[3]
+    job = make_job(pairs, start, tmp_path / "two", workers=2, micro_batch_size=2, steps=4, dpo=one.config.dpo)
+    train(job)
+    with np.load(job.reference) as ours, np.load(one.reference) as theirs:
+        assert ours["logprobs"] == pytest.approx(theirs["logprobs"], rel=1e-5)
+    for line, other in zip(job.read_metrics(), one.read_metrics(), strict=True):
+        for key in ("loss", "grad_norm", "reward_margin", "reward_accuracy", "chosen_logprob", "rejected_logprob"):
+            if (key, line["step"]) != ("reward_accuracy", 1):  # of margins that are 0 but for rounding
+                assert line[key] == pytest.approx(other[key], rel=1e-3, abs=1e-5), key
+    assert distance(job.model, one.model) < 1e-3
 
 
 @pytest.mark.cluster

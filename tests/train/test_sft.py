@@ -24,7 +24,7 @@ def make_job(dataset: Path, start: Path, out: Path, **config) -> TrainJob:
 
 
 def run(job: TrainJob) -> TrainResult:
-    from agentr.train.sft import run_job
+    from agentr.train.run import run_job
     from agentr.train.worker import register_deepspeed
 
     register_deepspeed(use_gpu=False)
@@ -103,10 +103,10 @@ def test_engine_is_deepspeed_zero_2(dataset: Path, start: Path, tmp_path: Path, 
     from deepspeed import DeepSpeedEngine
     from deepspeed.runtime.zero.stage_1_and_2 import DeepSpeedZeroOptimizer
 
-    from agentr.train import sft
+    from agentr.train import run as running
 
-    trainers, original = [], sft.save_model
-    monkeypatch.setattr(sft, "save_model", lambda trainer, dtype: (trainers.append(trainer), original(trainer, dtype)))
+    trainers, original = [], running.save_model
+    monkeypatch.setattr(running, "save_model", lambda trainer, dtype: (trainers.append(trainer), original(trainer, dtype)))
     run(make_job(dataset, start, tmp_path, steps=1))
     engine = trainers[0].model_wrapped
     assert isinstance(engine, DeepSpeedEngine)
@@ -169,11 +169,11 @@ def test_the_model_is_saved_in_the_dtype_it_came_in(dataset: Path, start: Path, 
 
 def test_nan_stops_the_training_and_names_the_last_good_checkpoint(dataset: Path, start: Path, tmp_path: Path) -> None:
     job = make_job(dataset, start, tmp_path, steps=8, checkpoint_every=1)
-    from agentr.train import sft
+    from agentr.train import trainer
 
-    good = sft.learning_rate_factor
+    good = trainer.learning_rate_factor
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sft, "learning_rate_factor", lambda job, step, steps: good(job, step, steps) if step < 2 else float("nan"))
+        patch.setattr(trainer, "learning_rate_factor", lambda job, step, steps: good(job, step, steps) if step < 2 else float("nan"))
         with pytest.raises(RunError, match=r"no longer a number at step 4.*checkpoint-2\.$"):
             run(job)
     assert not job.model.exists()

@@ -39,8 +39,13 @@ public final class Simulator {
         return new Object().hashCode() == new Object().hashCode();
     }
 
-    /** A fresh game. */
+    /**
+     * A fresh game.
+     *
+     * @throws Room.Full if there is no room for it
+     */
     public static synchronized Simulator load(String task, int variation, String simplifications) {
+        Room.require();
         Noise noise = new Noise(variation);
         noise.use();
         String error = LOADER.load(task, variation, simplifications, false);
@@ -50,8 +55,17 @@ public final class Simulator {
         return new Simulator(LOADER.agentInterface().get(), noise, UniqueIdentifier$.MODULE$.count());
     }
 
-    /** An independent game in the same state. */
+    /**
+     * An independent game in the same state.
+     *
+     * @throws Room.Full if there is no room for it
+     */
     public Simulator copy() {
+        Room.require();
+        return copied();
+    }
+
+    private Simulator copied() {
         synchronized (Simulator.class) {
             return new Simulator(Copier.copy(game), noise.copy(), lastId);
         }
@@ -93,7 +107,7 @@ public final class Simulator {
     /** An answer to a question. A copy is asked, for some questions change the order in which things are found later. */
     private String ask(Function<AgentInterface, String[]> question, String separator) {
         synchronized (Simulator.class) {
-            Simulator asked = copy();
+            Simulator asked = copied();
             return asked.inside(() -> String.join(separator, new TreeSet<>(Arrays.asList(question.apply(asked.game)))));
         }
     }

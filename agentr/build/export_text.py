@@ -1,0 +1,93 @@
+"""Datasets as texts in ETO's and LLaMA-Factory's formats, decoded from token ids: no trees are needed.
+
+- ``eto-sft``, ``eto-dpo``: ETO's JSON lists of demonstrations and of pairs.
+- ``llamafactory``: LLaMA-Factory's sharegpt form, for sequences and for pairs of one turn.
+
+`agentr.build.imports` reads them back, to the same ids and masks where text can hold them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from agentr.build.conversations import ConversationReader, answers
+from agentr.errors import DataError
+from agentr.policy.chat import ChatCodec
+from agentr.store.files import write_bytes
+from agentr.store.rows import Preference, Row
+from agentr.types import Message
+
+#: Formats, and the rows that each has a place for.
+TEXT_FORMATS: dict[str, tuple[type, ...]] = {"eto-sft": (Row,), "eto-dpo": (Preference,), "llamafactory": (Row, Preference)}
+
+_FROM = {"user": "human", "assistant": "gpt", "system": "system"}
+
+
+def export_texts(path: Path, rows: Sequence[Row] | Sequence[Preference], codec: ChatCodec, kind: str) -> tuple[int, int]:
+    """Writes a dataset, of trees or imported, as a JSON list of texts.
+
+    Returns:
+        The number of entries, and how many of them do not become the same ids and mask again when they are imported: where the policy
+        spelled a text in other tokens than the tokenizer does, or was cut off, text cannot say so.
+
+    Raises:
+        DataError: The format is unknown, has no place for these rows, or the rows are of another tokenizer.
+    """
+    if kind not in TEXT_FORMATS:
+        raise DataError(f"unknown export format {kind!r}", hint=f"Formats: {', '.join(TEXT_FORMATS)}.")
+    reader = ConversationReader(codec)
+    entries, inexact = [], 0
+    for number, row in enumerate(rows):
+        if not isinstance(row, TEXT_FORMATS[kind]):
+            fitting = [name for name, types in TEXT_FORMATS.items() if isinstance(row, types)]
+            what = "preferences" if isinstance(row, Preference) else "sequences"
+            raise DataError(f"the format {kind} has no place for {what}.", hint=f"Formats that have: {', '.join(fitting)}.")
+        entry, exact = _pair_entry(row, reader, codec, kind) if isinstance(row, Preference) else _sequence_entry(row, reader, codec, kind)
+        entries.append({"id": f"{row.provenance.tree}_{number}", "kind": row.provenance.kind, **entry})
+        inexact += not exact
+    write_bytes(path, (json.dumps(entries, ensure_ascii=False, indent=1) + "\n").encode())
+    return len(entries), inexact
+
+
+def _sequence_entry(row: Row, reader: ConversationReader, codec: ChatCodec, kind: str) -> tuple[dict[str, Any], bool]:
+    passages = reader.conversation(row.input_ids)
+    messages = [p.message for p in passages]
+    first = next((i for i, m in enumerate(messages) if m.role == "assistant"), len(messages))
+    # One further than the content: an empty turn is its end-of-turn token alone.
+    trained = [m.role == "assistant" and any(row.loss_mask[p.start : p.end + 1]) for m, p in zip(messages, passages, strict=True)]
+    prompt = tuple(codec.prompt(messages[:first]))
+    ids, mask = answers(codec, messages[first:], trained[first:])
+    exact = (*prompt, *ids) == row.input_ids and (*(0 for _ in prompt), *mask) == row.loss_mask
+    said = _said(messages)
+    for turn, target in zip(said[first:], trained[first:], strict=True):
+        turn |= {"loss": target} if turn["from"] == "gpt" else {}
+    return ({"conversations": said} if kind == "eto-sft" else _with_system(said)), exact
+
+
+def _pair_entry(row: Preference, reader: ConversationReader, codec: ChatCodec, kind: str) -> tuple[dict[str, Any], bool]:
+    prompt = [p.message for p in reader.conversation(row.prompt_ids)]
+    chosen, rejected = ([p.message for p in reader.continuation(ids)] for ids in (row.chosen_ids, row.rejected_ids))
+    exact = tuple(codec.prompt(prompt)) == row.prompt_ids
+    exact &= answers(codec, chosen, [True] * len(chosen)) == (row.chosen_ids, row.chosen_mask)
+    exact &= answers(codec, rejected, [True] * len(rejected)) == (row.rejected_ids, row.rejected_mask)
+    if kind == "eto-dpo":
+        return {"prompt": _said(prompt), "chosen": _said(chosen), "rejected": _said(rejected)}, exact
+    if len(chosen) > 1 or len(rejected) > 1:
+        raise DataError(
+            f"a pair of {row.provenance.tree} has a side of several turns, and LLaMA-Factory's ranking sets have one answer on each side",
+            hint="Export it as eto-dpo.",
+        )
+    return {**_with_system(_said(prompt)), "chosen": _said(chosen)[0], "rejected": _said(rejected)[0]}, exact
+
+
+def _said(messages: Iterable[Message]) -> list[dict[str, Any]]:
+    return [{"from": _FROM[m.role], "value": m.content} for m in messages]
+
+
+def _with_system(said: list[dict[str, Any]]) -> dict[str, Any]:
+    """LLaMA-Factory has the system message in a column of its own."""
+    system = said[0]["value"] if said and said[0]["from"] == "system" else ""
+    return {"system": system, "conversations": said[1:] if system else said}

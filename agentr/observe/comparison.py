@@ -1,0 +1,213 @@
+"""Several runs side by side: held-out success by round, against LLM calls and tokens spent. Read from run directories alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, select_autoescape
+from markupsafe import Markup
+from rich.table import Table
+
+from agentr.evaluate.statistics import Estimate, mean_interval, paired_difference
+from agentr.observe.report import figure, svg
+from agentr.observe.summary import Arm, Summary, summarise
+from agentr.store.files import write_bytes, write_json
+from agentr.store.run import RunStore
+
+_COLOURS = ("#2a6f97", "#d68c45", "#588157", "#9d4edd", "#bc4749", "#7a8b99", "#3a5a40", "#e09f3e")
+
+
+@dataclass(frozen=True)
+class Line:
+    """One run of a comparison."""
+
+    label: str
+    seed: int
+    store: RunStore
+
+
+@dataclass(frozen=True)
+class Point:
+    """A policy of one recipe, over all its seeds.
+
+    Attributes:
+        title: warm start, round N or control.
+        success: Held-out success over all seeds and tasks; the interval is over problems, each with all its tasks and seeds.
+        by_seed: Mean success of each seed.
+        calls: LLM calls of exploration up to here, mean of the seeds.
+        tokens: Tokens that were generated in them.
+        seconds: Work up to here.
+        gain: Success less that of the same seed's warm start, paired by task and seed; None at the warm start.
+    """
+
+    title: str
+    success: Estimate
+    by_seed: dict[int, float]
+    calls: float
+    tokens: float
+    seconds: float
+    gain: Estimate | None
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """All recipes of a comparison, in the order given.
+
+    Attributes:
+        points: By label.
+        against_first: Last round of each label less the last round of the first one, paired by task and seed.
+    """
+
+    about: dict[str, Any]
+    points: dict[str, list[Point]]
+    against_first: dict[str, Estimate]
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def compare_runs(lines: Sequence[Line], folder: Path) -> Comparison:
+    """Reads the runs, finished or not, and writes ``comparison.json`` and ``comparison.html``."""
+    summaries: dict[str, dict[int, Summary]] = {}
+    for line in lines:
+        summaries.setdefault(line.label, {})[line.seed] = summarise(line.store)
+    points = {label: _points(by_seed) for label, by_seed in summaries.items()}
+    first = next(iter(summaries))
+    result = Comparison(
+        about={**_common(summaries), "seeds": sorted({line.seed for line in lines})},
+        points=points,
+        against_first={
+            label: _difference(_last(by_seed), _last(summaries[first])) for label, by_seed in summaries.items() if label != first
+        },
+    )
+    write_json(folder / "comparison.json", result.as_dict())
+    environment = Environment(loader=PackageLoader("agentr.observe", "."), autoescape=select_autoescape(["html", "jinja"]))
+    page = environment.get_template("comparison.html.jinja").render(
+        comparison=result,
+        first=first,
+        by_calls=Markup(plot(result, "calls", "LLM calls spent on exploration")),
+        by_tokens=Markup(plot(result, "tokens", "tokens generated in exploration")),
+    )
+    write_bytes(folder / "comparison.html", page.encode())
+    return result
+
+
+def table(comparison: Comparison) -> Table:
+    """One line for each policy of each recipe."""
+    seeds = comparison.about["seeds"]
+    shown = Table(title=f"{comparison.about['environment']}, {comparison.about['model']}, seeds {', '.join(map(str, seeds))}")
+    for column in ("recipe", "policy", "held-out success, % [95 %]", "by seed", "over the warm start", "LLM calls", "tokens", "seconds"):
+        shown.add_column(column, justify="left" if column in ("recipe", "policy") else "right")
+    for label, points in comparison.points.items():
+        for point in points:
+            shown.add_row(
+                label if point is points[0] else "",
+                point.title,
+                point.success.as_percent(),
+                " ".join(f"{100 * v:.1f}" for v in point.by_seed.values()),
+                points_of(point.gain) if point.gain else "-",
+                *(f"{v:.0f}" for v in (point.calls, point.tokens, point.seconds)),
+            )
+    return shown
+
+
+def points_of(difference: Estimate) -> str:
+    """A difference in percentage points with its interval."""
+    return f"{100 * difference.mean:+.1f} [{100 * difference.low:+.1f}, {100 * difference.high:+.1f}]"
+
+
+def plot(comparison: Comparison, cost: str, title: str) -> str:
+    """Success with intervals against what was spent, a line for each recipe, its control apart. SVG."""
+    canvas, axes = figure(6.4, 4.0)
+    for (label, points), colour in zip(comparison.points.items(), _cycle(len(comparison.points)), strict=True):
+        rounds = [p for p in points if p.title != "control"]
+        axes.errorbar(
+            [getattr(p, cost) for p in rounds],
+            [100 * p.success.mean for p in rounds],
+            yerr=[
+                [100 * (p.success.mean - p.success.low) for p in rounds],
+                [100 * (p.success.high - p.success.mean) for p in rounds],
+            ],
+            label=label,
+            color=colour,
+            marker="o",
+            capsize=3,
+        )
+        for control in (p for p in points if p.title == "control"):
+            axes.axhline(100 * control.success.mean, color=colour, linestyle=":", linewidth=1)
+    axes.set_xlabel(title)
+    axes.set_ylabel("held-out success, %")
+    axes.set_ylim(bottom=0)
+    axes.legend(frameon=False)
+    return svg(canvas)
+
+
+def _points(by_seed: dict[int, Summary]) -> list[Point]:
+    titles = [arm.title for arm in next(iter(by_seed.values())).arms]
+    found = []
+    for title in titles:
+        arms = {seed: arm for seed, s in by_seed.items() for arm in s.arms if arm.title == title and arm.evaluation is not None}
+        if not arms:
+            continue
+        starts = {seed: by_seed[seed].arms[0] for seed in arms}
+        scores, problems = _pooled(arms)
+        until = {seed: _until(by_seed[seed], title) for seed in arms}
+        found.append(
+            Point(
+                title,
+                mean_interval(list(scores.values()), problems=[problems[key] for key in scores]),
+                {seed: arm.evaluation.success.mean for seed, arm in arms.items() if arm.evaluation is not None},
+                fmean(sum(a.calls for a in before) for before in until.values()),
+                fmean(sum(a.completion_tokens for a in before) for before in until.values()),
+                fmean(sum(sum(a.seconds.values()) for a in before) for before in until.values()),
+                None if title == "warm start" else _difference(arms, starts),
+            )
+        )
+    return found
+
+
+def _until(summary: Summary, title: str) -> list[Arm]:
+    """What had to be done for a policy: the warm start and the rounds up to it; of a control only the warm start and itself."""
+    names = [arm.title for arm in summary.arms]
+    if title == "control":
+        return [summary.arms[0], summary.arms[names.index(title)]]
+    return summary.arms[: names.index(title) + 1]
+
+
+def _last(by_seed: dict[int, Summary]) -> dict[int, Arm]:
+    found = {}
+    for seed, summary in by_seed.items():
+        rounds = [a for a in summary.arms if a.evaluation is not None and a.title != "control"]
+        if rounds:
+            found[seed] = rounds[-1]
+    return found
+
+
+def _pooled(arms: dict[int, Arm]) -> tuple[dict[str, float], dict[str, str]]:
+    """Scores and problems by seed and task: the same problem in another seed is the same problem."""
+    scores: dict[str, float] = {}
+    problems: dict[str, str] = {}
+    for seed, arm in arms.items():
+        assert arm.evaluation is not None
+        for task, score in arm.evaluation.per_task.items():
+            scores[f"{seed}/{task}"] = score
+            problems[f"{seed}/{task}"] = arm.evaluation.problems.get(task, task)
+    return scores, problems
+
+
+def _difference(after: dict[int, Arm], before: dict[int, Arm]) -> Estimate:
+    scores, problems = _pooled(after)
+    return paired_difference(scores, _pooled({s: a for s, a in before.items() if a.evaluation is not None})[0], problems=problems)
+
+
+def _common(summaries: dict[str, dict[int, Summary]]) -> dict[str, Any]:
+    about = next(iter(next(iter(summaries.values())).values())).about
+    return {key: about[key] for key in ("model", "environment", "options", "held-out split")}
+
+
+def _cycle(n: int) -> list[str]:
+    return [_COLOURS[i % len(_COLOURS)] for i in range(n)]

@@ -1,0 +1,80 @@
+"""Several recipes on the same tasks, model and seeds: one table and one plot of held-out success against what it cost.
+
+Every run is an experiment of its own in ``<folder>/<label>/seed-<n>``, resumable as any other. Runs of one seed share the warm start: it
+is trained and evaluated once and taken over by the others, so all arms of a seed begin at the same policy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from agentr.config.load import changed_keys, load, plain
+from agentr.config.schema import Config
+from agentr.errors import ConfigError
+from agentr.observe.comparison import Comparison, Line, compare_runs
+from agentr.observe.progress import Reporter
+from agentr.recipes.launch import run, run_dir
+from agentr.store.run import RunStore
+
+#: What must be equal in all configurations of a comparison: the question that is asked. Recipes are free to differ in the rest.
+SAME = ("model.", "env.", "prompt.", "eval.", "warm_start.", "build.max_length")
+
+#: The stages that runs of one seed share.
+SHARED = ("model", "rounds/00/demonstrations", "rounds/00/dataset", "rounds/00/train", "rounds/00/eval", "rounds/00/recovery")
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One run of a comparison."""
+
+    label: str
+    seed: int
+    config: Config
+
+
+def plan(configs: Sequence[Path], seeds: Sequence[int], folder: Path, overrides: Sequence[str] = ()) -> list[Entry]:
+    """The runs of a comparison, seed by seed.
+
+    Args:
+        configs: YAML files; a file's name without its ending is its label.
+
+    Raises:
+        ConfigError: Two files have the same label, or they ask different questions; the error names the keys.
+    """
+    labels = [path.stem for path in configs]
+    if len(set(labels)) < len(labels):
+        raise ConfigError(f"two configurations have the same name: {', '.join(labels)}", hint="Copy one to a file of another name.")
+    if not configs or not seeds:
+        raise ConfigError("a comparison needs at least one configuration and one seed")
+    entries = []
+    for seed in seeds:
+        for path, label in zip(configs, labels, strict=True):
+            here = [f"run.seed={seed}", f"run.name={label}", f"run.dir={(folder / label / f'seed-{seed}').resolve()}"]
+            entries.append(Entry(label, seed, load(path, [*overrides, *here])))
+        first = entries[-len(labels)]
+        for other in entries[-len(labels) + 1 :]:
+            if changes := [c for c in changed_keys(plain(first.config), plain(other.config)) if c.startswith(SAME)]:
+                raise ConfigError(
+                    f"{other.label} asks another question than {first.label}: " + "; ".join(changes),
+                    hint="Give all configurations of a comparison the same values of these keys (a common 'include' does).",
+                )
+    return entries
+
+
+def compare(entries: Sequence[Entry], folder: Path, reporter: Reporter) -> Comparison:
+    """Does all runs, or what is left of them, and writes ``comparison.json`` and ``comparison.html`` into ``folder``."""
+    for number, entry in enumerate(entries, 1):
+        reporter.say(f"[bold]{number} of {len(entries)}: {entry.label}, seed {entry.seed}[/bold]")
+        first = next(e for e in entries if e.seed == entry.seed)
+        if entry is not first:
+            RunStore(run_dir(entry.config)).adopt(RunStore(run_dir(first.config)), SHARED)
+        run(entry.config, reporter)
+        result = _result(entries[:number], folder)
+    return result
+
+
+def _result(entries: Sequence[Entry], folder: Path) -> Comparison:
+    lines = [Line(e.label, e.seed, RunStore(run_dir(e.config))) for e in entries]
+    return compare_runs(lines, folder)

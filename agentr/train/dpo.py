@@ -1,0 +1,180 @@
+"""Direct preference optimisation, for datasets of preferences: TRL's DPOTrainer (arXiv 2305.18290, Eq. 7).
+
+The loss of a pair is -log sigmoid(beta * ((c - c_ref) - (r - r_ref))), where c and r are the log-probabilities of the chosen and rejected
+side: sums over the tokens of the agent's turns. The reference is the start checkpoint, so the first loss is log 2. Variants:
+
+- ``length_normalized``: c, r and the reference's are divided by the number of their tokens (SimPO's remedy, with a reference).
+- ``label_smoothing`` e: (1 - e) times the loss minus e times the loss of the pair the wrong way round, divided by 1 - 2 e, which is
+  unbiased if a share e of the pairs is the wrong way round (arXiv 2403.00409, Eq. 8).
+- ``sft``: plus this weight times the cross-entropy of the chosen sides, over the tokens of the whole step.
+
+A batch is cut into micro-batches of equal numbers of pairs, whose means TRL, DeepSpeed and accumulation average: how it is cut does not
+matter. TRL averages the ``sft`` term over the tokens of each micro-batch; its weight is set so that this does not matter either.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Sequence
+from typing import Any, cast
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from datasets import Dataset
+from transformers import PreTrainedModel, TrainerCallback
+from trl.trainer.dpo_config import DPOConfig
+from trl.trainer.dpo_trainer import DPOTrainer
+from trl.trainer.utils import disable_dropout_in_model
+
+from agentr.errors import RunError
+from agentr.store.rows import Preference, read_manifest
+from agentr.train.data import PairCollator, Plan, as_pair_dataset
+from agentr.train.job import TrainJob
+from agentr.train.model import lora_config
+from agentr.train.reference import read_reference, write_reference
+from agentr.train.trainer import JobTrainer, common_arguments, expect_progress
+
+log = logging.getLogger(__name__)
+
+
+class AgentDPOTrainer(JobTrainer, DPOTrainer):
+    """TRL's trainer on pairs that are ready, with a reference that is asked once for a job."""
+
+    reference: torch.Tensor
+    """Log-probabilities under the reference, shape [pairs, 2] (chosen, rejected)."""
+
+    @property
+    def pairs(self) -> Sequence[Preference]:
+        return cast("Sequence[Preference]", self.plan.rows)
+
+    def _prepare_dataset(self, dataset: Any, *_args: Any, **_kwargs: Any) -> Any:
+        return dataset
+
+    def _precompute_ref_logps(self, dataset: Dataset, *_args: Any, **_kwargs: Any) -> Dataset:
+        """Nothing here: TRL would do it in a second engine, and keep the result in a cache that a restart elsewhere does not find."""
+        return dataset
+
+    def get_batch_samples(self, epoch_iterator: Any, num_batches: int, device: torch.device) -> Any:
+        """The micro-batches of a step, and how many targets the step has on all workers."""
+        batches, _ = super().get_batch_samples(epoch_iterator, num_batches, device)
+        counted = torch.stack([batch["completion_mask"][:, 1:].sum() for batch in batches]).sum()
+        return batches, self.accelerator.reduce(counted.to(device))
+
+    def compute_loss(self, model: Any, inputs: dict[str, Any], return_outputs: bool = False, num_items_in_batch: Any = None) -> Any:
+        """TRL's loss, with the reference of the pairs in the batch.
+
+        It joins the batch only here. Earlier, transformers would round it to bf16 on its way to DeepSpeed, and the log-probability of a
+        long episode, -1000, has a grain of 4 there.
+        """
+        inputs = dict(inputs)
+        reference = self.reference[inputs.pop("pair")]
+        inputs |= {"ref_chosen_logps": reference[:, 0], "ref_rejected_logps": reference[:, 1]}
+        weight = self.job.config.dpo.sft
+        if weight:
+            step = self.plan.order[self.state.global_step]
+            total = sum(sum(pair.chosen_mask) for pair in (self.pairs[number] for number in step))
+            here = inputs["completion_mask"].chunk(2)[0].sum()
+            parts = self.args.gradient_accumulation_steps * self.args.world_size
+            self.loss_weights = [1.0, weight * here * parts / total]
+        return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
+
+    def recall_reference(self) -> None:
+        """Reads the reference of the job, or asks the engine, which must not have done a step yet. All workers take part.
+
+        Raises:
+            RunError: The job was resumed, and its reference is gone or is another's.
+        """
+        job = self.job
+        dataset, start = read_manifest(job.dataset)["sha256"], cast(str, self._precompute_model_hash)
+        found = [read_reference(job.reference, dataset, start) if dist.get_rank() == 0 else None]
+        dist.broadcast_object_list(found, src=0)
+        reference: np.ndarray | None = found[0]
+        if reference is None:
+            if self.state.global_step:
+                hint = f"Delete {job.out} to train anew."
+                raise RunError(f"{job.reference} is missing or belongs to another dataset or start checkpoint.", hint=hint)
+            reference = self.ask_reference()
+            if dist.get_rank() == 0:
+                write_reference(job.reference, reference, dataset, start)
+        self.reference = torch.from_numpy(reference).to(self.accelerator.device)
+
+    def ask_reference(self) -> np.ndarray:
+        """Log-probabilities of all pairs of the plan under the engine's model without adapters, shape [pairs, 2].
+
+        The workers share the pairs. They are asked in the precision and by the function of the training, so that the first step's
+        margins are 0 but for rounding.
+        """
+        began = time.perf_counter()
+        engine = self.engine()
+        engine.eval()
+        used = np.unique(self.plan.order)
+        by_length = used[np.argsort([self.pairs[number].longest for number in used], kind="stable")]
+        mine = by_length[dist.get_rank() :: dist.get_world_size()]
+        logprobs = torch.zeros((len(self.plan.rows), 2), device=self.accelerator.device)
+        size = self.args.per_device_train_batch_size
+        for first in range(0, len(mine), size):
+            expect_progress(self.job)
+            numbers = mine[first : first + size].tolist()
+            batch = self._prepare_inputs(self.data_collator([{"pair": number} for number in numbers]))
+            del batch["pair"]
+            logprobs[numbers] = torch.stack(self.compute_ref_log_probs(engine, batch), dim=1).float()
+        dist.all_reduce(logprobs)
+        found = np.full(logprobs.shape, np.nan, dtype=np.float32)
+        found[used] = logprobs.cpu().numpy()[used]
+        log.info("The reference of %d pairs took %.1f s.", len(used), time.perf_counter() - began)
+        return found
+
+
+class Reference(TrainerCallback):
+    """Makes the reference known between the engine's start and the first batch."""
+
+    trainer: AgentDPOTrainer
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        self.trainer.recall_reference()
+
+
+def disable_dropout(model: PreTrainedModel) -> None:
+    """A policy with dropout would differ from its own reference by chance. Some models drop attention weights without a module for it."""
+    disable_dropout_in_model(model)
+    for module in model.modules():
+        if hasattr(module, "attention_dropout"):
+            setattr(module, "attention_dropout", 0.0)  # noqa: B010 - to a type checker, a module has only modules and tensors
+
+
+def losses(job: TrainJob) -> tuple[list[str], list[float]]:
+    """The loss in TRL's words: its parts, and their weights."""
+    dpo = job.config.dpo
+    main = "sigmoid_norm" if dpo.length_normalized else "robust" if dpo.label_smoothing else "sigmoid"
+    return ([main, "sft"], [1.0, dpo.sft]) if dpo.sft else ([main], [1.0])
+
+
+def dpo_trainer(job: TrainJob, plan: Plan, model: PreTrainedModel, tokenizer: Any) -> AgentDPOTrainer:
+    """The trainer of a job on preferences."""
+    disable_dropout(model)
+    loss_type, loss_weights = losses(job)
+    arguments = DPOConfig(
+        **common_arguments(job, plan, model.num_parameters()),
+        beta=job.config.dpo.beta,
+        loss_type=loss_type,
+        loss_weights=loss_weights,
+        label_smoothing=job.config.dpo.label_smoothing,
+        precompute_ref_log_probs=True,
+        disable_dropout=False,  # the model's is off; the adapters' is an option
+    )
+    reference = Reference()
+    trainer = AgentDPOTrainer(
+        job,
+        plan,
+        model=model,
+        args=arguments,
+        data_collator=PairCollator(cast("Sequence[Preference]", plan.rows), tokenizer.pad_token_id or 0),
+        train_dataset=as_pair_dataset(plan),
+        processing_class=tokenizer,
+        callbacks=[reference],
+        peft_config=lora_config(job, model),
+    )
+    reference.trainer = trainer
+    return trainer

@@ -1,0 +1,39 @@
+"""Log-probabilities of preference pairs under the reference model, kept in a file.
+
+The reference is the start checkpoint, and it does not change, so it is asked once, before the first step. A resumed job reads the file:
+its engine holds a later policy, and a second model in memory is never needed.
+"""
+
+from __future__ import annotations
+
+import io
+import zipfile
+from pathlib import Path
+
+import numpy as np
+
+from agentr.store.files import write_bytes
+
+
+def write_reference(path: Path, logprobs: np.ndarray, dataset: str, start: str) -> None:
+    """Writes the file atomically.
+
+    Args:
+        logprobs: Sums over the tokens that count, shape [pairs, 2] (chosen, rejected); NaN for pairs that no step uses.
+        dataset: Hash of the dataset.
+        start: Hash of the start checkpoint's weights.
+    """
+    buffer = io.BytesIO()
+    np.savez(buffer, logprobs=logprobs, dataset=np.array(dataset), start=np.array(start))
+    write_bytes(path, buffer.getvalue())
+
+
+def read_reference(path: Path, dataset: str, start: str) -> np.ndarray | None:
+    """The log-probabilities, shape [pairs, 2]; None where there is no whole file of this dataset and start checkpoint."""
+    try:
+        with np.load(path) as stored:
+            if (str(stored["dataset"]), str(stored["start"])) != (dataset, start):
+                return None
+            return stored["logprobs"]
+    except (OSError, EOFError, ValueError, KeyError, zipfile.BadZipFile):
+        return None

@@ -1,0 +1,143 @@
+"""What the trainers of all datasets have in common: TRL's trainers on a DeepSpeed ZeRO-2 engine, in one worker.
+
+What TRL is kept from doing: tokenise, template, truncate, pack or shuffle. Rows arrive as ids and masks and leave as batches. The targets
+of every step are counted over all micro-batches and workers, and compared with the masks of the dataset.
+
+Precision: weights are always loaded as float32. With ``bf16`` DeepSpeed keeps float32 masters (bf16 alone has 8 bits: updates below
+1/256 of a weight would vanish) and computes in bf16. The model is saved from the masters, in the dtype that it was given in.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import math
+import sys
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.distributed as dist
+from transformers import Trainer
+
+from agentr.errors import RunError
+from agentr.train.checkpoints import seal
+from agentr.train.data import Plan
+from agentr.train.job import TrainJob
+
+if TYPE_CHECKING:
+    from deepspeed import DeepSpeedEngine
+
+
+def learning_rate_factor(job: TrainJob, step: int, steps: int) -> float:
+    """Share of the peak learning rate at optimiser step ``step`` of ``steps``: a linear warm-up, then the schedule."""
+    config = job.config
+    warmup = math.ceil(config.warmup_ratio * steps)
+    if step < warmup:
+        return (step + 1) / warmup
+    if config.schedule == "constant_with_warmup":
+        return 1.0
+    progress = min(1.0, (step - warmup) / max(1, steps - warmup))
+    shape = 0.5 * (1.0 + math.cos(math.pi * progress)) if config.schedule == "cosine" else 1.0 - progress
+    return config.min_lr_ratio + (1.0 - config.min_lr_ratio) * shape
+
+
+def deepspeed_config(job: TrainJob, parameters: int) -> dict[str, Any]:
+    """ZeRO stage 2: optimiser states and gradients are partitioned over the workers. "auto" is filled in by transformers.
+
+    The buckets are allocated up front; DeepSpeed's 5e8 elements would cost 2 GB for a model of a million parameters.
+    """
+    bucket = min(parameters, 200_000_000)
+    return {
+        "zero_optimization": {
+            "stage": 2,
+            "overlap_comm": job.trainer.use_gpu,
+            "reduce_bucket_size": bucket,
+            "allgather_bucket_size": bucket,
+        },
+        "zero_allow_untested_optimizer": True,  # torch's AdamW: DeepSpeed's own needs a compiler, and was not faster on a CPU
+        "bf16": {"enabled": "auto"},
+        "gradient_clipping": "auto",
+        "gradient_accumulation_steps": "auto",
+        "train_batch_size": "auto",
+        "train_micro_batch_size_per_gpu": "auto",
+    }
+
+
+def common_arguments(job: TrainJob, plan: Plan, parameters: int) -> dict[str, Any]:
+    """The job in the words of TRL's configurations, as far as they agree."""
+    config, micro = job.config, job.micro_batch()
+    return {
+        "output_dir": str(job.checkpoints),
+        "deepspeed": deepspeed_config(job, parameters),
+        "accelerator_config": {"use_configured_state": True},
+        "use_cpu": not job.trainer.use_gpu,
+        "bf16": config.bf16,
+        "max_steps": plan.steps,
+        "per_device_train_batch_size": micro,
+        "gradient_accumulation_steps": config.batch_size // (job.trainer.workers * micro),
+        "learning_rate": config.learning_rate,
+        "weight_decay": config.weight_decay,
+        "adam_beta2": config.adam_beta2,
+        "max_grad_norm": config.max_grad_norm,
+        "optim": "adamw_torch_fused",
+        "gradient_checkpointing": config.gradient_checkpointing,
+        "max_length": None,
+        "remove_unused_columns": False,
+        "train_sampling_strategy": "sequential",
+        "average_tokens_across_devices": True,
+        "dataloader_pin_memory": job.trainer.use_gpu,
+        "save_strategy": "steps",
+        "save_steps": config.checkpoint_every,
+        "save_total_limit": 2,  # a new one is sealed only after an old one was removed
+        "logging_steps": config.log_every,
+        "logging_first_step": True,
+        "logging_nan_inf_filter": False,
+        "report_to": "none",
+        "disable_tqdm": True,
+        "seed": config.seed,
+    }
+
+
+class JobTrainer(Trainer):
+    """Our schedule, sealed checkpoints, and a check of the loss masks at every step. Comes before TRL's trainer among the bases."""
+
+    def __init__(self, job: TrainJob, plan: Plan, **arguments: Any) -> None:
+        super().__init__(**arguments)
+        self.job, self.plan = job, plan
+
+    def create_scheduler(self, num_training_steps: int, optimizer: torch.optim.Optimizer | None = None):
+        if self.lr_scheduler is None:
+            target: Any = optimizer or self.optimizer
+            self.lr_scheduler = torch.optim.lr_scheduler.LambdaLR(
+                target, lambda step: learning_rate_factor(self.job, step, num_training_steps)
+            )
+            self._created_lr_scheduler = True
+        return self.lr_scheduler
+
+    def create_model_card(self, *_args: Any, **_kwargs: Any) -> None:
+        """No card: it would describe the start checkpoint's folder as a model of the Hub."""
+
+    def engine(self) -> DeepSpeedEngine:
+        """The engine that runs the steps; there is one only after training has begun."""
+        from deepspeed import DeepSpeedEngine
+
+        assert isinstance(self.model_wrapped, DeepSpeedEngine), "training must run on DeepSpeed"
+        assert self.model_wrapped.zero_optimization_stage() == 2
+        return self.model_wrapped
+
+    def training_step(self, model: torch.nn.Module, inputs: dict[str, Any], num_items_in_batch: Any = None) -> torch.Tensor:
+        expect_progress(self.job)
+        expected = int(self.plan.targets_S[self.state.global_step])
+        if int(num_items_in_batch) != expected:
+            raise RunError(f"step {self.state.global_step} would train on {int(num_items_in_batch)} tokens, its loss masks say {expected}")
+        return super().training_step(model, inputs, num_items_in_batch)
+
+    def _save_checkpoint(self, model: torch.nn.Module, trial: Any) -> None:
+        super()._save_checkpoint(model, trial)
+        dist.barrier()
+        if self.args.should_save:
+            seal(self.job.checkpoints / f"checkpoint-{self.state.global_step}")
+
+
+def expect_progress(job: TrainJob) -> None:
+    """Ends this process, with every thread's stack in its log, unless it is called again within the job's ``stall_s``."""
+    faulthandler.dump_traceback_later(job.stall_s, exit=True, file=sys.__stderr__ or sys.stderr)

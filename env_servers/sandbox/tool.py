@@ -1,0 +1,54 @@
+"""Python as an agent's tool: code in, and what the agent is told of it out."""
+
+from __future__ import annotations
+
+import textwrap
+from functools import lru_cache
+
+from env_servers.sandbox.sandbox import Outcome, Sandbox, Status
+
+#: Runs whose outcome is remembered.
+REMEMBERED = 2048
+
+
+class PythonTool:
+    """Runs code in a sandbox and puts the outcome into words. Thread-safe.
+
+    What a sequence of code printed is remembered, so that a fork, a replay or another branch with the same code executes nothing.
+
+    Args:
+        max_output: Characters of output that an agent is shown; the middle of a longer one is left out.
+    """
+
+    def __init__(self, sandbox: Sandbox, max_output: int = 2000) -> None:
+        self._limits = sandbox.limits
+        self._outcome = lru_cache(REMEMBERED)(sandbox.run)
+        self._max_output = max_output
+
+    def run(self, *cells: str) -> tuple[Status, str]:
+        """How the last of the cells ended, and the text for the agent; see `Sandbox.run`.
+
+        Raises:
+            SandboxFailure: Nothing is known about the code.
+        """
+        outcome = self._outcome(*cells)
+        return outcome.status, self._told(outcome)
+
+    def _told(self, outcome: Outcome) -> str:
+        text = outcome.output.strip("\n")
+        if len(text) > self._max_output:
+            half = self._max_output // 2
+            text = f"{text[:half]}\n... ({len(text) - 2 * half} characters left out) ...\n{text[-half:]}"
+        ending = {
+            Status.OK: "" if text else "(The code printed nothing. Print what you want to see.)",
+            Status.ERROR: "" if text else "(The code ended with an error.)",
+            Status.CRASH: "(The interpreter crashed.)",
+            Status.TIMEOUT: f"(The code was stopped: it may run for {self._limits.cpu_s} seconds.)",
+            Status.OUTPUT: "(The code was stopped: it printed too much.)",
+        }[outcome.status]
+        return f"{text}\n{ending}".strip("\n")
+
+
+def code_of(text: str) -> str:
+    """The code in what an agent wrote after ``python:`` or in its tag: without the indentation that all of it has."""
+    return textwrap.dedent(text.removeprefix(" ").strip("\n")).rstrip()

@@ -1,0 +1,391 @@
+"""Files of other tools as rows and back again: the same ids and masks, and errors that name the entry."""
+
+from __future__ import annotations
+
+import copy
+import json
+import re
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from agentr.build.contrast import contrast_rows
+from agentr.build.conversations import ConversationReader
+from agentr.build.export_text import export_texts
+from agentr.build.imports import import_file
+from agentr.config.schema import BuildConfig, ContrastConfig
+from agentr.errors import DataError
+from agentr.policy.chat import ChatCodec
+from agentr.store.rows import Preference, Provenance, Row, read_preferences, write_rows
+from agentr.types import Message
+from tests.build.test_contrast import CODEC, expert, explored
+from tests.support import tiny_tokenizer
+
+
+def human(text: str) -> dict[str, Any]:
+    return {"from": "human", "value": text}
+
+
+def gpt(text: str, **more: Any) -> dict[str, Any]:
+    return {"from": "gpt", "value": text, **more}
+
+
+INSTRUCTION = [human("You play a game."), gpt("OK")]
+DEMONSTRATION = [*INSTRUCTION, human("Open the door."), gpt("Action: take"), human("Taken."), gpt("Action: open")]
+ETO_SFT = {"id": "7", "reward": 0.75, "conversations": DEMONSTRATION}
+ETO_DPO = {
+    "id": "7",
+    "prompt": DEMONSTRATION[:3],
+    "chosen": DEMONSTRATION[3:],
+    "rejected": [gpt("Action: wait")],
+}
+
+
+def imported(folder: Path, entries: Any, format: str = "auto", max_length: int = 1000, **more: Any) -> tuple[list[Any], Counter[str]]:
+    path = folder / "file.json"
+    path.write_text(entries if isinstance(entries, str) else json.dumps(entries))
+    rows, dropped = import_file(path, format, CODEC, max_length, **more)
+    return list(rows), dropped
+
+
+def text(ids: tuple[int, ...], mask: tuple[int, ...]) -> str:
+    return CODEC.decode([i for i, m in zip(ids, mask, strict=True) if m], special=True)
+
+
+# formats --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("train_opening", "trained"), [(False, ""), (True, "OK<|im_end|>")])
+def test_eto_demonstrations(tmp_path: Path, train_opening: bool, trained: str) -> None:
+    (row,), dropped = imported(tmp_path, [ETO_SFT], "eto-sft", train_opening=train_opening)
+    assert text(row.input_ids, row.loss_mask) == trained + "Action: take<|im_end|>Action: open<|im_end|>"
+    messages = [Message("assistant" if t["from"] == "gpt" else "user", t["value"]) for t in DEMONSTRATION]
+    assert list(row.input_ids) == CODEC.prompt(messages[:-1]) + CODEC.turn("Action: open")
+    assert row.provenance == Provenance("file.json#1", (), "imported", {"id": "7", "reward": 0.75})
+    assert not dropped
+
+
+def test_a_file_that_says_what_is_trained_on_is_believed(tmp_path: Path) -> None:
+    said = [human("You play a game."), gpt("OK", loss=True), *DEMONSTRATION[2:-1], gpt("Action: open", loss=False)]
+    (row,), _ = imported(tmp_path, [{"conversations": said}], "eto-sft")
+    assert text(row.input_ids, row.loss_mask) == "OK<|im_end|>Action: take<|im_end|>"
+
+
+def test_eto_pairs(tmp_path: Path) -> None:
+    (pair,), _ = imported(tmp_path, [ETO_DPO], "eto-dpo")
+    assert CODEC.decode(pair.prompt_ids, special=True).endswith("user\nOpen the door.<|im_end|>\n<|im_start|>assistant\n")
+    assert text(pair.chosen_ids, pair.chosen_mask) == "Action: take<|im_end|>Action: open<|im_end|>"
+    assert text(pair.rejected_ids, pair.rejected_mask) == "Action: wait<|im_end|>"
+    assert "Taken." in CODEC.decode(pair.chosen_ids)
+
+
+def test_sharegpt_turns_may_be_context(tmp_path: Path) -> None:
+    said = [human("Hi"), gpt("bad", loss=0), human("No."), gpt("good", loss=1)]
+    (row,), _ = imported(tmp_path, [{"system": "Be brief.", "conversations": said}], "sharegpt")
+    assert text(row.input_ids, row.loss_mask) == "good<|im_end|>"
+    assert CODEC.decode(row.input_ids, special=True).startswith("<|im_start|>system\nBe brief.<|im_end|>")
+
+
+ALPACA = {"instruction": "Add.", "input": "1 + 1", "history": [["Hi", "Hello"]], "system": "Count."}
+SAME_PROMPT = [human("Hi"), gpt("Hello"), human("Add.\n1 + 1")]
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        ALPACA | {"chosen": "2", "rejected": "3"},
+        {"system": "Count.", "conversations": SAME_PROMPT, "chosen": gpt("2"), "rejected": gpt("3")},
+        {"trajectory": [{"from": "system", "value": "Count."}, *SAME_PROMPT], "chosen": "2", "rejected": "3"},
+        {"system": "Count.", "prompt": SAME_PROMPT, "chosen": [*SAME_PROMPT, gpt("2")], "rejected": [gpt("3")]},
+        {
+            "prompt": [
+                {"role": r, "content": c}
+                for r, c in (("system", "Count."), ("user", "Hi"), ("assistant", "Hello"), ("user", "Add.\n1 + 1"))
+            ],
+            "chosen": [{"role": "assistant", "content": "2"}],
+            "rejected": [{"role": "assistant", "content": "3"}],
+        },
+    ],
+)
+def test_every_form_of_a_pair_gives_the_same_row(tmp_path: Path, entry: dict[str, Any]) -> None:
+    (pair,), _ = imported(tmp_path, [entry])
+    wanted = [Message("system", "Count."), Message("user", "Hi"), Message("assistant", "Hello"), Message("user", "Add.\n1 + 1")]
+    assert list(pair.prompt_ids) == CODEC.prompt(wanted)
+    assert text(pair.chosen_ids, pair.chosen_mask) == "2<|im_end|>"
+    assert text(pair.rejected_ids, pair.rejected_mask) == "3<|im_end|>"
+
+
+def test_plain_texts_are_a_prompt_and_two_answers(tmp_path: Path) -> None:
+    (pair,), _ = imported(tmp_path, [{"prompt": "1 + 1?", "chosen": "2", "rejected": "3"}])
+    assert list(pair.prompt_ids) == CODEC.prompt([Message("user", "1 + 1?")])
+
+
+def test_alpaca_without_sides_is_a_sequence(tmp_path: Path) -> None:
+    (row,), _ = imported(tmp_path, [ALPACA | {"output": "2"}])
+    assert text(row.input_ids, row.loss_mask) == "Hello<|im_end|>2<|im_end|>"
+
+
+def test_the_examples_of_the_documentation_can_be_imported(tmp_path: Path) -> None:
+    snippets = re.findall(r"```json\n(.*?)```", (Path(__file__).parents[2] / "docs/your_own_trajectories.md").read_text(), re.DOTALL)
+    examples = [s for s in snippets if "file_name" not in s]
+    assert len(examples) == len(snippets) - 1 == 6
+    for example in examples:
+        (row,), dropped = imported(tmp_path, json.dumps(json.loads(example)))
+        assert not dropped
+        assert row.targets > 0
+
+
+# which format, which file ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("entries", "trained"),
+    [
+        ([ETO_SFT], "Action: take"),
+        ([{"conversations": [human("Hi"), gpt("OK")]}], "OK"),  # too short for an opening and a task
+        ([ETO_SFT, {"messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Ho"}]}], "OK"),
+    ],
+)
+def test_auto_recognises_conversations(tmp_path: Path, entries: list[Any], trained: str) -> None:
+    rows, _ = imported(tmp_path, entries)
+    assert text(rows[0].input_ids, rows[0].loss_mask).startswith(trained)
+
+
+@pytest.mark.parametrize("entries", [[{"question": "?"}], [ETO_SFT, ETO_DPO], [{"chosen": "a", "rejected": "b"}], [3]])
+def test_auto_refuses_what_it_does_not_know(tmp_path: Path, entries: list[Any]) -> None:
+    with pytest.raises(DataError, match=r"file\.json cannot be recognised .* look like"):
+        imported(tmp_path, entries)
+
+
+def test_json_lines_keep_unusual_line_separators(tmp_path: Path) -> None:
+    strange = "one\u2028two\x0cthree\x85"
+    line = json.dumps({"conversations": [human(strange), gpt("yes")]}, ensure_ascii=False)
+    rows, _ = imported(tmp_path, f"{line}\n\n{line}\r\n")
+    assert len(rows) == 2
+    assert strange in CODEC.decode(rows[1].input_ids)
+    assert rows[1].provenance.tree == "file.json#2"
+
+
+# what is left out -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("said", "reason"),
+    [
+        ([gpt("I"), gpt("alone")], "only one side speaks"),
+        ([human("Anyone?")], "only one side speaks"),
+        ([gpt("Hi"), human("Ho"), gpt("!")], "nobody speaks to the agent before its first turn"),
+        ([human("Hi"), human("Ho"), gpt("!")], "the turns do not alternate"),
+        ([human("Hi"), gpt("Ho"), gpt("!")], "the turns do not alternate"),
+        ([human("Hi"), gpt("Ho"), human("Bye")], "the last turn is not the agent's"),
+        ([human("Hi"), gpt("Ho", loss=False)], "no turn to train on"),
+        ([human("long " * 100), gpt("!")], "longer than 200 tokens"),
+    ],
+)
+def test_conversations_that_cannot_be_trained_on_are_counted(tmp_path: Path, said: list[Any], reason: str) -> None:
+    good = {"conversations": [human("Hi"), gpt("Ho")]}
+    rows, dropped = imported(tmp_path, [{"conversations": said}, good, {"conversations": said}], "sharegpt", 200)
+    assert [r.provenance.tree for r in rows] == ["file.json#2"]
+    assert dropped == {reason: 2}
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"rejected": []}, "only one side speaks"),
+        ({"rejected": ETO_DPO["chosen"]}, "both sides are the same"),
+        ({"rejected": [gpt("a"), human("b")]}, "the last turn is not the agent's"),
+        ({"chosen": [human("b"), gpt("a")]}, "the turns do not alternate"),
+        ({"prompt": INSTRUCTION}, "nobody speaks to the agent before its first turn"),
+        ({"rejected": "long " * 100}, "longer than 200 tokens"),
+    ],
+)
+def test_pairs_that_cannot_be_trained_on_are_counted(tmp_path: Path, change: dict[str, Any], reason: str) -> None:
+    rows, dropped = imported(tmp_path, [ETO_DPO | change, ETO_DPO], "eto-dpo", 200)
+    assert len(rows) == 1
+    assert dropped == {reason: 1}
+
+
+# errors ---------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("format", "entry", "message"),
+    [
+        ("sharegpt", {"conversation": []}, r"conversation 2 is not in ShareGPT form \(KeyError: 'conversations'\)"),
+        ("sharegpt", {"conversations": [{"from": "human"}]}, r"conversation 2 is not .*KeyError"),
+        ("sharegpt", {"conversations": [{"from": "bard", "value": "x"}]}, r"conversation 2 .* the speaker 'bard' is none of human"),
+        ("sharegpt", {"conversations": [human("x"), gpt("y", loss="no")]}, r"conversation 2 .* true or false, not 'no'"),
+        ("sharegpt", {"conversations": [human("\ud83d"), gpt("y")]}, r"conversation 2 .*UnicodeEncodeError"),
+        ("eto-sft", {"conversations": [gpt(3)]}, r"conversation 2 is not in ETO's form .* a text is wanted, not int"),  # type: ignore[arg-type]
+        ("eto-dpo", {"prompt": [], "chosen": []}, r"pair 2 is not in ETO's form for pairs \(KeyError: 'rejected'\)"),
+        ("eto-dpo", {"prompt": 1, "chosen": [], "rejected": []}, r"pair 2 .* a list of turns is wanted, not int"),
+        ("llamafactory", ALPACA | {"history": [["Hi"]], "output": "x"}, r"entry 2 .*ValueError"),
+        ("llamafactory", "text", r"entry 2 .* an object is wanted, not str"),
+    ],
+)
+def test_a_broken_entry_is_named(tmp_path: Path, format: str, entry: Any, message: str) -> None:
+    good = {"llamafactory": ALPACA | {"output": "2"}, "eto-dpo": ETO_DPO}.get(format, ETO_SFT)
+    with pytest.raises(DataError, match=rf"file\.json, {message}"):
+        imported(tmp_path, [good, entry], format)
+
+
+def test_conversations_and_pairs_do_not_mix(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"entry 2 differs in kind from those before it"):
+        imported(tmp_path, [ALPACA | {"output": "2"}, ALPACA | {"chosen": "2", "rejected": "3"}], "llamafactory")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("", "holds no entries"),
+        ("[]", "holds no entries"),
+        ("{broken", "is not JSON"),
+        ('{"a": 1}\n{"a": ', "line 2, is not JSON"),
+    ],
+)
+def test_files_that_hold_nothing_are_refused(tmp_path: Path, content: str, message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        imported(tmp_path, content)
+
+
+def test_missing_files_and_unknown_formats_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"nowhere\.json cannot be read"):
+        import_file(tmp_path / "nowhere.json", "auto", CODEC, 100)
+    with pytest.raises(DataError, match="unknown import format 'csv'"):
+        imported(tmp_path, [ETO_SFT], "csv")
+
+
+# and back again -------------------------------------------------------------------------------------------------------
+
+
+def again(folder: Path, rows: list[Any], format: str, codec: ChatCodec = CODEC) -> list[Any]:
+    path = folder / "exported.json"
+    assert export_texts(path, rows, codec, format) == (len(rows), 0)
+    back, dropped = import_file(path, "auto", codec, 10_000)
+    assert not dropped
+    return list(back)
+
+
+def ids_of(row: Row | Preference) -> tuple[Any, ...]:
+    if isinstance(row, Row):
+        return row.input_ids, row.loss_mask
+    return row.prompt_ids, row.chosen_ids, row.chosen_mask, row.rejected_ids, row.rejected_mask
+
+
+SEQUENCES = [
+    ETO_SFT,
+    {"conversations": [human("Hi"), gpt("bad", loss=False), human("<|im_end|>\n<|im_start|>assistant\nNo."), gpt(" good\n")]},
+    {"conversations": [{"from": "system", "value": "Be brief."}, human(""), gpt(""), human("ü😀\u2028"), gpt("OK")]},
+]
+
+
+@pytest.mark.parametrize("format", ["eto-sft", "llamafactory"])
+def test_sequences_come_back_with_the_same_ids_and_masks(tmp_path: Path, format: str) -> None:
+    rows, _ = imported(tmp_path, SEQUENCES, "sharegpt")
+    demonstrations, _ = imported(tmp_path, [ETO_SFT], "eto-sft")
+    for wanted in (rows, demonstrations):
+        assert list(map(ids_of, again(tmp_path, wanted, format))) == list(map(ids_of, wanted))
+
+
+def test_pairs_of_trees_come_back_with_the_same_ids_and_masks(tmp_path: Path) -> None:
+    tree = explored(("wait sleep", 0.0), ("pull", 0.5))
+    pairs = list(contrast_rows(tree, expert(), ContrastConfig(pairs_per_task=0), BuildConfig(), Counter()))
+    assert len(pairs) == 2
+    back = again(tmp_path, pairs, "eto-dpo")
+    assert list(map(ids_of, back)) == list(map(ids_of, pairs))
+    write_rows(tmp_path / "dataset", back)
+    assert read_preferences(tmp_path / "dataset") == back
+
+
+def test_single_turn_pairs_come_back_through_llamafactory(tmp_path: Path) -> None:
+    rows, _ = imported(tmp_path, [ALPACA | {"chosen": "2", "rejected": "3"}])
+    assert list(map(ids_of, again(tmp_path, rows, "llamafactory"))) == list(map(ids_of, rows))
+    entry = json.loads((tmp_path / "exported.json").read_text())[0]
+    assert entry["system"] == "Count."
+    assert entry["conversations"] == SAME_PROMPT
+    assert (entry["chosen"], entry["rejected"]) == (gpt("2"), gpt("3"))
+
+
+def test_exports_have_the_originals_keys(tmp_path: Path) -> None:
+    rows, _ = imported(tmp_path, [ETO_DPO])
+    export_texts(tmp_path / "out.json", rows, CODEC, "eto-dpo")
+    (entry,) = json.loads((tmp_path / "out.json").read_text())
+    assert {key: entry[key] for key in ("prompt", "chosen", "rejected")} == {k: ETO_DPO[k] for k in ("prompt", "chosen", "rejected")}
+    rows, _ = imported(tmp_path, [ETO_SFT])
+    export_texts(tmp_path / "out.json", rows, CODEC, "eto-sft")
+    (entry,) = json.loads((tmp_path / "out.json").read_text())
+    assert [{k: t[k] for k in ("from", "value")} for t in entry["conversations"]] == DEMONSTRATION
+    assert [t["loss"] for t in entry["conversations"] if t["from"] == "gpt"] == [False, True, True]
+
+
+def test_what_text_cannot_say_is_counted(tmp_path: Path) -> None:
+    prompt, end = CODEC.prompt([Message("user", "Hi")]), CODEC.eos_id
+    letters = [i for letter in "look" for i in CODEC.encode(letter)]
+    assert letters != CODEC.encode("look")
+    first, bridge = CODEC.turn("look"), CODEC.bridge("?")
+    spelled = Row((*prompt, *letters, end), (*[0] * len(prompt), *[1] * 5), Provenance("t", (), "good"))
+    cut_off = [*prompt, *first[:-1], end, *bridge, *first]  # the first turn has no end of its own: its closing is part of the bridge
+    mask = [*[0] * len(prompt), *[1] * (len(first) - 1), 0, *[0] * len(bridge), *[1] * len(first)]
+    rows = [spelled, Row(tuple(cut_off), tuple(mask), Provenance("t", (), "good"))]
+    assert export_texts(tmp_path / "out.json", rows, CODEC, "eto-sft") == (2, 2)
+    assert "look" in (tmp_path / "out.json").read_text()
+    asked = CODEC.prompt([Message("user", "look")])
+    at = next(i for i in range(len(asked)) if asked[i : i + len(first) - 1] == first[:-1])
+    respelled = [*asked[:at], *letters, *asked[at + len(first) - 1 :]]
+    yes, no, odd = CODEC.turn("yes"), CODEC.turn("no"), [*letters, end]
+    pairs = [
+        Preference(tuple(p), tuple(c), (1,) * len(c), tuple(r), (1,) * len(r), Provenance("t", (), "step"))
+        for p, c, r in ((asked, yes, no), (respelled, yes, no), (asked, odd, no), (asked, yes, odd))
+    ]
+    assert export_texts(tmp_path / "out.json", pairs, CODEC, "eto-dpo") == (4, 3)
+
+
+def test_rows_are_refused_by_formats_without_a_place_for_them(tmp_path: Path) -> None:
+    (sequence,), _ = imported(tmp_path, [ETO_SFT])
+    (pair,), _ = imported(tmp_path, [ETO_DPO])
+    out = tmp_path / "out.json"
+    with pytest.raises(DataError, match=r"eto-dpo has no place for sequences.*eto-sft, llamafactory"):
+        export_texts(out, [sequence], CODEC, "eto-dpo")
+    with pytest.raises(DataError, match=r"side of several turns.*Export it as eto-dpo"):
+        export_texts(out, [pair], CODEC, "llamafactory")
+    with pytest.raises(DataError, match="unknown export format 'csv'"):
+        export_texts(out, [pair], CODEC, "csv")
+    foreign = Row((1, 2, 3), (0, 1, 1), Provenance("t", (), "good"))
+    with pytest.raises(DataError, match="no conversation of"):
+        export_texts(out, [foreign], CODEC, "eto-sft")
+
+
+contents = st.text(st.characters(codec="utf-8"), max_size=12) | st.sampled_from(["<|im_end|>", "\n<|im_start|>user\n", " a ", "\r\n"])
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.booleans(), st.lists(contents, min_size=1, max_size=6))
+def test_reading_ids_is_the_inverse_of_writing_them(system: bool, said: list[str]) -> None:
+    messages = [Message("system", "s")] * system + [Message(("user", "assistant")[i % 2], text) for i, text in enumerate(said)]
+    last = messages[-1].role == "assistant"
+    ids = CODEC.prompt(messages[:-1]) + CODEC.turn(messages[-1].content) if last else CODEC.prompt(messages)
+    passages = ConversationReader(CODEC).conversation(ids)
+    assert [p.message for p in passages] == messages
+    assert all(CODEC.decode(ids[p.start : p.end], special=True) == p.message.content for p in passages)
+
+
+PLAIN = (
+    "{% for m in messages %}{% if m['role'] == 'system' %}{{ raise_exception('none') }}{% elif m['role'] == 'user' %}"
+    "{{ 'Q:' + m['content'] + '\nA:' }}{% else %}{{ m['content'] + '<|im_end|>' }}{% endif %}{% endfor %}"
+)
+
+
+def test_templates_without_special_tokens_or_a_system_message_are_read_too(tmp_path: Path) -> None:
+    tokenizer = copy.deepcopy(tiny_tokenizer())
+    tokenizer.chat_template = PLAIN
+    codec = ChatCodec(tokenizer)
+    path = tmp_path / "file.json"
+    entry = {"conversations": [*INSTRUCTION, human("Open the door\n"), gpt("Action: take")]}  # its end looks like that of the question
+    path.write_text(json.dumps([ETO_SFT, entry]))
+    rows, _ = import_file(path, "eto-sft", codec, 1000)
+    assert list(map(ids_of, again(tmp_path, list(rows), "eto-sft", codec))) == list(map(ids_of, rows))

@@ -1,0 +1,72 @@
+"""Runs of the real command line in a process of their own, to be killed: what the chaos tests share."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import psutil
+
+from agentr.store.run import RunStore
+
+Driver = subprocess.Popen[bytes]
+
+
+def start(config: str, root: Path, log: Path, overrides: Sequence[str]) -> Driver:
+    """``agentr run`` in ``root``, with a Ray of its own."""
+    command = [sys.executable, "-m", "agentr.cli", "run", config, f"run.dir={root}", *overrides]
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("RAY_")}
+    with log.open("ab") as file:
+        return subprocess.Popen(command, stdout=file, stderr=file, env=environment)
+
+
+def wait_for(condition: Callable[[], object], driver: Driver, what: str, timeout_s: float = 600.0) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert driver.poll() is None, f"the run ended while waiting for {what}"
+        assert time.monotonic() < deadline, f"waited {timeout_s:.0f} s for {what}"
+        time.sleep(0.05)
+
+
+def kill(driver: Driver, pattern: str) -> None:
+    """Kills a process below the driver whose title or command line matches, as soon as there is one."""
+    victim: list[psutil.Process] = []
+
+    def found() -> bool:
+        process = _find(driver, pattern)
+        victim.extend([process] if process else [])
+        return bool(victim)
+
+    wait_for(found, driver, f"a process like {pattern}")
+    os.kill(victim[0].pid, signal.SIGKILL)
+
+
+def state(root: Path, stage: str) -> str:
+    """``running``, ``sealed``, or nothing if the stage was not started."""
+    if not (root / "manifest.json").exists():
+        return ""
+    record = RunStore(root).record(stage)
+    return record.state if record else ""
+
+
+def end(driver: Driver) -> None:
+    """Ends a driver that still runs."""
+    if driver.poll() is None:
+        driver.terminate()
+        driver.wait(60)
+
+
+def _find(driver: Driver, pattern: str) -> psutil.Process | None:
+    for process in psutil.Process(driver.pid).children(recursive=True):
+        try:
+            if re.search(pattern, " ".join(process.cmdline())) and process.status() != psutil.STATUS_ZOMBIE:
+                return process
+        except (psutil.NoSuchProcess, psutil.AccessDenied):
+            continue
+    return None

@@ -1,0 +1,66 @@
+"""The other recipes from the command line, with the driver killed in every kind of stage and started again."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from agentr.store.files import read_lines
+from agentr.store.forest import Forest
+from agentr.store.rows import read_manifest
+from tests.chaos.driver import end, start, state, wait_for
+
+pytestmark = [pytest.mark.cluster, pytest.mark.chaos, pytest.mark.timeout(1800)]
+
+#: A run of about a minute with the small model that ships. Depth 1 after a short warm start: some runs succeed, some do not.
+OVERRIDES = [
+    "run.rounds=1",
+    "warm_start.tasks=[{split: train, where: {depth: 1}, limit: 64}]",
+    "warm_start.train.steps=50",
+    "collect.tasks={split: train, where: {depth: 1}, limit: 24}",
+    "collect.max_completions=0",
+    "collect.in_flight=4",
+    "train=[{steps: 8, batch_size: 4, micro_batch_size: 4, bf16: false, max_length: 768, checkpoint_every: 2, learning_rate: 1.0e-5}]",
+    "eval.tasks={split: test, where: {depth: 1}, limit: 12}",
+]
+
+RECIPES = {
+    "eto": ["collect.episodes=4", "build.contrast.pairs_per_task=4"],
+    "dense_policy": ["collect.dense={base: 4, max_depth: 5, window: 4, stop_pairs: 6, stop_rollouts: 12}", "build.siblings.min_gap=0.1"],
+}
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_driver_killed_in_every_stage(recipe: str, tmp_path: Path) -> None:
+    root, log = tmp_path / "run", tmp_path / "log"
+    config, overrides = f"configs/compare/{recipe}.yaml", [*OVERRIDES, *RECIPES[recipe]]
+    trees = Forest(root / "rounds/01/collect")
+    moments = [
+        (lambda: len(trees.finished()) >= 6 or trees.sealed, "some trees"),
+        (lambda: list((root / "rounds/01/train/checkpoints").glob("*/complete.json")), "a checkpoint of the DPO training"),
+        (lambda: state(root, "rounds/01/eval") == "running", "the last evaluation"),
+    ]
+    driver = start(config, root, log, overrides)
+    try:
+        for reached, what in moments:
+            wait_for(reached, driver, what)
+            driver.kill()
+            driver.wait(60)
+            driver = start(config, root, log, overrides)
+        assert driver.wait(900) == 0, log.read_text()[-3000:]
+    finally:
+        end(driver)
+
+    events = read_lines(root / "events.jsonl")
+    sealed = Counter(e["stage"] for e in events if e["event"] == "stage_sealed")
+    stages = [f"rounds/01/{s}" for s in ("collect", "dataset", "train", "eval")]
+    assert all(sealed[stage] == 1 for stage in stages), sealed
+    assert max(sealed.values()) == 1, "a stage was sealed twice"
+    assert len(Forest(root / "rounds/01/collect")) == 24
+    assert read_manifest(root / "rounds/01/dataset")["type"] == "preferences"
+    lines = read_lines(root / "rounds/01/train/metrics.jsonl")
+    assert [line["step"] for line in lines] == sorted({line["step"] for line in lines}), "each step is reported once"
+    assert json.loads((root / "report.json").read_text())["complete"]

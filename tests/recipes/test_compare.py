@@ -1,0 +1,95 @@
+"""Comparisons: what is refused, what is shared, and what the table says, on run directories written by hand."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from agentr.config.load import load
+from agentr.errors import ConfigError
+from agentr.evaluate.metrics import evaluate
+from agentr.observe.comparison import Line, compare_runs
+from agentr.recipes.compare import plan
+from agentr.store.files import write_json
+from agentr.store.run import RunStore
+from agentr.types import Outcome
+from tests.evaluate.test_metrics import episode
+
+CONFIGS = Path(__file__).parents[2] / "configs" / "compare"
+
+
+def written(folder: Path, name: str, seed: int, solved: list[set[str]], calls: int) -> RunStore:
+    """A run of tasks a, b, c: ``solved`` are those that the warm start and each round solved."""
+    store = RunStore(folder / name / str(seed))
+    store.open(load(None, [f"run.name={name}", f"run.seed={seed}", f"run.rounds={len(solved) - 1}"]))
+    for round_, good in enumerate(solved):
+        trees = [episode(t, ["x"], float(t in good), Outcome.SUCCESS if t in good else Outcome.FAILURE, 1) for t in "abc"]
+
+        def evaluated(folder: Path, trees=trees) -> dict:
+            write_json(folder / "evaluation.json", evaluate(trees).as_dict())
+            return {}
+
+        if round_:
+            store.stage(f"rounds/{round_:02d}/collect", lambda _: {"trees": 3, "calls": calls, "completion_tokens": 10 * calls})
+        store.stage(f"rounds/{round_:02d}/eval", evaluated)
+    store.close()
+    return store
+
+
+def test_the_comparison_pools_seeds_and_pairs_tasks(tmp_path: Path) -> None:
+    lines = [
+        Line("one", 0, written(tmp_path, "one", 0, [{"a"}, {"a", "b"}], 5)),
+        Line("one", 1, written(tmp_path, "one", 1, [set(), {"a"}], 7)),
+        Line("two", 0, written(tmp_path, "two", 0, [{"a"}, {"a", "b", "c"}], 50)),
+        Line("two", 1, written(tmp_path, "two", 1, [set(), {"a", "b"}], 70)),
+    ]
+    result = compare_runs(lines, tmp_path)
+    warm, last = result.points["one"]
+    assert (warm.title, last.title) == ("warm start", "round 1")
+    assert last.success.mean == pytest.approx(3 / 6) and last.success.n == 6
+    assert last.by_seed == pytest.approx({0: 2 / 3, 1: 1 / 3})
+    assert (warm.calls, last.calls, last.tokens) == (0, 6, 60)
+    assert last.gain is not None and last.gain.mean == pytest.approx(2 / 6)
+    assert result.against_first["two"].mean == pytest.approx(2 / 6)
+    assert (tmp_path / "comparison.json").exists()
+    page = (tmp_path / "comparison.html").read_text()
+    assert page.count("<svg") == 2 and "round 1" in page
+
+
+def test_unlike_questions_are_refused(tmp_path: Path) -> None:
+    other = tmp_path / "other.yaml"
+    other.write_text(f"include: [{CONFIGS / 'rft.yaml'}]\neval: {{tasks: {{limit: 3}}}}\n")
+    with pytest.raises(ConfigError, match=r"other asks another question than sft: eval\.tasks\.limit: None -> 3"):
+        plan([CONFIGS / "sft.yaml", other], [0], tmp_path)
+    with pytest.raises(ConfigError, match="two configurations have the same name: sft, sft"):
+        plan([CONFIGS / "sft.yaml", CONFIGS / "sft.yaml"], [0], tmp_path)
+
+
+def test_the_checked_in_comparison_asks_one_question(tmp_path: Path) -> None:
+    files = sorted(path for path in CONFIGS.glob("*.yaml") if path.stem != "common")
+    entries = plan(files, [0, 1], tmp_path, ["collect.in_flight=3"])
+    assert len(entries) == 2 * len(files)
+    assert {e.config.run.seed for e in entries} == {0, 1}
+    assert len({e.config.run.dir for e in entries}) == len(entries)
+
+
+def test_a_run_takes_over_sealed_stages(tmp_path: Path) -> None:
+    config = load(None)
+    first, second = RunStore(tmp_path / "first"), RunStore(tmp_path / "second")
+    first.open(config)
+
+    def model(folder: Path) -> dict:
+        (folder / "weights").write_text("w")
+        return {"path": str(folder / "weights")}
+
+    first.stage("model", model)
+    with pytest.raises(RuntimeError):
+        first.stage("rounds/00/train", lambda _: (_ for _ in ()).throw(RuntimeError()))
+    first.close()
+    second.adopt(first, ["model", "rounds/00/train", "rounds/00/eval"])
+    second.open(config)
+    assert second.sealed("model") and second.record("rounds/00/train") is None
+    summary = second.stage("model", lambda _: pytest.fail("a sealed stage is not done again"))
+    assert Path(summary["path"]) == tmp_path / "second/model/weights"
+    assert Path(summary["path"]).read_text() == "w"
