@@ -208,21 +208,34 @@ def report(run_dir: RunDir) -> None:
 def export(
     run_dir: RunDir,
     out: Annotated[Path, typer.Option("--out", help="File to write; a folder for --format agent_r_trees.")],
-    kind: Annotated[str, typer.Option("--format", help="sharegpt, trl, agent_r or agent_r_trees.")] = "sharegpt",
+    kind: Annotated[
+        str, typer.Option("--format", help="sharegpt, trl, agent_r, agent_r_trees, eto-sft, eto-dpo or llamafactory.")
+    ] = "sharegpt",
     round_: Round = 1,
 ) -> None:
     """Write one round's dataset or trees in the format of another tool."""
     from agentr.build.export import export_rows, export_trees
+    from agentr.build.export_text import TEXT_FORMATS, export_texts
+    from agentr.config.load import load
+    from agentr.models.load import load_codec
     from agentr.store.forest import Forest
-    from agentr.store.rows import read_rows
+    from agentr.store.rows import read_any, read_rows
+    from agentr.store.run import RunStore
     from agentr.tasks.formats import action_format
 
     name = run_dir / f"rounds/{round_:02d}"
-    forest = Forest(name / "revise")
+    trees = next((name / s for s in ("revise", "collect", "demonstrations") if (name / s / "manifest.json").exists()), None)
+    forest = Forest(trees) if trees is not None else None
     if kind == "agent_r_trees":
-        typer.echo(f"{export_trees(out, forest)} trees in {out}")
+        typer.echo(f"{export_trees(out, forest or ())} trees in {out}")
+    elif kind in TEXT_FORMATS:
+        model = RunStore(run_dir).record("model")
+        folder = Path(model.summary["path"]) if model is not None else run_dir
+        codec = load_codec(folder, load(run_dir / "config.yaml").model)
+        entries, inexact = export_texts(out, read_any(name / "dataset"), codec, kind)
+        typer.echo(f"{entries} rows in {out}; {inexact} of them in other tokens than the policy's when read back")
     else:
-        turns = action_format(forest.manifest["stage"]["action_format"])
+        turns = action_format(forest.manifest["stage"]["action_format"] if forest is not None else "react")
         typer.echo(f"{export_rows(out, read_rows(name / 'dataset'), forest, turns, kind)} rows in {out}")
 
 

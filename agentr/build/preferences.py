@@ -13,6 +13,7 @@ from agentr.build.contrast import contrast_rows
 from agentr.build.imports import import_file
 from agentr.build.siblings import mix_pairs, preference_rows
 from agentr.config.schema import BuildConfig
+from agentr.errors import DataError
 from agentr.policy.chat import ChatCodec
 from agentr.search.tree import Tree
 from agentr.store.forest import Forest
@@ -68,7 +69,10 @@ def _write_preferences(
     for number, extra in enumerate(build.extra_pairs):
         imported, refused = import_file(Path(extra.path), "auto", codec, build.max_length)
         dropped.update(refused)
-        random.Random(f"extra/{seed}/{number}").shuffle(imported)
-        rows += imported[: extra.limit or None]
+        found = [pair for pair in imported if isinstance(pair, Preference)]
+        if len(found) < len(imported):
+            raise DataError(f"{extra.path} in build.extra_pairs holds sequences, and pairs are wanted")
+        random.Random(f"extra/{seed}/{number}").shuffle(found)
+        rows += found[: extra.limit or None]
     random.Random(f"order/{seed}").shuffle(rows)
     return write_rows(folder, rows, dropped={k: v for k, v in dropped.items() if v}, tasks=sum(map(bool, by_task.values())))

@@ -7,9 +7,12 @@ from collections.abc import Sequence
 from dataclasses import asdict, fields
 
 from agentr.collect.player import Player, Sessions, Turns
-from agentr.search import Child, Expansion, Node, Origin, Strategy, Tree
+from agentr.search import Child, Dense, Expansion, Node, Origin, Strategy, Tree
 from agentr.store.forest import Forest
 from agentr.types import FinishReason, Outcome, Task
+
+#: Sessions of expanded nodes that a tree keeps open where its strategy comes back to them.
+SPARE_SESSIONS = 32
 
 
 async def grow(task: Task, strategy: Strategy, player: Player, forest: Forest, seed: int, prefix: Sequence[Node] = ()) -> Tree:
@@ -25,7 +28,7 @@ async def grow(task: Task, strategy: Strategy, player: Player, forest: Forest, s
         InfraError: The policy or the environment did not answer. The journal holds what was done.
     """
     tree, root = await player.start(task, seed)
-    sessions = Sessions(tree, player.env, root)
+    sessions = Sessions(tree, player.env, root, SPARE_SESSIONS if isinstance(strategy, Dense) else 0)
     try:
         for turn in prefix:
             tree.nodes[-1].expansions = 1

@@ -112,7 +112,7 @@ class Player:
             seen = after.observation
             if turn.action is None:  # the environment is not asked, and the return so far stays
                 seen = Observation(turn.problem, tree.nodes[node].reward, valid=False)
-            turns.children.append(self._child(completion, turn.action or "", seen, room_used))
+            turns.children.append(self._child(completion, seen.executed or turn.action or "", seen, room_used))
             turns.sessions.append(after)
         return turns
 
@@ -157,12 +157,19 @@ def _cost(request: GenerateRequest, completions: Sequence[Completion]) -> dict[s
 
 
 class Sessions:
-    """The live sessions of one tree, by node. A session that is not there any more is opened again by replaying the path."""
+    """The live sessions of one tree, by node. A session that is not there any more is opened again by replaying the path.
 
-    def __init__(self, tree: Tree, env: EnvClient, root: Session | None = None) -> None:
+    Args:
+        spare: Sessions of expanded nodes that stay open, those used last: for strategies that come back to a node.
+    """
+
+    def __init__(self, tree: Tree, env: EnvClient, root: Session | None = None, spare: int = 0) -> None:
         self._tree = tree
         self._env = env
+        self._spare = spare
+        # In the order of use.
         self._open: dict[int, Session] = {} if root is None else {0: root}
+        self._opening = asyncio.Lock()
 
     async def at(self, node: int) -> Session:
         """The session that stands at ``node``.
@@ -170,10 +177,13 @@ class Sessions:
         Raises:
             InfraError: It could not be opened, or the replay saw something else than what is recorded.
         """
-        if node not in self._open:
-            path = [Recorded(n.action, n.observation) for n in self._tree.path(node) if n.action]
-            self._open[node] = await self._env.open(self._tree.task, path)
-        return self._open[node]
+        async with self._opening:  # several expansions of one node wait for one session
+            session = self._open.pop(node, None)
+            if session is None:
+                path = [Recorded(n.action, n.observation) for n in self._tree.path(node) if n.action]
+                session = await self._env.open(self._tree.task, path)
+            self._open[node] = session
+            return session
 
     def keep(self, node: int, session: Session) -> None:
         self._open[node] = session
@@ -181,7 +191,8 @@ class Sessions:
     async def drop_finished(self) -> None:
         """Closes the sessions of nodes that will not be expanded (again)."""
         nodes = self._tree.nodes
-        over = [i for i in self._open if nodes[i].terminal or nodes[i].expansions]
+        expanded = [i for i in self._open if nodes[i].expansions and not nodes[i].terminal]
+        over = [i for i in self._open if nodes[i].terminal] + expanded[: max(0, len(expanded) - self._spare)]
         dropped = {id(s): s for s in (self._open.pop(i) for i in over)}
         still_used = {id(s) for s in self._open.values()}
         await self._env.close_all([s for key, s in dropped.items() if key not in still_used])

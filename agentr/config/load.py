@@ -86,6 +86,17 @@ def validate(config: Config) -> None:
         f"collect.episodes = {episodes} with temperature 0 would repeat the same run",
         "Set collect.sampling.temperature, or collect.episodes=1.",
     )
+    dense = config.collect.dense
+    sizes = {key: getattr(dense, key) for key in ("base", "max_depth", "window", "stop_rollouts", "stop_empty")}
+    for key, size in sizes.items():
+        need(size >= 1, f"collect.dense.{key} = {size} leaves nothing to draw", "Give at least 1.")
+    need(bool(dense.temperatures), "collect.dense.temperatures is empty", "Give at least one temperature.")
+    siblings = config.build.siblings
+    need(
+        not siblings.mix or bool(siblings.mix_label),
+        "build.siblings.mix needs build.siblings.mix_label",
+        "Name the task label of its groups.",
+    )
     need(config.run.rounds >= 0, f"run.rounds = {config.run.rounds} is negative", "Use 0 to evaluate the warm start only.")
     need(bool(config.train), "train is empty", "Give at least one entry; the last one holds for later rounds.")
     need(

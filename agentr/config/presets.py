@@ -47,6 +47,7 @@ AGENT_R_RELEASED: dict[str, Any] = {
 #: the prompt, DPO with beta 0.1 at 1e-6. Two rounds (WebShop, ScienceWorld; ALFWorld has one).
 ETO_PAPER: dict[str, Any] = {
     "run": {"rounds": 2},
+    "model": {"max_model_len": 4096},
     "prompt": {"examples": 1},
     "warm_start": {"train": {"epochs": 3.0, "learning_rate": 1e-5, "batch_size": 64, "micro_batch_size": 4, "max_length": 4096}},
     "collect": {"episodes": 1, "fresh_tasks": False, "sampling": {"temperature": 0.0, "max_tokens": 512}},
@@ -78,13 +79,18 @@ ETO_RELEASED: dict[str, Any] = {
 #: one round at 7.2e-8 with a warm-up that lasts to the end.
 DENSE_POLICY: dict[str, Any] = {
     "run": {"rounds": 1},
+    "model": {"max_model_len": 8192},
     "prompt": {"examples": 1},
     "warm_start": {"enabled": False},
     "collect": {
         "dense": {"base": 10, "max_depth": 8, "window": 8, "stop_pairs": 512, "stop_rollouts": 1000, "stop_empty": 1000},
         "sampling": {"temperature": 1.0, "max_tokens": 1024},
     },
-    "build": {"max_length": 4096, "siblings": {"min_gap": 0.5, "max_visits": 8, "released_visits": True, "dedupe": False}},
+    "build": {
+        "max_length": 4096,
+        "train_on_invalid": True,
+        "siblings": {"min_gap": 0.5, "max_visits": 8, "released_visits": True, "dedupe": False},
+    },
     "train": [
         {
             "epochs": 1.0,

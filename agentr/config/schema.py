@@ -128,7 +128,7 @@ class EnvConfig:
     python: str = ""
     """Interpreter for the server's process; empty means this one."""
     timeout_s: float = 30.0
-    """Deadline of one request."""
+    """Deadline of one request; experts and lists of tasks have five minutes."""
     retries: int = 4
     """Attempts after the first, for requests that are safe to repeat."""
 
@@ -234,14 +234,14 @@ class DenseConfig:
     temperatures: list[float] = field(default_factory=lambda: [1.0, 0.5, 0.7])
     """Temperatures of labels 1, 2, 3, 4, ... in turn."""
     contrast_weight: float = 0.8
+    """Selection scores a node by contrast_weight x (largest difference in value to a sibling) ^ contrast_power ..."""
     contrast_power: float = 0.25
-    """Selection: weight x (largest difference in value to a sibling) ^ power ..."""
     depth_weight: float = 0.2
     """... + weight x (mean turns left below the node / max_depth) ..."""
     explore_weight: float = 1.0
     """... + weight x 2 sqrt(1 + n) / (2 + n), n the node's visits."""
     stop_pairs: int = 512
-    """The tree is done when it has so many pairs that `siblings` would select; 0 means never."""
+    """The tree is done when it has so many pairs that `siblings` would select, its cap by task aside; 0 means never."""
     stop_rollouts: int = 1000
     """Rollouts of a tree at most."""
     stop_empty: int = 1000
@@ -342,14 +342,15 @@ class SiblingsConfig:
     pairs_per_parent: int = 0
     """Most pairs below one node, largest difference first; 0 means all."""
     pairs_per_task: int = 0
+    """Most pairs of a tree, largest difference first; 0 means all."""
     tasks: int = 0
-    """Keep so many tasks, those with most pairs first; 0 means all. With `pairs`, this is the density axis."""
+    """Keep so many tasks (of each group, with `mix`), those with most pairs first; 0 means all. With `pairs`, the density axis."""
     pairs: int = 0
     """Draw so many pairs, the same share from each task; 0 means all."""
     mix_label: str = ""
     """Task label by which `mix` names groups, such as family."""
     mix: dict[str, int] = field(default_factory=dict)
-    """Pairs to draw from each group; groups that are not named are left out. Replaces `pairs`."""
+    """Pairs to draw from each group, 0 for all of it; groups that are not named are left out. Replaces `pairs`."""
 
 
 @dataclass
@@ -422,7 +423,7 @@ class TrainConfig:
     batch_size: int = 16
     """Rows in an optimiser step, over all workers."""
     micro_batch_size: int = 16
-    """Rows in a forward pass of one worker."""
+    """Rows in a forward pass of one worker; a pair is one row."""
     schedule: str = "cosine"
     warmup_ratio: float = 0.03
     weight_decay: float = 0.0

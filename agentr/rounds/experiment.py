@@ -131,7 +131,7 @@ class Experiment:
         name, config = f"rounds/{round_:02d}/steps", self.config.collect
 
         def work(folder: Path) -> dict[str, Any]:
-            known = experts.finished()
+            known = {tree.task.key for tree in experts if any(tree.ended())}
             tasks = [task for task in self._round_tasks(round_) if task.key in known]
             stage = self._stage(Kind.STEPWISE, folder, tasks, policy.version, salt=round_)
             stage = replace(stage, source=experts.folder, episodes=config.episodes, max_invalid=config.search.max_invalid)

@@ -129,7 +129,7 @@ _TYPES: dict[str, tuple[type, dict[str, str]]] = {
 }
 
 
-def write_rows(folder: Path, rows: Iterable[Row] | Iterable[Preference], **about: Any) -> dict[str, Any]:
+def write_rows(folder: Path, rows: Iterable[Row | Preference], **about: Any) -> dict[str, Any]:
     """Writes a dataset and returns its manifest.
 
     Args:
@@ -139,13 +139,13 @@ def write_rows(folder: Path, rows: Iterable[Row] | Iterable[Preference], **about
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    rows = list(rows)
-    name = "preferences" if rows and isinstance(rows[0], Preference) else "sequences"
+    written = list(rows)
+    name = "preferences" if written and isinstance(written[0], Preference) else "sequences"
     columns: dict[str, Any] = {
-        column: pa.array([list(getattr(r, column)) for r in rows], pa.list_(pa.type_for_alias(width)))
+        column: pa.array([list(getattr(r, column)) for r in written], pa.list_(pa.type_for_alias(width)))
         for column, width in _TYPES[name][1].items()
     }
-    origin = [r.provenance for r in rows]
+    origin = [r.provenance for r in written]
     columns |= {
         "tree": pa.array([p.tree for p in origin], pa.string()),
         "nodes": pa.array([list(p.nodes) for p in origin], pa.list_(pa.int32())),
@@ -158,10 +158,10 @@ def write_rows(folder: Path, rows: Iterable[Row] | Iterable[Preference], **about
     write_bytes(folder / "rows.parquet", buffer.getvalue())
     manifest = {
         "type": name,
-        "rows": len(rows),
+        "rows": len(written),
         "kinds": dict(Counter(p.kind for p in origin)),
-        "tokens": sum(r.tokens for r in rows),
-        "trained_tokens": sum(r.targets for r in rows),
+        "tokens": sum(r.tokens for r in written),
+        "trained_tokens": sum(r.targets for r in written),
         "sha256": hashlib.sha256(buffer.getvalue()).hexdigest(),
         **about,
     }
@@ -197,6 +197,11 @@ def read_preferences(folder: Path) -> list[Preference]:
         DataError: As ``read_rows``.
     """
     return _read(folder, "preferences")
+
+
+def read_any(folder: Path) -> list[Row] | list[Preference]:
+    """The rows of a dataset of either type."""
+    return _read(folder, read_manifest(folder)["type"])
 
 
 def _read(folder: Path, wanted: str) -> list[Any]:

@@ -70,6 +70,7 @@ def test_what_is_done_is_not_done_again(chain: list[TrainJob]) -> None:
 
 @pytest.mark.cluster
 @pytest.mark.chaos
+@pytest.mark.timeout(900)
 def test_a_killed_worker_resumes_and_ends_with_the_same_model(chain: list[TrainJob], dataset: Path, start: Path, tmp_path: Path) -> None:
     job = make_job(dataset, start, tmp_path / "killed")
     torn = job.checkpoints / "checkpoint-999"
