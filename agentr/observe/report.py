@@ -53,6 +53,7 @@ def write_report(store: RunStore, decode: Decode | None = None) -> Summary:
         summary=summary,
         success_plot=Markup(success_plot(summary)),
         time_plot=Markup(time_plot(summary)),
+        preference_plot=Markup(preference_plot(summary)),
         revision=Markup(_revision(store, summary, decode)) if decode else "",
         splices=_splices(summary),
     )
@@ -99,6 +100,25 @@ def time_plot(summary: Summary) -> str:
     return svg(canvas)
 
 
+def preference_plot(summary: Summary) -> str:
+    """What DPO did to both sides of the pairs, step by step: margin of the rewards, share of pairs the right way round, and
+    log-probabilities. SVG, or nothing where no round trained on preferences."""
+    arms = [a for a in summary.arms if any(line.get("reward_margin") is not None for line in a.curve)]
+    if not arms:
+        return ""
+    canvas, rows = figure(9.5, 3.0, columns=3)
+    for arm, colour in zip(arms, _COLOURS[1:], strict=False):
+        steps = [line["step"] for line in arm.curve]
+        for axes, keys in zip(rows, (("reward_margin",), ("reward_accuracy",), ("chosen_logprob", "rejected_logprob")), strict=True):
+            for key, style in zip(keys, ("-", "--"), strict=False):
+                axes.plot(steps, [line[key] for line in arm.curve], color=colour, linestyle=style, label=arm.title)
+    for axes, title in zip(rows, ("reward margin", "pairs the right way round", "log-probability (dashed: rejected)"), strict=True):
+        axes.set_title(title, fontsize=10)
+        axes.set_xlabel("step")
+    rows[0].legend(frameon=False)
+    return svg(canvas)
+
+
 def mark_up(row: Row, decode: Decode) -> str:
     """A row as HTML in which the trained tokens are marked."""
     parts: list[str] = []
@@ -135,14 +155,15 @@ def _splices(summary: Summary) -> str:
     )
 
 
-def figure(width: float, height: float) -> tuple[Any, Any]:
-    """A matplotlib figure of so many inches, and its axes."""
+def figure(width: float, height: float, columns: int = 1) -> tuple[Any, Any]:
+    """A matplotlib figure of so many inches, and its axes; a row of them where there are several columns."""
     # The object interface and no pyplot: no global state, and no display is looked for.
     from matplotlib.figure import Figure
 
     canvas = Figure(figsize=(width, height), layout="constrained")
-    axes = canvas.subplots()
-    axes.spines[["top", "right"]].set_visible(False)
+    axes = canvas.subplots(1, columns)
+    for each in axes if columns > 1 else [axes]:
+        each.spines[["top", "right"]].set_visible(False)
     return canvas, axes
 
 

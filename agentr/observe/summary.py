@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from agentr.errors import DataError
 from agentr.evaluate.metrics import Evaluation
 from agentr.evaluate.statistics import Estimate, paired_difference
-from agentr.store.files import read_json
+from agentr.store.files import read_json, read_lines
 from agentr.store.run import RunStore
 
 #: Stages of a round in the order they run, as the plot of seconds shows them.
@@ -23,6 +23,8 @@ class Arm:
         recovery: Success from the beginnings of the warm start's failed episodes, if that was measured.
         prompt_tokens: Prompt tokens of search and revision, each request's prompt once.
         seconds: By stage.
+        training: What the trainer said of its last step: steps, loss, and of preferences the margin, accuracy and rewards.
+        curve: Its logged steps, as ``metrics.jsonl`` has them.
     """
 
     name: str
@@ -37,6 +39,8 @@ class Arm:
     cached_tokens: int
     seconds: dict[str, float]
     recovery: Estimate | None = None
+    training: dict[str, Any] = field(default_factory=dict)
+    curve: list[dict[str, Any]] = field(default_factory=list, repr=False)
 
     @property
     def cached_share(self) -> float:
@@ -130,6 +134,8 @@ def _arm(store: RunStore, name: str, records: dict[str, Any]) -> Arm:
         prompt_tokens=total("prompt_tokens"),
         cached_tokens=total("cached_tokens"),
         recovery=_recovery(store, name, records),
+        training=_summary(records, f"{name}/train"),
+        curve=read_lines(store.root / name / "train" / "metrics.jsonl"),
         seconds={s: records[f"{name}/{s}"].seconds for s in STAGES if f"{name}/{s}" in records},
     )
 
