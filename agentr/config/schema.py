@@ -118,6 +118,8 @@ class EnvConfig:
     name: str = "textcraft"
     options: dict[str, Any] = field(default_factory=dict)
     """Arguments of the environment's class, e.g. distractors: 3."""
+    allow_leaks: bool = False
+    """Train on tasks that are held out or evaluated on, as released splits of ETO and DensePolicy do; reports then say so."""
     servers: int = 1
     url: str = ""
     """An environment server that already runs; empty starts our own."""

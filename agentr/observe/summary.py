@@ -99,7 +99,7 @@ def summarise(store: RunStore) -> Summary:
             "model": config["model"]["path"] or config["model"]["source"],
             "environment": config["env"]["name"],
             "options": config["env"]["options"],
-            "held-out split": config["eval"]["tasks"]["split"],
+            "held-out split": config["eval"]["tasks"]["split"] + (" (leaks allowed)" if config["env"].get("allow_leaks") else ""),
             "splice": config["revise"]["splice"],
             "judge": config["revise"]["judge"],
         },
