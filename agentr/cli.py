@@ -151,6 +151,8 @@ def import_(
     overrides: Overrides = None,
 ) -> None:
     """Make a dataset from trajectories or preference pairs of your own; train on it with 'agentr train --dataset'."""
+    import tempfile
+
     from rich.console import Console
 
     from agentr.build.imports import import_file
@@ -159,7 +161,8 @@ def import_(
     from agentr.store.rows import write_rows
 
     loaded = load(config, overrides or [])
-    codec = load_codec(resolve(loaded.model, out.parent / f".{out.name}-model"), loaded.model)
+    with tempfile.TemporaryDirectory() as cache:
+        codec = load_codec(resolve(loaded.model, Path(cache)), loaded.model)
     rows, dropped = import_file(file, kind, codec, loaded.build.max_length)
     manifest = write_rows(out, rows, source=str(file), dropped=dict(dropped))
     console = Console()
@@ -174,6 +177,7 @@ def compare(
     folder: Annotated[Path, typer.Option("--out", help="Folder of the comparison.")] = Path("runs/compare"),
     seeds: Annotated[str, typer.Option(help="Seeds, such as 0,1,2.")] = "0",
     override: Annotated[list[str] | None, typer.Option("--set", help="key=value for all of them; may be repeated.")] = None,
+    vary: Annotated[str, typer.Option(help="key=value,value,...: one arm for each value, such as build.siblings.tasks=15,30,60.")] = "",
 ) -> None:
     """Run several recipes on the same tasks, model and seeds, and compare what they reach with what they cost. Resumable."""
     from rich.console import Console
@@ -188,8 +192,12 @@ def compare(
         numbers = [int(seed) for seed in seeds.split(",")]
     except ValueError as error:
         raise ConfigError(f"--seeds {seeds!r} is not a list of numbers", hint="For example --seeds 0,1,2.") from error
+    key, equals, values = vary.partition("=")
+    if vary and not (key and equals and values):
+        raise ConfigError(f"--vary {vary!r} is not of the form key=value,value,...")
+    arms = [f"{key}={value}" for value in values.split(",")] if vary else [""]
     reporter = Reporter()
-    result = compare_recipes(plan(configs, numbers, folder, override or []), folder, reporter)
+    result = compare_recipes(plan(configs, numbers, folder, override or [], arms), folder, reporter)
     Console().print(table(result))
     reporter.say(f"Comparison: {folder.resolve() / 'comparison.html'}")
 

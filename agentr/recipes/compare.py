@@ -1,7 +1,8 @@
-"""Several recipes on the same tasks, model and seeds: one table and one plot of held-out success against what it cost.
+"""Several recipes, or values of one key, on the same tasks, model and seeds: one table and one plot of success against cost.
 
-Every run is an experiment of its own in ``<folder>/<label>/seed-<n>``, resumable as any other. Runs of one seed share the warm start: it
-is trained and evaluated once and taken over by the others, so all arms of a seed begin at the same policy.
+Every run is an experiment of its own in ``<folder>/<label>/seed-<n>``, resumable as any other. Runs of one seed share what is the same in
+them: the warm start, which is trained and evaluated once, so that all arms of a seed begin at the same policy; and, where configurations
+differ only in what comes after exploration, the first round's trees.
 """
 
 from __future__ import annotations
@@ -25,6 +26,15 @@ SAME = ("model.", "env.", "prompt.", "eval.", "warm_start.", "build.max_length")
 SHARED = ("model", "rounds/00/demonstrations", "rounds/00/dataset", "rounds/00/train", "rounds/00/eval", "rounds/00/recovery")
 
 
+#: The stages of the first round's exploration, and keys that change nothing before it is over.
+EXPLORED = ("rounds/01/collect", "rounds/01/steps", "rounds/01/revise")
+LATER = (
+    *("run.name", "run.dir", "train", "build.contrast.", "build.extra_pairs", "build.good_per_task", "build.demonstrations"),
+    *("build.balance_tasks", "build.eta", "build.general_path"),
+    *(f"build.siblings.{key}" for key in ("tasks", "pairs:", "pairs_per_task", "mix")),
+)
+
+
 @dataclass(frozen=True)
 class Entry:
     """One run of a comparison."""
@@ -34,25 +44,29 @@ class Entry:
     config: Config
 
 
-def plan(configs: Sequence[Path], seeds: Sequence[int], folder: Path, overrides: Sequence[str] = ()) -> list[Entry]:
+def plan(
+    configs: Sequence[Path], seeds: Sequence[int], folder: Path, overrides: Sequence[str] = (), vary: Sequence[str] = ("",)
+) -> list[Entry]:
     """The runs of a comparison, seed by seed.
 
     Args:
         configs: YAML files; a file's name without its ending is its label.
+        vary: ``key=value`` overrides, each of which makes an arm of each file; its value is added to the label.
 
     Raises:
         ConfigError: Two files have the same label, or they ask different questions; the error names the keys.
     """
-    labels = [path.stem for path in configs]
+    arms = [(path, value, "-".join(filter(None, (path.stem, value.rpartition("=")[2])))) for path in configs for value in vary]
+    labels = [label for _, _, label in arms]
     if len(set(labels)) < len(labels):
         raise ConfigError(f"two configurations have the same name: {', '.join(labels)}", hint="Copy one to a file of another name.")
     if not configs or not seeds:
         raise ConfigError("a comparison needs at least one configuration and one seed")
     entries = []
     for seed in seeds:
-        for path, label in zip(configs, labels, strict=True):
+        for path, value, label in arms:
             here = [f"run.seed={seed}", f"run.name={label}", f"run.dir={(folder / label / f'seed-{seed}').resolve()}"]
-            entries.append(Entry(label, seed, load(path, [*overrides, *here])))
+            entries.append(Entry(label, seed, load(path, [*overrides, *filter(None, [value]), *here])))
         first = entries[-len(labels)]
         for other in entries[-len(labels) + 1 :]:
             if changes := [c for c in changed_keys(plain(first.config), plain(other.config)) if c.startswith(SAME)]:
@@ -65,14 +79,22 @@ def plan(configs: Sequence[Path], seeds: Sequence[int], folder: Path, overrides:
 
 def compare(entries: Sequence[Entry], folder: Path, reporter: Reporter) -> Comparison:
     """Does all runs, or what is left of them, and writes ``comparison.json`` and ``comparison.html`` into ``folder``."""
+    result = None
     for number, entry in enumerate(entries, 1):
         reporter.say(f"[bold]{number} of {len(entries)}: {entry.label}, seed {entry.seed}[/bold]")
-        first = next(e for e in entries if e.seed == entry.seed)
-        if entry is not first:
-            RunStore(run_dir(entry.config)).adopt(RunStore(run_dir(first.config)), SHARED)
+        for other in entries[: number - 1]:
+            if other.seed == entry.seed:
+                RunStore(run_dir(entry.config)).adopt(RunStore(run_dir(other.config)), shared(other.config, entry.config))
         run(entry.config, reporter)
         result = _result(entries[:number], folder)
+    assert result is not None, "a comparison has at least one run"
     return result
+
+
+def shared(one: Config, other: Config) -> tuple[str, ...]:
+    """Stages that both runs would make the same."""
+    explored_alike = all(change.startswith(LATER) for change in changed_keys(plain(one), plain(other)))
+    return (*SHARED, *EXPLORED) if explored_alike else SHARED
 
 
 def _result(entries: Sequence[Entry], folder: Path) -> Comparison:

@@ -10,7 +10,7 @@ from agentr.config.load import load
 from agentr.errors import ConfigError
 from agentr.evaluate.metrics import evaluate
 from agentr.observe.comparison import Line, compare_runs
-from agentr.recipes.compare import plan
+from agentr.recipes.compare import plan, shared
 from agentr.store.files import write_json
 from agentr.store.run import RunStore
 from agentr.types import Outcome
@@ -72,6 +72,17 @@ def test_the_checked_in_comparison_asks_one_question(tmp_path: Path) -> None:
     assert len(entries) == 2 * len(files)
     assert {e.config.run.seed for e in entries} == {0, 1}
     assert len({e.config.run.dir for e in entries}) == len(entries)
+
+
+def test_values_of_one_key_are_arms_that_share_their_trees(tmp_path: Path) -> None:
+    config = CONFIGS / "dense_policy.yaml"
+    few, many = plan([config], [3], tmp_path, vary=["build.siblings.tasks=2", "build.siblings.tasks=4"])
+    assert (few.label, many.label) == ("dense_policy-2", "dense_policy-4")
+    assert (few.config.build.siblings.tasks, many.config.build.siblings.tasks) == (2, 4)
+    assert "rounds/01/collect" in shared(few.config, many.config)
+    rule, other_rule = plan([config], [3], tmp_path, vary=["build.siblings.min_gap=0.2", "build.siblings.min_gap=0.4"])
+    assert "rounds/01/collect" not in shared(rule.config, other_rule.config), "the rule decides when a tree stops"
+    assert "rounds/00/train" in shared(rule.config, other_rule.config)
 
 
 def test_a_run_takes_over_sealed_stages(tmp_path: Path) -> None:
