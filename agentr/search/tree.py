@@ -204,7 +204,8 @@ class Tree:
         return (n for n in self.nodes if n.outcome is not None and n.outcome is not Outcome.INFRA)
 
     def successes(self) -> list[Node]:
-        return [n for n in self.ended() if n.outcome is Outcome.SUCCESS]
+        """Leaves of successful episodes that this tree added: what it took over from another one is left out."""
+        return [n for n in self.ended() if n.outcome is Outcome.SUCCESS and n.origin is not Origin.PREFIX]
 
     def common_ancestor(self, a: int, b: int) -> int:
         """Deepest node on both paths."""
