@@ -190,7 +190,7 @@ class SessionTable(Lifetimes[State]):
             try:
                 while len(made) < count:
                     made.append(self._environment.fork(session.state))
-            except BaseException:
+            except BaseException:  # whatever ended it goes on to the caller; the copies are nobody's, and some hold memory elsewhere
                 for state in made:
                     self._environment.close(state)
                 raise

@@ -6,7 +6,8 @@ import random
 from collections.abc import Sequence
 
 from agentr.collect.player import Player
-from agentr.config.schema import PromptConfig, SamplingConfig
+from agentr.config.methods import SamplingConfig
+from agentr.config.schema import PromptConfig
 from agentr.envs.client import EnvClient
 from agentr.policy.base import GenerateRequest, PolicyStats
 from agentr.policy.chat import ChatCodec

@@ -18,7 +18,8 @@ from typing import Any
 from agentr.collect.coordinator import Progress
 from agentr.collect.player import Player
 from agentr.collect.stage import Kind, Stage, run_stage
-from agentr.config.schema import Config, Dedupe, SearchConfig
+from agentr.config.methods import Dedupe, SearchConfig
+from agentr.config.schema import Config
 from agentr.envs.agentgym import connect
 from agentr.envs.client import Recorded
 from agentr.errors import ConfigError

@@ -10,7 +10,7 @@ from typing import Any
 
 from agentr.build.mixture import general_rows, mix
 from agentr.build.revision import good_rows, revision_rows
-from agentr.config.schema import BuildConfig, ReviseConfig
+from agentr.config.methods import BuildConfig, ReviseConfig
 from agentr.errors import DataError
 from agentr.policy.chat import ChatCodec
 from agentr.search.tree import Tree

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from itertools import combinations
 
 from agentr.build.sequences import make_pair, recorded
-from agentr.config.schema import Against, BuildConfig, ContrastConfig, Unit
+from agentr.config.methods import Against, BuildConfig, ContrastConfig, Unit
 from agentr.search.tree import Node, Origin, Tree
 from agentr.store.rows import Preference
 from agentr.types import Outcome

@@ -12,7 +12,7 @@ from agentr.build.assemble import nothing_made
 from agentr.build.contrast import contrast_rows
 from agentr.build.imports import import_file
 from agentr.build.siblings import mix_pairs, preference_rows
-from agentr.config.schema import BuildConfig
+from agentr.config.methods import BuildConfig
 from agentr.errors import DataError
 from agentr.policy.chat import ChatCodec
 from agentr.search.tree import Tree

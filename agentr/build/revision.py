@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from agentr.build.sequences import Turn, inserted, make_row, recorded
-from agentr.config.schema import BuildConfig, ReviseConfig, Splice
+from agentr.config.methods import BuildConfig, ReviseConfig, Splice
 from agentr.policy.chat import ChatCodec
 from agentr.search.tree import Node, Origin, Tree
 from agentr.store.rows import Row

@@ -10,7 +10,7 @@ import random
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
-from agentr.config.schema import BuildConfig, SiblingsConfig
+from agentr.config.methods import BuildConfig, SiblingsConfig
 from agentr.errors import ConfigError
 from agentr.search.siblings import Estimate, SiblingPair, estimates, sibling_pairs
 from agentr.search.tree import Node, Tree

@@ -9,7 +9,8 @@ from typing import cast
 from agentr.collect.coordinator import Progress
 from agentr.collect.player import Player
 from agentr.collect.stage import Kind, Stage, run_stage
-from agentr.config.schema import PromptConfig, SamplingConfig
+from agentr.config.methods import SamplingConfig
+from agentr.config.schema import PromptConfig
 from agentr.envs.client import EnvClient
 from agentr.policy.base import GenerateRequest, PolicyStats
 from agentr.policy.chat import ChatCodec

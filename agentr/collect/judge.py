@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass, replace
 
 from agentr.collect.player import Player
-from agentr.config.schema import Judge, ReviseConfig
+from agentr.config.methods import Judge, ReviseConfig
 from agentr.policy.base import GenerateRequest
 from agentr.search import Tree, derived_seed
 from agentr.search.pairs import Pair, falls_behind

@@ -6,7 +6,8 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from agentr.config.schema import PromptConfig, SamplingConfig
+from agentr.config.methods import SamplingConfig
+from agentr.config.schema import PromptConfig
 from agentr.envs.client import EnvClient, Recorded, Session
 from agentr.policy.base import GenerateRequest, Policy
 from agentr.policy.chat import ChatCodec

@@ -11,7 +11,7 @@ from agentr.collect.coordinator import Make, Progress, run_units
 from agentr.collect.grow import demonstrate, grow
 from agentr.collect.player import Player
 from agentr.collect.revise import revise
-from agentr.config.schema import DenseConfig, ReviseConfig, SamplingConfig, SearchConfig, SiblingsConfig
+from agentr.config.methods import DenseConfig, ReviseConfig, SamplingConfig, SearchConfig, SiblingsConfig
 from agentr.search import UCT, Dense, Node, Sample, Stepwise, Tree, derived_seed
 from agentr.store.forest import Forest
 from agentr.types import Task

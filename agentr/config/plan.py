@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from agentr.config.schema import Config, Unit
+from agentr.config.methods import Unit
+from agentr.config.schema import Config
 
 
 def most_completions(config: Config) -> int:

@@ -12,13 +12,13 @@ from dataclasses import fields, is_dataclass
 from enum import StrEnum
 from typing import Any
 
-from agentr.config import schema
+from agentr.config import methods, schema
 from agentr.config.load import FREE_KEYS, plain
 
 _HEAD = """\
 # Configuration
 
-Made from `agentr/config/schema.py` by `python -m agentr.config.reference`. A configuration is YAML with these sections; `include: [file]`
+Made from `agentr/config/schema.py` and `methods.py` by `python -m agentr.config.reference`. A configuration is YAML with these sections; `include: [file]`
 merges other files first; on the command line any key can be set as `section.key=value`. An unknown key or a wrong type is an error.
 
 Keys marked with * may differ when a run is continued; all others say what the run is.
@@ -72,8 +72,8 @@ def _rows(section: str, value: Any, prefix: str) -> Iterator[tuple[str, str, str
 
 def _choices() -> str:
     lines = ["\n## Choices\n"]
-    for name, value in vars(schema).items():
-        if isinstance(value, type) and issubclass(value, StrEnum) and value.__module__ == schema.__name__:
+    for name, value in (vars(schema) | vars(methods)).items():
+        if isinstance(value, type) and issubclass(value, StrEnum) and value.__module__ in (schema.__name__, methods.__name__):
             texts = {choice: f" ({text.rstrip('.')})" for choice, text in documented(value).items()}
             lines.append(f"\n**{name}**: " + "; ".join(f"`{m.value}`{texts.get(m.name, '')}" for m in value) + "\n")
     return "".join(lines)

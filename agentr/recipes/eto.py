@@ -6,7 +6,7 @@ from pathlib import Path
 
 from agentr.build.preferences import build_contrast
 from agentr.collect.stage import Kind
-from agentr.config.schema import Against, Unit
+from agentr.config.methods import Against, Unit
 from agentr.recipes.recipe import Recipe
 from agentr.rounds.experiment import Checkpoint, Experiment
 

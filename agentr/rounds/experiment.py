@@ -134,7 +134,13 @@ class Experiment:
             known = {tree.task.key for tree in experts if any(tree.ended())}
             tasks = [task for task in self._round_tasks(round_) if task.key in known]
             stage = self._stage(Kind.STEPWISE, folder, tasks, policy.version, salt=round_)
-            stage = replace(stage, source=experts.folder, episodes=config.episodes, max_invalid=config.search.max_invalid)
+            stage = replace(
+                stage,
+                source=experts.folder,
+                episodes=config.episodes,
+                max_invalid=config.search.max_invalid,
+                max_completions=config.max_completions,
+            )
             return self._make_trees(f"round {round_}: steps", policy, stage)
 
         self.store.stage(name, work)

@@ -24,7 +24,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from agentr.config.schema import DenseConfig, SiblingsConfig
+from agentr.config.methods import DenseConfig, SiblingsConfig
 from agentr.errors import ConfigError
 from agentr.search.siblings import contrasts, estimates, sibling_pairs
 from agentr.search.strategy import Expansion, derived_seed

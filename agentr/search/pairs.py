@@ -8,7 +8,7 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 
-from agentr.config.schema import Pairing, ReviseConfig
+from agentr.config.methods import Pairing, ReviseConfig
 from agentr.search.strategy import derived_seed
 from agentr.search.tree import Node, Origin, Tree
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import NamedTuple
 
-from agentr.config.schema import SiblingsConfig
+from agentr.config.methods import SiblingsConfig
 from agentr.search.tree import Node, Origin, Tree
 from agentr.types import Outcome
 

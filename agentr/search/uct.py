@@ -16,7 +16,7 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from agentr.config.schema import Dedupe, SearchConfig
+from agentr.config.methods import Dedupe, SearchConfig
 from agentr.search.strategy import Expansion, already_told, derived_seed, request
 from agentr.search.tree import Child, Node, Origin, Tree
 from agentr.types import Outcome

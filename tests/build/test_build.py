@@ -12,7 +12,7 @@ from agentr.build.assemble import build_revisions
 from agentr.build.export import export_rows, export_trees
 from agentr.build.mixture import general_rows, mix
 from agentr.build.revision import good_rows, revision_rows
-from agentr.config.schema import BuildConfig, Pairing, ReviseConfig, Splice
+from agentr.config.methods import BuildConfig, Pairing, ReviseConfig, Splice
 from agentr.errors import DataError
 from agentr.policy.chat import ChatCodec
 from agentr.search.pairs import falls_behind, good_suffix, pair_paths

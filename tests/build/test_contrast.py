@@ -11,7 +11,7 @@ import pytest
 
 from agentr.build.contrast import contrast_rows
 from agentr.config.load import load
-from agentr.config.schema import Against, BuildConfig, ContrastConfig, Unit
+from agentr.config.methods import Against, BuildConfig, ContrastConfig, Unit
 from agentr.policy.chat import ChatCodec
 from agentr.search.tree import Child, Origin, Tree
 from agentr.store.rows import Preference

@@ -17,7 +17,7 @@ from agentr.build.contrast import contrast_rows
 from agentr.build.conversations import ConversationReader
 from agentr.build.export_text import export_texts
 from agentr.build.imports import import_file
-from agentr.config.schema import BuildConfig, ContrastConfig
+from agentr.config.methods import BuildConfig, ContrastConfig
 from agentr.errors import DataError
 from agentr.policy.chat import ChatCodec
 from agentr.store.rows import Preference, Provenance, Row, read_preferences, write_rows

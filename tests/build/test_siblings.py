@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from agentr.build.siblings import mix_pairs, preference_rows
-from agentr.config.schema import BuildConfig, DenseConfig, SiblingsConfig
+from agentr.config.methods import BuildConfig, DenseConfig, SiblingsConfig
 from agentr.errors import ConfigError
 from agentr.search import Child, Dense, Node, Origin, Tree
 from agentr.search.siblings import contrasts, estimates, sibling_pairs

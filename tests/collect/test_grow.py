@@ -13,7 +13,8 @@ import pytest
 from agentr.collect.coordinator import Progress
 from agentr.collect.player import Player
 from agentr.collect.stage import Kind, Stage, can_recover, run_stage
-from agentr.config.schema import ReviseConfig, SamplingConfig, SearchConfig, TaskSelection
+from agentr.config.methods import ReviseConfig, SamplingConfig, SearchConfig
+from agentr.config.schema import TaskSelection
 from agentr.envs.client import EnvClient
 from agentr.envs.server import EnvServer
 from agentr.errors import InfraError, RunError

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agentr.config.schema import DenseConfig, SiblingsConfig
+from agentr.config.methods import DenseConfig, SiblingsConfig
 from agentr.errors import ConfigError
 from agentr.search import Child, Dense, Expansion, Tree
 from agentr.search.siblings import sibling_pairs

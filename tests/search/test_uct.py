@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agentr.config.schema import Dedupe, SearchConfig
+from agentr.config.methods import Dedupe, SearchConfig
 from agentr.search import UCT, Child, Tree
 from agentr.search.strategy import Expansion
 from agentr.types import FinishReason, Message, Outcome, Task
