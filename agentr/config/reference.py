@@ -18,8 +18,9 @@ from agentr.config.load import FREE_KEYS, plain
 _HEAD = """\
 # Configuration
 
-Made from `agentr/config/schema.py` and `methods.py` by `python -m agentr.config.reference`. A configuration is YAML with these sections; `include: [file]`
-merges other files first; on the command line any key can be set as `section.key=value`. An unknown key or a wrong type is an error.
+Made from `agentr/config/schema.py` and `methods.py` by `python -m agentr.config.reference`. A configuration is YAML with these sections;
+`include: [file]` merges other files first; on the command line any key can be set as `section.key=value`. An unknown key or a wrong type
+is an error.
 
 Keys marked with * may differ when a run is continued; all others say what the run is.
 """
