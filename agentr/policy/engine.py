@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agentr.config.schema import ModelConfig, PolicyConfig
+from agentr.cpu import OPENMP, keep_freed_memory
 from agentr.errors import ConfigError, ContextOverflow, InfraError, ModelError, StaleVersion
 from agentr.policy.base import GenerateRequest, PolicyStats, sample_seed
 from agentr.policy.stepper import Barrier, Batch, Stepper
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
 
 _CPU_BLOCK = 32
 """vLLM's attention kernels for CPUs take multiples of 32 only."""
+
+_CPU_BATCH = 4096
+"""Tokens of one step on a CPU, at least; a longer prompt that the model takes is still computed in one step."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +59,7 @@ def prepare_environment(config: PolicyConfig) -> bool:
     os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
     # A value that was set outside (Ray sets it from num_cpus) is not what the configuration says.
     os.environ["OMP_NUM_THREADS"] = str(config.threads)
+    os.environ.update(OPENMP)
     # Models are folders here; without this, a slow network delays the start.
     defaults = {"HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "VLLM_LOGGING_LEVEL": "ERROR", "TOKENIZERS_PARALLELISM": "false"}
     import torch
@@ -95,8 +100,15 @@ def build_llm(path: str, model: ModelConfig, policy: PolicyConfig) -> LLMEngine:
         }
     else:
         torch.set_num_threads(policy.threads)
+        keep_freed_memory()
         _inspect_in_process(Path(path))
-        options = {"enforce_eager": True, "kv_cache_memory_bytes": int(policy.kv_cache_gib * 2**30)}
+        options = {
+            "enforce_eager": True,
+            "kv_cache_memory_bytes": int(policy.kv_cache_gib * 2**30),
+            # Where a prompt is computed in two steps, vllm 0.32 takes back a random number of its seeded generator, and a CPU's cannot.
+            "enable_chunked_prefill": False,
+            "max_num_batched_tokens": max(_CPU_BATCH, model.max_model_len),
+        }
     arguments = EngineArgs(
         model=path,
         dtype=model.dtype,  # type: ignore[arg-type]

@@ -8,6 +8,7 @@ first token to its last, without a lock.
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections import deque
@@ -17,6 +18,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from agentr.errors import AgentrError, InfraError, ModelError
+
+log = logging.getLogger(__name__)
 
 
 @dataclass
@@ -117,7 +120,8 @@ class Stepper:
             while self._wait_for_work():
                 self._admit(engine)
                 self._decode(engine)
-        except Exception as error:  # noqa: BLE001 - every waiting future must hear of it
+        except Exception as error:
+            log.exception("The engine failed.")
             self.problem = error
         self._fail_all()
         if self.problem is None:

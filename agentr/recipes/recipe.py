@@ -25,6 +25,7 @@ class Recipe:
     def run(self, experiment: Experiment) -> None:
         """Warm start, then for each round: explore, build, train, evaluate. Ends with the control arm and the promotion."""
         config = experiment.config
+        experiment.services.engines_early = True
         warm_start, demonstrations = experiment.warm_start()
         experiment.evaluate("rounds/00", warm_start)
 

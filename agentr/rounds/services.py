@@ -36,6 +36,8 @@ class Services:
 
     Attributes:
         model: Folder of the base model, for its tokenizer; set before the coordinator is needed.
+        engines_early: Whether engines may start beside a training, for the evaluation that follows it. A whole experiment sets this, a
+            stage by itself does not.
     """
 
     def __init__(self, config: Config, logs: Path, reporter: Reporter) -> None:
@@ -43,6 +45,7 @@ class Services:
         self.logs = logs
         self.reporter = reporter
         self.model: Path | None = None
+        self.engines_early = False
         self._ray: Any = None
         self._servers: EnvServers | None = None
         self._coordinator: Any = None
@@ -85,6 +88,8 @@ class Services:
         self._start_ray()
         if self.config.trainer.use_gpu:
             self._stop_engines()
+        elif self.engines_early and self.model is not None:
+            self.engines(self.model)  # both starts are imports, one thread each
         with self.reporter.task(title) as update:
             results = train_many(jobs, lambda m: update(m.get("step", 0), m.get("steps", 0), f"loss {m.get('loss', float('nan')):.3f}"))
         return [asdict(result) for result in results]

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from typing import Any
 
+from agentr.cpu import OPENMP
 from agentr.errors import ConfigError, RunError
 from agentr.store.files import write_json
 from agentr.store.rows import read_manifest
@@ -43,10 +44,6 @@ _RAY_TRAIN = {
     # An actor that watches for nodes about to be taken away: a process more to start, and a sealed checkpoint serves as well.
     "RAY_TRAIN_ENABLE_PREEMPTION_WATCHER": "0",
 }
-
-#: OpenMP's threads sleep while they wait for one another. By default they spin, and where another process wants the same cores, two
-#: threads are then slower than one (measured: 5.0 against 8.1 thousand tokens a second). Read when a process loads OpenMP.
-_PATIENT_THREADS = {"OMP_WAIT_POLICY": "passive"}
 
 _HINTS = {
     "out of memory": "Lower train.micro_batch_size, or set train.gradient_checkpointing=true.",
@@ -147,7 +144,7 @@ def _fit(jobs: Sequence[TrainJob]) -> None:
         run_config=RunConfig(
             name=f"{first.name}-{uuid.uuid4().hex[:8]}",
             storage_path=str(storage),
-            worker_runtime_env={"env_vars": {} if trainer.use_gpu else _PATIENT_THREADS},
+            worker_runtime_env={"env_vars": {} if trainer.use_gpu else OPENMP},
             failure_config=FailureConfig(max_failures=trainer.max_failures, controller_failure_limit=_START_ATTEMPTS - 1),
         ),
     )

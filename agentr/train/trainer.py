@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
+import trl.trainer.utils
 from transformers import Trainer
 
 from agentr.errors import RunError
@@ -97,10 +98,21 @@ def common_arguments(job: TrainJob, plan: Plan, parameters: int) -> dict[str, An
     }
 
 
+def score_targets_only() -> None:
+    """Makes TRL project nothing but targets through the output layer, on every device.
+
+    Without Triton it would project every position and throw the rest away, to spare compilers of some accelerators a change of shapes.
+    On a CPU nothing is compiled, and with a vocabulary of 50,000 that was half of a step.
+    """
+    assert hasattr(trl.trainer.utils, "_use_triton"), "TRL has changed: does add_fused_lm_head leave out what is no target?"
+    setattr(trl.trainer.utils, "_use_triton", lambda _device: True)  # noqa: B010 - private; the kernels have the name for themselves
+
+
 class JobTrainer(Trainer):
     """Our schedule, sealed checkpoints, and a check of the loss masks at every step. Comes before TRL's trainer among the bases."""
 
     def __init__(self, job: TrainJob, plan: Plan, **arguments: Any) -> None:
+        score_targets_only()
         super().__init__(**arguments)
         self.job, self.plan = job, plan
 

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from agentr.cpu import keep_freed_memory
 from agentr.errors import AgentrError
 from agentr.store.files import write_json
 from agentr.train.job import TrainJob
@@ -68,6 +69,7 @@ def prepare_process(use_gpu: bool, threads: int) -> None:
     os.environ.update(_ENVIRONMENT)
     if not use_gpu:
         os.environ["DS_ACCELERATOR"] = "cpu"
+        keep_freed_memory()
     import torch
 
     if not use_gpu:

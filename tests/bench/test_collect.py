@@ -19,7 +19,6 @@ def bench(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 def test_ours_against_the_originals_way(tmp_path: Path):
     done = bench(
-        "configs/bench.yaml",
         f"run.dir={tmp_path / 'run'}",
         "model={source: nano, dtype: float32}",
         "policy.kv_cache_gib=0.25",
@@ -47,6 +46,6 @@ def test_ours_against_the_originals_way(tmp_path: Path):
 
 
 def test_more_reference_trees_than_trees(tmp_path: Path):
-    done = bench("configs/bench.yaml", f"run.dir={tmp_path / 'run'}", "--trees=2", "--reference-trees=3")
+    done = bench(f"run.dir={tmp_path / 'run'}", "--trees=2", "--reference-trees=3")
     assert done.returncode != 0
     assert "3 reference trees of 2" in done.stderr

@@ -15,6 +15,30 @@ import psutil
 
 from agentr.store.run import RunStore
 
+DEMO = "configs/demo.yaml"
+
+#: A run of a minute or two with the small model that ships; with alpha 0 every path is good enough to train on.
+SMALL = [
+    "run.rounds=1",
+    "run.control=false",
+    "revise.alpha=[0.0]",
+    "build.train_on_invalid=true",
+    "warm_start.tasks=[{split: train, where: {depth: 1}, limit: 64}]",
+    "warm_start.train.steps=50",
+    "warm_start.train.checkpoint_every=5",
+    "train=[{steps: 12, batch_size: 4, micro_batch_size: 4, bf16: false, max_length: 768, checkpoint_every: 4}]",
+    "collect.tasks={split: train, where: {depth: [1, 2], plan_length: {max: 6}}, limit: 40}",
+    "collect.search.enough_good=0",
+    "collect.in_flight=4",
+    "collect.infra_retries=8",
+    "env.retries=8",
+    "eval.tasks={split: test, where: {depth: 1}, limit: 12}",
+]
+
+#: The stages of that run.
+STAGES = ["model", *(f"rounds/00/{s}" for s in ("demonstrations", "dataset", "train", "eval")),
+          *(f"rounds/01/{s}" for s in ("collect", "revise", "dataset", "train", "eval"))]  # fmt: skip
+
 Driver = subprocess.Popen[bytes]
 
 

@@ -12,32 +12,9 @@ import pytest
 from agentr.store.files import read_lines
 from agentr.store.forest import Forest
 from agentr.store.run import RunStore
-from tests.chaos.driver import end, kill, start, state, wait_for
+from tests.chaos.driver import DEMO, SMALL, STAGES, end, kill, start, state, wait_for
 
 pytestmark = [pytest.mark.cluster, pytest.mark.chaos, pytest.mark.timeout(2400)]
-
-DEMO = "configs/demo.yaml"
-
-#: A run of a minute or two with the small model that ships; with alpha 0 every path is good enough to train on.
-OVERRIDES = [
-    "run.rounds=1",
-    "run.control=false",
-    "revise.alpha=[0.0]",
-    "build.train_on_invalid=true",
-    "warm_start.tasks=[{split: train, where: {depth: 1}, limit: 48}]",
-    "warm_start.train.steps=40",
-    "warm_start.train.checkpoint_every=5",
-    "train=[{steps: 12, batch_size: 4, micro_batch_size: 4, bf16: false, max_length: 768, checkpoint_every: 4}]",
-    "collect.tasks={split: train, where: {depth: [1, 2], plan_length: {max: 6}}, limit: 40}",
-    "collect.search.enough_good=0",
-    "collect.in_flight=4",
-    "collect.infra_retries=8",
-    "env.retries=8",
-    "eval.tasks={split: test, where: {depth: 1}, limit: 12}",
-]
-
-STAGES = ["model", *(f"rounds/00/{s}" for s in ("demonstrations", "dataset", "train", "eval")),
-          *(f"rounds/01/{s}" for s in ("collect", "revise", "dataset", "train", "eval"))]  # fmt: skip
 
 
 def units(root: Path) -> dict[str, list[str]]:
@@ -45,17 +22,9 @@ def units(root: Path) -> dict[str, list[str]]:
     return {stage: sorted(Forest(root / stage).finished()) for stage in STAGES if (root / stage / "trees.parquet").exists()}
 
 
-@pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    root = tmp_path_factory.mktemp("undisturbed") / "run"
-    driver = start(DEMO, root, root.parent / "log", OVERRIDES)
-    assert driver.wait(1200) == 0, (root.parent / "log").read_text()[-3000:]
-    return root
-
-
 def test_kill_engine_server_coordinator_trainer_and_driver(undisturbed: Path, tmp_path: Path) -> None:
     root, log = tmp_path / "run", tmp_path / "log"
-    driver = start(DEMO, root, log, OVERRIDES)
+    driver = start(DEMO, root, log, SMALL)
     finished = Forest(root / "rounds/01/collect")
 
     def grown(count: int) -> Callable[[], bool]:
@@ -76,7 +45,7 @@ def test_kill_engine_server_coordinator_trainer_and_driver(undisturbed: Path, tm
         wait_for(lambda: state(root, "rounds/01/train") == "running", driver, "the last training")
         driver.kill()
         driver.wait(60)
-        driver = start(DEMO, root, log, OVERRIDES)
+        driver = start(DEMO, root, log, SMALL)
         assert driver.wait(1200) == 0, log.read_text()[-3000:]
     finally:
         end(driver)

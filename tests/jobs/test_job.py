@@ -19,7 +19,7 @@ import pytest
 
 from agentr.store.files import read_lines
 from agentr.store.run import RunStore
-from tests.chaos.test_chaos import OVERRIDES, STAGES
+from tests.chaos.driver import DEMO, SMALL, STAGES
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1800)]
 
@@ -75,9 +75,9 @@ def submit(environment: dict[str, str], root: Path, *more: str) -> subprocess.Co
         "-m",
         "ray_jobs.experiment",
         "--config",
-        "configs/demo.yaml",
+        DEMO,
         f"run.dir={root}",
-        *OVERRIDES,
+        *SMALL,
     ]
     command = [str(BIN / "ray"), "job", "submit", *more, "--working-dir", ".", "--", *job]
     return subprocess.run(command, env=environment, cwd=REPOSITORY, capture_output=True, text=True, timeout=1500, check=False)

@@ -44,8 +44,8 @@ def ask(engine: Engine, *requests: GenerateRequest) -> list[list[Completion]]:
     return asyncio.run(main())
 
 
-def request(prompt: tuple[int, ...] = PROMPT, n: int = 1, **sampling) -> GenerateRequest:
-    return GenerateRequest(prompt, n, Sampling(**{"max_tokens": 24, "seed": 5} | sampling))
+def request(prompt: tuple[int, ...] = PROMPT, n: int = 1, reuse_prefix: bool = True, **sampling) -> GenerateRequest:
+    return GenerateRequest(prompt, n, Sampling(**{"max_tokens": 24, "seed": 5} | sampling), reuse_prefix=reuse_prefix)
 
 
 def hf_logprobs(folder: Path, prompt: tuple[int, ...], answer: tuple[int, ...]) -> list[float]:
@@ -58,6 +58,14 @@ def hf_logprobs(folder: Path, prompt: tuple[int, ...], answer: tuple[int, ...]) 
         logits = model(torch.tensor([[*prompt, *answer]])).logits[0]
     logprobs = torch.log_softmax(logits, dim=-1)
     return [float(logprobs[len(prompt) - 1 + i, token]) for i, token in enumerate(answer)]
+
+
+def test_more_prompts_than_a_step_takes_and_each_with_its_own_seed(engine: Engine) -> None:
+    prompts = [tuple(3 + (number * 7 + position * 11) % 290 for position in range(400)) for number in range(16)]
+    together = ask(engine, *(request(prompt, temperature=1.0, reuse_prefix=False) for prompt in prompts))
+    assert sum(map(len, prompts)) > 4096, "what one step computes on a CPU"
+    alone = ask(engine, request(prompts[-1], temperature=1.0, reuse_prefix=False))
+    assert together[-1][0].token_ids == alone[0][0].token_ids
 
 
 def test_seeds_reproduce_and_samples_differ(engine):

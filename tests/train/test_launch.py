@@ -35,7 +35,7 @@ def worker_pids(job: TrainJob) -> list[int]:
     return [int(pid) for pid in re.findall(r"pid (\d+) ready", (job.out / "worker.log").read_text(encoding="utf-8"))]
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def chain(dataset: Path, pairs: Path, start: Path, ray_session: None, tmp_path_factory: pytest.TempPathFactory) -> list[TrainJob]:
     """Undisturbed runs in one worker group: a long one, one that goes on from it, a short one, and one on preferences."""
     folder = tmp_path_factory.mktemp("chain")
@@ -92,44 +92,51 @@ def test_a_killed_worker_resumes_and_ends_with_the_same_model(chain: list[TrainJ
     assert distance(job.model, chain[0].model) < 1e-5
 
 
+@pytest.fixture(scope="module")
+def two_workers(chain: list[TrainJob], dataset: Path, pairs: Path, start: Path, tmp_path_factory: pytest.TempPathFactory) -> list[TrainJob]:
+    """The chain's short job and its job on preferences in a group of two workers, and at last a job that fails."""
+    folder, dpo = tmp_path_factory.mktemp("two"), chain[3].config.dpo
+    jobs = [
+        make_job(dataset, start, folder / "short", workers=2, steps=4, micro_batch_size=2),
+        make_job(pairs, start, folder / "pairs", workers=2, steps=4, micro_batch_size=2, dpo=dpo),
+        make_job(dataset, start, folder / "nan", workers=2, learning_rate=1e38, checkpoint_every=1),
+    ]
+    with pytest.raises(RunError, match=r"nan failed: the loss is no longer a number at step \d+\. Lower train.learning_rate"):
+        train_many(jobs)
+    return jobs
+
+
 @pytest.mark.cluster
-def test_two_workers_do_what_one_does(chain: list[TrainJob], dataset: Path, start: Path, tmp_path: Path) -> None:
-    job = make_job(dataset, start, tmp_path / "two", workers=2, steps=4, micro_batch_size=2)
-    result = train(job)
-    assert (job.out / "worker.1.log").exists()
-    short = chain[2]
-    assert result.trained_tokens == short.finished().trained_tokens  # type: ignore[union-attr]
-    assert losses(job) == pytest.approx(losses(short), rel=1e-3)
-    for line, other in zip(job.read_metrics(), short.read_metrics(), strict=True):
+def test_two_workers_do_what_one_does(chain: list[TrainJob], two_workers: list[TrainJob]) -> None:
+    two, one = two_workers[0], chain[2]
+    assert (two.out / "worker.1.log").exists()
+    assert two.finished().trained_tokens == one.finished().trained_tokens  # type: ignore[union-attr]
+    assert losses(two) == pytest.approx(losses(one), rel=1e-3)
+    for line, other in zip(two.read_metrics(), one.read_metrics(), strict=True):
         assert line["learning_rate"] == pytest.approx(other["learning_rate"])
         assert line["grad_norm"] == pytest.approx(other["grad_norm"], rel=1e-3)
-    assert distance(job.model, short.model) < 1e-3
+    assert distance(two.model, one.model) < 1e-3
 
 
 @pytest.mark.cluster
-def test_two_workers_share_the_reference_and_do_what_one_does(chain: list[TrainJob], pairs: Path, start: Path, tmp_path: Path) -> None:
-    one = chain[3]
-    job = make_job(pairs, start, tmp_path / "two", workers=2, micro_batch_size=2, steps=4, dpo=one.config.dpo)
-    train(job)
-    with np.load(job.reference) as ours, np.load(one.reference) as theirs:
+def test_two_workers_share_the_reference_and_do_what_one_does(chain: list[TrainJob], two_workers: list[TrainJob]) -> None:
+    two, one = two_workers[1], chain[3]
+    with np.load(two.reference) as ours, np.load(one.reference) as theirs:
         assert ours["logprobs"] == pytest.approx(theirs["logprobs"], rel=1e-5)
-    for line, other in zip(job.read_metrics(), one.read_metrics(), strict=True):
+    for line, other in zip(two.read_metrics(), one.read_metrics(), strict=True):
         for key in ("loss", "grad_norm", "reward_margin", "reward_accuracy", "chosen_logprob", "rejected_logprob"):
             if (key, line["step"]) != ("reward_accuracy", 1):  # of margins that are 0 but for rounding
                 assert line[key] == pytest.approx(other[key], rel=1e-3, abs=1e-5), key
-    assert distance(job.model, one.model) < 1e-3
+    assert distance(two.model, one.model) < 1e-3
 
 
 @pytest.mark.cluster
-@pytest.mark.usefixtures("ray_session")
-def test_a_loss_that_is_no_number_ends_the_stage_with_its_reason(dataset: Path, start: Path, tmp_path: Path) -> None:
-    job = make_job(dataset, start, tmp_path / "nan", learning_rate=1e38, checkpoint_every=1)
-    with pytest.raises(RunError, match=r"nan failed: the loss is no longer a number at step \d+\. Lower train.learning_rate"):
-        train(job)
-    assert len(worker_pids(job)) == 1, "repeating it would not help"
-    assert not job.model.exists()
+def test_a_loss_that_is_no_number_ends_the_stage_and_is_not_tried_again(two_workers: list[TrainJob], dataset: Path, start: Path) -> None:
+    failed = two_workers[2]
+    assert worker_pids(failed) == worker_pids(two_workers[0])
+    assert not failed.model.exists()
     with pytest.raises(RunError, match="holds a job with another learning_rate"):
-        train(make_job(dataset, start, job.out, learning_rate=1e-4, checkpoint_every=1))
+        train(make_job(dataset, start, failed.out, learning_rate=1e-4, checkpoint_every=1))
 
 
 def test_what_can_be_known_before_is_said_before(dataset: Path, start: Path, tmp_path: Path) -> None:

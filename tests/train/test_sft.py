@@ -64,6 +64,22 @@ def test_first_loss_is_the_cross_entropy_over_all_targets_of_the_batch(dataset: 
     assert result.trained_tokens == sum(sum(plan.rows[number].loss_mask[1:]) for number in plan.order.ravel())
 
 
+def test_only_targets_go_through_the_output_layer(dataset: Path, start: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import trl.trainer.utils
+
+    original, projected = trl.trainer.utils._ChunkedLogProbFunction, []
+
+    class Spy:
+        @staticmethod
+        def apply(hidden, *rest):
+            projected.append(len(hidden))
+            return original.apply(hidden, *rest)
+
+    monkeypatch.setattr(trl.trainer.utils, "_ChunkedLogProbFunction", Spy)
+    result = run(make_job(dataset, start, tmp_path))
+    assert sum(projected) == result.trained_tokens < result.tokens
+
+
 def test_cutting_the_batch_into_micro_batches_changes_nothing(dataset: Path, start: Path, tmp_path: Path) -> None:
     whole, cut = make_job(dataset, start, tmp_path / "whole"), make_job(dataset, start, tmp_path / "cut", micro_batch_size=2)
     run(whole)
