@@ -17,8 +17,8 @@ $(VENV)/.ready: locks/cpu.lock locks/install.sh pyproject.toml
 demo: setup ## Two rounds of Agent-R on TextCraft with a control arm; writes runs/demo/report.html
 	$(BIN)/agentr run configs/demo.yaml
 
-test: setup ## The whole test suite
-	$(BIN)/python -m pytest
+test: setup ## The whole test suite, in two processes
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 test-fast: setup ## The tests that start neither Ray nor vLLM nor DeepSpeed
 	$(BIN)/python -m pytest -m "not cluster and not chaos"

@@ -49,5 +49,11 @@ def shared_data() -> Path:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Fast tests first, then those that start Ray, vLLM or DeepSpeed, then those that kill processes."""
-    items.sort(key=lambda item: (item.get_closest_marker("chaos") is not None, item.get_closest_marker("cluster") is not None))
+    """The long ones last, so that what fails soon fails soon; in several processes (``-n``) first, so that all have work to the end."""
+    items.sort(key=_length, reverse="PYTEST_XDIST_WORKER" in os.environ)
+
+
+def _length(item: pytest.Item) -> tuple[bool, bool, bool]:
+    """Whether it kills whole runs, makes whole runs, or starts Ray, vLLM or DeepSpeed."""
+    kind = item.path.parent.name
+    return kind == "chaos", kind in ("jobs", "bench"), item.get_closest_marker("cluster") is not None

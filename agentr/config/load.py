@@ -127,6 +127,11 @@ def validate(config: Config) -> None:
         "Give a folder or a model name.",
     )
     need(
+        config.model.source == "hf" or not config.model.path,
+        f"model.path is set, but model.source = {config.model.source.value} would not use it",
+        "Set model.source=hf, or remove model.path.",
+    )
+    need(
         config.policy.backend != "openai" or bool(config.policy.openai.model),
         "policy.backend = openai needs policy.openai.model",
         "Name the model.",

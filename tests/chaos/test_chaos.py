@@ -1,4 +1,8 @@
-"""Kill everything, in turn, and lose nothing: the sealed units are those of an undisturbed run, none twice."""
+"""Kill everything, in turn, and lose nothing: the sealed units are those of an undisturbed run, none twice.
+
+Agent-R is killed everywhere. The other recipes are killed in the stages that are theirs: ETO in its exploration and in DPO, DensePolicy in
+the growth of its trees.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +15,7 @@ import pytest
 
 from agentr.store.files import read_lines
 from agentr.store.forest import Forest
+from agentr.store.rows import read_manifest
 from agentr.store.run import RunStore
 from tests.chaos.driver import DEMO, SMALL, STAGES, end, kill, start, state, wait_for
 
@@ -20,6 +25,15 @@ pytestmark = [pytest.mark.cluster, pytest.mark.chaos, pytest.mark.timeout(2400)]
 def units(root: Path) -> dict[str, list[str]]:
     """What every forest of a run holds."""
     return {stage: sorted(Forest(root / stage).finished()) for stage in STAGES if (root / stage / "trees.parquet").exists()}
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The small run that the disturbed ones are compared with, finished."""
+    root = tmp_path_factory.mktemp("undisturbed") / "run"
+    driver = start(DEMO, root, root.parent / "log", SMALL)
+    assert driver.wait(1200) == 0, (root.parent / "log").read_text()[-3000:]
+    return root
 
 
 def test_kill_engine_server_coordinator_trainer_and_driver(undisturbed: Path, tmp_path: Path) -> None:
@@ -59,3 +73,54 @@ def test_kill_engine_server_coordinator_trainer_and_driver(undisturbed: Path, tm
     report = json.loads((root / "report.json").read_text())
     assert report["complete"]
     assert all(not Forest(root / stage).failures() for stage in units(root))
+
+
+#: A round from the warm start of the undisturbed run, which solves some tasks of depth 1 and some not.
+ROUND = [
+    "run.rounds=1",
+    "warm_start.enabled=false",
+    "model.source=hf",
+    "collect.tasks={split: train, where: {depth: 1}, limit: 24}",
+    "collect.max_completions=0",
+    "collect.in_flight=4",
+    "train=[{steps: 8, batch_size: 4, micro_batch_size: 4, bf16: false, max_length: 768, checkpoint_every: 2, learning_rate: 1.0e-5}]",
+    "eval.tasks={split: test, where: {depth: 1}, limit: 12}",
+]
+
+RECIPES = {
+    "eto": ["collect.episodes=4", "build.contrast.pairs_per_task=4"],
+    "dense_policy": ["collect.dense={base: 4, max_depth: 5, window: 4, stop_pairs: 6, stop_rollouts: 12}", "build.siblings.min_gap=0.1"],
+}
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_a_killed_driver_loses_nothing(recipe: str, undisturbed: Path, tmp_path: Path) -> None:
+    root, log = tmp_path / "run", tmp_path / "log"
+    config = f"configs/compare/{recipe}.yaml"
+    overrides = [*ROUND, *RECIPES[recipe], f"model.path={undisturbed / 'rounds/00/train/model'}"]
+    trees = Forest(root / "rounds/01/collect")
+    moments: list[tuple[Callable[[], object], str]] = [
+        (lambda: len(trees.finished()) >= 6 or trees.sealed, "some trees"),
+        (lambda: list((root / "rounds/01/train/checkpoints").glob("*/complete.json")), "a checkpoint of the DPO training"),
+    ]
+    driver = start(config, root, log, overrides)
+    try:
+        for reached, what in moments if recipe == "eto" else moments[:1]:
+            wait_for(reached, driver, what)
+            driver.kill()
+            driver.wait(60)
+            driver = start(config, root, log, overrides)
+        assert driver.wait(900) == 0, log.read_text()[-3000:]
+    finally:
+        end(driver)
+
+    events = read_lines(root / "events.jsonl")
+    sealed = Counter(e["stage"] for e in events if e["event"] == "stage_sealed")
+    stages = [f"rounds/01/{s}" for s in ("collect", "dataset", "train", "eval")]
+    assert all(sealed[stage] == 1 for stage in stages), sealed
+    assert max(sealed.values()) == 1, "a stage was sealed twice"
+    assert len(Forest(root / "rounds/01/collect")) == 24
+    assert read_manifest(root / "rounds/01/dataset")["type"] == "preferences"
+    lines = read_lines(root / "rounds/01/train/metrics.jsonl")
+    assert [line["step"] for line in lines] == sorted({line["step"] for line in lines}), "each step is reported once"
+    assert json.loads((root / "report.json").read_text())["complete"]

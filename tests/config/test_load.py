@@ -29,6 +29,7 @@ def test_every_configuration_is_valid(path: Path) -> None:
         (["run.seed=many"], r"could not be converted to Integer \(key 'run\.seed'\)"),
         (["run.rounds=1.5"], r"could not be converted to Integer"),
         (["revise.splice=glue"], r"revise\.splice"),
+        (["model.path=/a/model"], r"model\.path is set, but model\.source = nano would not use it"),
         (["revise.beta=2"], r"revise\.beta = 2\.0 is outside \[0, 1\]"),
         (["revise.alpha=[]"], r"revise\.alpha is empty"),
         (["revise.alpha_inclusive=false"], r"accepts no path at all"),

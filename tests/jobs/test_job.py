@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -34,9 +36,9 @@ def free_port() -> int:
 
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+def cluster() -> Iterator[dict[str, str]]:
     """A head node with its own home, so that its token is its own. Yields the environment that clients need."""
-    home = tmp_path_factory.mktemp("h")
+    home = Path(tempfile.mkdtemp(prefix="h", dir="/tmp"))  # a Unix socket's path has 107 characters
     # Another Ray on this machine may have the agent's default port, and without its agent a node takes no jobs.
     port, dashboard, agent = free_port(), free_port(), free_port()
     environment = {k: v for k, v in os.environ.items() if not k.startswith("RAY_")}
@@ -67,6 +69,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]
             if process.is_running():
                 process.kill()
         head.wait(30)
+        shutil.rmtree(home, ignore_errors=True)
 
 
 def submit(environment: dict[str, str], root: Path, *more: str) -> subprocess.CompletedProcess[str]:
