@@ -108,19 +108,10 @@ class Experiment:
 
     def collect(self, round_: int, policy: Checkpoint, kind: Kind = Kind.SEARCH) -> Forest:
         """The policy's trees of this round's tasks: of SEARCH, DENSE or SAMPLE."""
-        name, config = f"rounds/{round_:02d}/collect", self.config.collect
+        name = f"rounds/{round_:02d}/collect"
 
         def work(folder: Path) -> dict[str, Any]:
-            stage = self._stage(kind, folder, self._round_tasks(round_), policy.version, salt=round_)
-            stage = replace(
-                stage,
-                search=config.search,
-                dense=config.dense,
-                siblings=self.config.build.siblings,
-                episodes=config.episodes,
-                max_invalid=config.search.max_invalid,
-                max_completions=config.max_completions,
-            )
+            stage = self._exploration(kind, folder, self._round_tasks(round_), policy, round_)
             return self._make_trees(f"round {round_}: {kind.value}", policy, stage)
 
         self.store.stage(name, work)
@@ -128,19 +119,12 @@ class Experiment:
 
     def steps(self, round_: int, policy: Checkpoint, experts: Forest) -> Forest:
         """The policy's runs from every point of the experts' episodes of this round's tasks."""
-        name, config = f"rounds/{round_:02d}/steps", self.config.collect
+        name = f"rounds/{round_:02d}/steps"
 
         def work(folder: Path) -> dict[str, Any]:
             known = {tree.task.key for tree in experts if any(tree.ended())}
             tasks = [task for task in self._round_tasks(round_) if task.key in known]
-            stage = self._stage(Kind.STEPWISE, folder, tasks, policy.version, salt=round_)
-            stage = replace(
-                stage,
-                source=experts.folder,
-                episodes=config.episodes,
-                max_invalid=config.search.max_invalid,
-                max_completions=config.max_completions,
-            )
+            stage = replace(self._exploration(Kind.STEPWISE, folder, tasks, policy, round_), source=experts.folder)
             return self._make_trees(f"round {round_}: steps", policy, stage)
 
         self.store.stage(name, work)
@@ -375,6 +359,19 @@ class Experiment:
             in_flight=collect.in_flight,
             infra_retries=collect.infra_retries,
             max_failed=collect.max_failed,
+        )
+
+    def _exploration(self, kind: Kind, folder: Path, tasks: list[Task], policy: Checkpoint, round_: int) -> Stage:
+        """A stage in which a round's policy explores as ``collect`` says."""
+        config = self.config.collect
+        return replace(
+            self._stage(kind, folder, tasks, policy.version, salt=round_),
+            search=config.search,
+            dense=config.dense,
+            siblings=self.config.build.siblings,
+            episodes=config.episodes,
+            max_invalid=config.search.max_invalid,
+            max_completions=config.max_completions,
         )
 
     def _make_trees(self, title: str, policy: Checkpoint | None, stage: Stage) -> dict[str, Any]:
