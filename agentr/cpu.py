@@ -17,7 +17,7 @@ def keep_freed_memory() -> None:
     """Lets this process keep the memory of freed tensors for the next ones.
 
     By default the C library hands large blocks back to the system and takes new pages for the next tensor, which the system fills with
-    zeros: a third of the time of an engine, and up to a half of a trainer's. Does nothing where the C library is not glibc.
+    zeros: over a fourth of the time of an engine, and up to a half of a trainer's. Does nothing where the C library is not glibc.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:

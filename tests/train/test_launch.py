@@ -35,7 +35,7 @@ def worker_pids(job: TrainJob) -> list[int]:
     return [int(pid) for pid in re.findall(r"pid (\d+) ready", (job.out / "worker.log").read_text(encoding="utf-8"))]
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def chain(dataset: Path, pairs: Path, start: Path, ray_session: None, tmp_path_factory: pytest.TempPathFactory) -> list[TrainJob]:
     """Undisturbed runs in one worker group: a long one, one that goes on from it, a short one, and one on preferences."""
     folder = tmp_path_factory.mktemp("chain")
