@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shutil
 from collections.abc import Callable
@@ -16,6 +17,9 @@ CPU_HEAD_DIMS = (32, 64, 80, 96, 112, 128, 160, 192, 224, 256, 512)
 """Sizes of an attention head that vLLM's CPU kernels have (vllm 0.32, CPUAttentionBackend)."""
 
 HUB_TIMEOUT_S = 10.0
+
+_PLAIN_TOKENIZERS = ("PreTrainedTokenizerFast", "TokenizersBackend")
+"""Names in ``tokenizer_config.json`` of a tokenizer that is all in ``tokenizer.json`` (of transformers 4, and of 5)."""
 
 CHATML = (
     "{% for m in messages %}{{ '<|im_start|>' + m['role'] + '\n' }}"
@@ -50,15 +54,26 @@ def load_codec(path: Path | str, config: ModelConfig) -> ChatCodec:
     Raises:
         ModelError: There is no tokenizer, or its template cannot be used (see `ChatCodec`).
     """
-    from transformers import AutoTokenizer
-
     try:
-        tokenizer = AutoTokenizer.from_pretrained(str(path), local_files_only=True)
+        tokenizer = _tokenizer_class(Path(path)).from_pretrained(str(path), local_files_only=True)
     except (OSError, ValueError, KeyError) as error:
         raise ModelError(f"{path} has no tokenizer that transformers can load: {_first_line(error)}") from error
     if config.chat_template:
         tokenizer.chat_template = config.chat_template
     return ChatCodec(tokenizer)
+
+
+def _tokenizer_class(folder: Path) -> Any:
+    """What `AutoTokenizer` would choose. It imports torch to do so, seconds in every process; the class that most models name needs none."""
+    described = folder / "tokenizer_config.json"
+    with contextlib.suppress(OSError, ValueError):
+        if json.loads(described.read_text(encoding="utf-8")).get("tokenizer_class") in _PLAIN_TOKENIZERS:
+            from transformers import PreTrainedTokenizerFast
+
+            return PreTrainedTokenizerFast
+    from transformers import AutoTokenizer
+
+    return AutoTokenizer
 
 
 def check_model(path: Path | str, config: ModelConfig) -> None:

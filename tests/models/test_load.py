@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -12,6 +14,8 @@ from agentr.config.schema import ModelConfig, ModelSource
 from agentr.errors import ModelError
 from agentr.models import load
 from agentr.models.load import check_model, load_codec, resolve
+from agentr.models.nano import WEIGHTS
+from agentr.policy.chat import ChatCodec
 from agentr.types import Message
 from tests.support import CHATML, tiny_model
 
@@ -43,6 +47,23 @@ def test_a_folder_is_taken_as_it_is(model, tmp_path):
 def test_codec_of_a_folder(model):
     codec = load_codec(model, hf(model))
     assert codec.decode(codec.prompt([Message("user", "Go.")]), special=True) == "<|im_start|>user\nGo.<|im_end|>\n<|im_start|>assistant\n"
+
+
+def test_the_codec_of_nano_needs_no_torch_and_is_what_AutoTokenizer_gives():
+    program = f"""
+import sys
+from pathlib import Path
+from agentr.config.schema import ModelConfig
+from agentr.models.load import load_codec
+from agentr.types import Message
+prompt = load_codec(Path({str(WEIGHTS)!r}), ModelConfig()).prompt([Message("user", "Craft 2 sticks.")])
+assert "torch" not in sys.modules
+print(prompt)
+"""
+    printed = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+    from transformers import AutoTokenizer
+
+    assert json.loads(printed) == ChatCodec(AutoTokenizer.from_pretrained(WEIGHTS)).prompt([Message("user", "Craft 2 sticks.")])
 
 
 def test_nano_is_made_once(tmp_path, monkeypatch):
