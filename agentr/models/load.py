@@ -64,7 +64,7 @@ def load_codec(path: Path | str, config: ModelConfig) -> ChatCodec:
 
 
 def _tokenizer_class(folder: Path) -> Any:
-    """What `AutoTokenizer` would choose. It imports torch to do so, seconds in every process; the class that most models name needs none."""
+    """What `AutoTokenizer` would choose. It imports torch to do so, seconds of a process; what most models name needs none."""
     described = folder / "tokenizer_config.json"
     with contextlib.suppress(OSError, ValueError):
         if json.loads(described.read_text(encoding="utf-8")).get("tokenizer_class") in _PLAIN_TOKENIZERS:

@@ -19,14 +19,14 @@ DEMO = "configs/demo.yaml"
 
 #: A run of a minute or two with the small model that ships; with alpha 0 every path is good enough to train on.
 SMALL = [
+    "cluster.dashboard=false",
     "run.rounds=1",
     "run.control=false",
     "revise.alpha=[0.0]",
     "build.train_on_invalid=true",
     "warm_start.tasks=[{split: train, where: {depth: 1}, limit: 64}]",
     "warm_start.train.steps=50",
-    "warm_start.train.checkpoint_every=5",
-    "train=[{steps: 12, batch_size: 4, micro_batch_size: 4, bf16: false, max_length: 768, checkpoint_every: 4}]",
+    "train=[{steps: 24, batch_size: 4, micro_batch_size: 4, bf16: false, max_length: 768, checkpoint_every: 4}]",
     "collect.tasks={split: train, where: {depth: [1, 2], plan_length: {max: 6}}, limit: 40}",
     "collect.search.enough_good=0",
     "collect.in_flight=4",
@@ -35,9 +35,10 @@ SMALL = [
     "eval.tasks={split: test, where: {depth: 1}, limit: 12}",
 ]
 
+ROUND_STAGES = [f"rounds/01/{stage}" for stage in ("collect", "revise", "dataset", "train", "eval")]
+
 #: The stages of that run.
-STAGES = ["model", *(f"rounds/00/{s}" for s in ("demonstrations", "dataset", "train", "eval")),
-          *(f"rounds/01/{s}" for s in ("collect", "revise", "dataset", "train", "eval"))]  # fmt: skip
+STAGES = ["model", *(f"rounds/00/{stage}" for stage in ("demonstrations", "dataset", "train", "eval")), *ROUND_STAGES]
 
 Driver = subprocess.Popen[bytes]
 

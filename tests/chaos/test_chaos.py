@@ -1,7 +1,7 @@
 """Kill everything, in turn, and lose nothing: the sealed units are those of an undisturbed run, none twice.
 
-Agent-R is killed everywhere. The other recipes are killed in the stages that are theirs: ETO in its exploration and in DPO, DensePolicy in
-the growth of its trees.
+Agent-R is killed everywhere, in turn. The other recipes' drivers are killed in the stages that are theirs: ETO's in its exploration and in
+DPO, DensePolicy's in the growth of its trees.
 """
 
 from __future__ import annotations
@@ -17,14 +17,19 @@ from agentr.store.files import read_lines
 from agentr.store.forest import Forest
 from agentr.store.rows import read_manifest
 from agentr.store.run import RunStore
-from tests.chaos.driver import DEMO, SMALL, STAGES, end, kill, start, state, wait_for
+from tests.chaos.driver import DEMO, ROUND_STAGES, SMALL, end, kill, start, state, wait_for
 
 pytestmark = [pytest.mark.cluster, pytest.mark.chaos, pytest.mark.timeout(2400)]
 
 
+def from_warm_start(undisturbed: Path) -> list[str]:
+    """Overrides for a run that starts where that run's round does: from a model that solves some tasks of depth 1 and some not."""
+    return ["warm_start.enabled=false", "model.source=hf", f"model.path={undisturbed / 'rounds/00/train/model'}"]
+
+
 def units(root: Path) -> dict[str, list[str]]:
-    """What every forest of a run holds."""
-    return {stage: sorted(Forest(root / stage).finished()) for stage in STAGES if (root / stage / "trees.parquet").exists()}
+    """What the forests of a run's round hold."""
+    return {stage: sorted(Forest(root / stage).finished()) for stage in ROUND_STAGES if (root / stage / "trees.parquet").exists()}
 
 
 @pytest.fixture(scope="module")
@@ -38,16 +43,14 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_kill_engine_server_coordinator_trainer_and_driver(undisturbed: Path, tmp_path: Path) -> None:
     root, log = tmp_path / "run", tmp_path / "log"
-    driver = start(DEMO, root, log, SMALL)
+    overrides = [*SMALL, *from_warm_start(undisturbed)]
+    driver = start(DEMO, root, log, overrides)
     finished = Forest(root / "rounds/01/collect")
 
     def grown(count: int) -> Callable[[], bool]:
         return lambda: len(finished.finished()) >= count or finished.sealed
 
     try:
-        # The trainer, once it has a checkpoint to go on from.
-        wait_for(lambda: list((root / "rounds/00/train/checkpoints").glob("*")), driver, "a checkpoint of the warm start")
-        kill(driver, r"ray::.*RayTrainWorker|ray::.*TrainWorker")
         # The engine, the environment server and the coordinator, while trees grow.
         wait_for(grown(4), driver, "4 trees")
         kill(driver, r"ray::.*EngineActor")
@@ -55,31 +58,35 @@ def test_kill_engine_server_coordinator_trainer_and_driver(undisturbed: Path, tm
         kill(driver, r"-m env_servers serve")
         wait_for(grown(20), driver, "20 trees")
         kill(driver, r"ray::.*Coordinator(?!Actor)")
-        # The driver, in the last training; the same command continues.
-        wait_for(lambda: state(root, "rounds/01/train") == "running", driver, "the last training")
+        # The trainer, once it has a checkpoint to go on from.
+        wait_for(lambda: list((root / "rounds/01/train/checkpoints").glob("*/complete.json")), driver, "a checkpoint of the training")
+        kill(driver, r"ray::.*RayTrainWorker|ray::.*TrainWorker")
+        # The driver, in the last evaluation; the same command continues.
+        wait_for(lambda: state(root, "rounds/01/eval") == "running", driver, "the last evaluation")
         driver.kill()
         driver.wait(60)
-        driver = start(DEMO, root, log, SMALL)
+        driver = start(DEMO, root, log, overrides)
         assert driver.wait(1200) == 0, log.read_text()[-3000:]
     finally:
         end(driver)
 
     assert units(root) == units(undisturbed)
-    events = read_lines(root / "events.jsonl")
-    sealed = Counter(e["stage"] for e in events if e["event"] == "stage_sealed")
-    assert sealed == dict.fromkeys(STAGES, 1), "a stage was sealed twice, or not at all"
+    sealed = Counter(e["stage"] for e in read_lines(root / "events.jsonl") if e["event"] == "stage_sealed")
+    assert [stage for stage in ROUND_STAGES if sealed[stage] != 1] == [], "a stage was sealed twice, or not at all"
+    assert max(sealed.values()) == 1
+    lines = read_lines(root / "rounds/01/train/metrics.jsonl")
+    assert [line["step"] for line in lines] == sorted({line["step"] for line in lines}), "each step is reported once"
     steps = [RunStore(r).record("rounds/01/train").summary["steps"] for r in (root, undisturbed)]  # type: ignore[union-attr]
-    assert steps == [12, 12]
+    assert steps == [24, 24]
     report = json.loads((root / "report.json").read_text())
     assert report["complete"]
     assert all(not Forest(root / stage).failures() for stage in units(root))
 
 
-#: A round from the warm start of the undisturbed run, which solves some tasks of depth 1 and some not.
-ROUND = [
+#: A round on tasks of depth 1.
+PREFERENCES = [
+    "cluster.dashboard=false",
     "run.rounds=1",
-    "warm_start.enabled=false",
-    "model.source=hf",
     "collect.tasks={split: train, where: {depth: 1}, limit: 24}",
     "collect.max_completions=0",
     "collect.in_flight=4",
@@ -97,7 +104,7 @@ RECIPES = {
 def test_a_killed_driver_loses_nothing(recipe: str, undisturbed: Path, tmp_path: Path) -> None:
     root, log = tmp_path / "run", tmp_path / "log"
     config = f"configs/compare/{recipe}.yaml"
-    overrides = [*ROUND, *RECIPES[recipe], f"model.path={undisturbed / 'rounds/00/train/model'}"]
+    overrides = [*PREFERENCES, *RECIPES[recipe], *from_warm_start(undisturbed)]
     trees = Forest(root / "rounds/01/collect")
     moments: list[tuple[Callable[[], object], str]] = [
         (lambda: len(trees.finished()) >= 6 or trees.sealed, "some trees"),
