@@ -6,6 +6,7 @@ their sizes. A model is written to a temporary name and renamed.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import logging
 import shutil
@@ -62,6 +63,23 @@ def require_model(folder: Path) -> None:
         raise ModelError(f"the start checkpoint {folder} has no weights.", hint="The copy may be incomplete.")
     if not any((folder / name).is_file() for name in ("tokenizer.json", "tokenizer_config.json", "tokenizer.model")):
         raise ModelError(f"the start checkpoint {folder} has no tokenizer.", hint="Copy it beside the weights; engines load it from there.")
+
+
+def fingerprint(folder: Path, samples: int = 256, sample_bytes: int = 16384) -> str:
+    """Tells models apart by a hash of their configuration and of samples spread evenly over the weights, in a moment whatever their size.
+
+    Raises:
+        OSError: A file cannot be read.
+    """
+    found = hashlib.sha256((folder / "config.json").read_bytes())
+    for path in sorted(path for path in folder.iterdir() if path.name.endswith(_WEIGHTS)):
+        size = path.stat().st_size
+        found.update(f"{path.name} {size}".encode())
+        with path.open("rb") as file:
+            for index in range(samples):
+                file.seek(size * index // samples)
+                found.update(file.read(sample_bytes))
+    return found.hexdigest()
 
 
 def publish(save: Callable[[Path], None], final: Path, start: Path) -> None:

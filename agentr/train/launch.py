@@ -16,13 +16,14 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 from agentr.cpu import OPENMP
 from agentr.errors import ConfigError, RunError
 from agentr.store.files import write_json
 from agentr.store.rows import read_manifest
-from agentr.train.checkpoints import require_model
+from agentr.train.checkpoints import fingerprint, require_model
 from agentr.train.job import TrainJob, TrainResult, empty_dataset
 from agentr.train.worker import run_chain
 
@@ -75,10 +76,11 @@ def train_many(jobs: Sequence[TrainJob], progress: Report | None = None) -> list
     if not jobs:
         return []
     todo = [job for job in jobs if not (job.finished() and job.model.exists())]
-    _check(todo, promised={job.model for job in jobs})
+    promised = {job.model for job in jobs}
+    _check(todo, promised)
+    for job in jobs:
+        _claim(job, promised)
     if todo:
-        for job in todo:
-            _claim(job)
         with _followed(todo, progress):
             _fit(todo)
     results = []
@@ -90,7 +92,7 @@ def train_many(jobs: Sequence[TrainJob], progress: Report | None = None) -> list
     return results
 
 
-def _check(jobs: Sequence[TrainJob], promised: set) -> None:
+def _check(jobs: Sequence[TrainJob], promised: set[Path]) -> None:
     """Everything that can be known before a worker group is started."""
     for job in jobs:
         job.validate()
@@ -102,22 +104,25 @@ def _check(jobs: Sequence[TrainJob], promised: set) -> None:
             raise ConfigError(f"{job.name} and {jobs[0].name} need different workers.", hint="Train them one after the other.")
 
 
-def _claim(job: TrainJob) -> None:
-    """Prepares the folder of a job for an attempt.
+def _claim(job: TrainJob, promised: set[Path]) -> None:
+    """Prepares the folder of a job for an attempt. A start that is promised is settled by the job that makes it, and one that is no more
+    cannot be asked.
 
     Raises:
-        RunError: The folder holds the work of another job, which this one must not continue.
+        RunError: The folder holds the work of another job, finished or not, which must not pass for this one's.
     """
     job.out.mkdir(parents=True, exist_ok=True)
     job.failure.unlink(missing_ok=True)
     path = job.out / "job.json"
-    ours = {"dataset": read_manifest(job.dataset)["sha256"], **asdict(job.config)}
-    theirs = json.loads(path.read_text(encoding="utf-8")) if path.exists() else ours
-    changed = sorted(key for key in ours.keys() | theirs.keys() if ours.get(key) != theirs.get(key))
+    start = {} if job.start in promised or not job.start.exists() else {"start": fingerprint(job.start)}
+    ours = {"dataset": read_manifest(job.dataset)["sha256"], **start, **asdict(job.config)}
+    theirs = {**start, **json.loads(path.read_text(encoding="utf-8"))} if path.exists() else ours
+    compared = (ours.keys() | theirs.keys()) - ({"start"} - start.keys())
+    changed = sorted(key for key in compared if ours.get(key) != theirs.get(key))
     if changed:
         hint = "Delete the folder to train anew, or restore the values."
         raise RunError(f"{job.out} holds a job with another {', '.join(changed)}.", hint=hint)
-    write_json(path, ours)
+    write_json(path, theirs | ours)
 
 
 def _fit(jobs: Sequence[TrainJob]) -> None:

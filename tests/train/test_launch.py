@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import signal
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +16,7 @@ from agentr.config.schema import DPOConfig, TrainConfig, TrainerConfig
 from agentr.errors import ConfigError, DataError, ModelError, RunError
 from agentr.store.rows import write_rows
 from agentr.train.job import TrainJob
-from agentr.train.launch import _cause, train, train_many
+from agentr.train.launch import _cause, _claim, train, train_many
 from tests.train.test_sft import distance
 
 CONFIG = TrainConfig(steps=60, batch_size=8, learning_rate=1e-3, checkpoint_every=10, log_every=1, bf16=False)
@@ -152,6 +153,20 @@ def test_what_can_be_known_before_is_said_before(dataset: Path, start: Path, tmp
     with pytest.raises(ConfigError, match="need different workers"):
         train_many([make_job(dataset, start, tmp_path / "a"), make_job(dataset, start, tmp_path / "b", workers=2)])
     assert not (tmp_path / "a").exists()
+
+
+def test_the_work_of_another_start_is_not_continued(dataset: Path, start: Path, tmp_path: Path) -> None:
+    job, other = make_job(dataset, start, tmp_path / "out"), tmp_path / "other"
+    shutil.copytree(start, other)
+    weights = next(other.glob("*.safetensors"))
+    whole = bytearray(weights.read_bytes())
+    _claim(job, promised=set())
+    _claim(replace(job, start=other), promised=set())  # a copy
+    whole[-1] ^= 1
+    weights.write_bytes(whole)
+    with pytest.raises(RunError, match=r"holds a job with another start\. Delete the folder to train anew"):
+        train(replace(job, start=other))
+    _claim(replace(job, start=other), promised={other})
 
 
 @pytest.mark.cluster
