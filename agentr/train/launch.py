@@ -17,7 +17,7 @@ import uuid
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from agentr.cpu import OPENMP
 from agentr.errors import ConfigError, RunError
@@ -26,6 +26,9 @@ from agentr.store.rows import read_manifest
 from agentr.train.checkpoints import fingerprint, require_model
 from agentr.train.job import TrainJob, TrainResult, empty_dataset
 from agentr.train.worker import run_chain
+
+if TYPE_CHECKING:
+    from ray.train.torch import TorchTrainer
 
 log = logging.getLogger(__name__)
 
@@ -45,6 +48,9 @@ _RAY_TRAIN = {
     # An actor that watches for nodes about to be taken away: a process more to start, and a sealed checkpoint serves as well.
     "RAY_TRAIN_ENABLE_PREEMPTION_WATCHER": "0",
 }
+
+#: Ray Train's callbacks that start an actor each; see `_trainer_class`.
+_IDLE_CALLBACKS = ("DatasetsCallback", "PlacementGroupCleanerCallback")
 
 _HINTS = {
     "out of memory": "Lower train.micro_batch_size, or set train.gradient_checkpointing=true.",
@@ -129,7 +135,7 @@ def _fit(jobs: Sequence[TrainJob]) -> None:
     """One Ray Train run. Returns when the workers have ended, with results or with ``failure.json``."""
     import ray
     from ray.train import FailureConfig, RunConfig, ScalingConfig
-    from ray.train.torch import TorchConfig, TorchTrainer
+    from ray.train.torch import TorchConfig
     from ray.train.v2.api.exceptions import TrainingFailedError
 
     first = jobs[0]
@@ -141,7 +147,7 @@ def _fit(jobs: Sequence[TrainJob]) -> None:
             hint = "Lower trainer.workers, or add nodes."
             raise RunError(f"{first.name} needs {amount * trainer.workers:g} {kind}, the cluster has {there.get(kind, 0):g}.", hint=hint)
     storage = first.out / ".ray"
-    fit = TorchTrainer(
+    fit = _trainer_class(trainer.use_gpu)(
         run_chain,
         train_loop_config={"jobs": list(jobs), "asked": time.time()},
         torch_config=TorchConfig(backend="nccl" if trainer.use_gpu else "gloo"),
@@ -167,6 +173,22 @@ def _fit(jobs: Sequence[TrainJob]) -> None:
         ) from error
     finally:
         shutil.rmtree(storage, ignore_errors=True)
+
+
+def _trainer_class(use_gpu: bool) -> type[TorchTrainer]:
+    """Ray Train's trainer; on a CPU without two actors that each run starts and awaits, and that have nothing to do here.
+
+    One splits Ray datasets among workers. The other takes back the workers' resources where the controller was killed, which are a tenth
+    of a core and go with the driver anyway. The method is private to Ray Train: where it is no more, both are started, as on GPUs.
+    """
+    from ray.train.torch import TorchTrainer
+
+    class Plain(TorchTrainer):
+        def _create_default_callbacks(self) -> list[Any]:
+            callbacks = super()._create_default_callbacks()
+            return [callback for callback in callbacks if type(callback).__name__ not in _IDLE_CALLBACKS]
+
+    return TorchTrainer if use_gpu else Plain
 
 
 def _cause(error: BaseException) -> str:
