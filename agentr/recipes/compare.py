@@ -2,7 +2,7 @@
 
 Every run is an experiment of its own in ``<folder>/<label>/seed-<n>``, resumable as any other. Runs of one seed share what is the same in
 them: the warm start, which is trained and evaluated once, so that all arms of a seed begin at the same policy; and, where configurations
-differ only in what comes after exploration, the first round's trees.
+differ only in what comes after exploration, the first round's trees. Ray, engines and environment servers run on from one to the next.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from agentr.config.schema import Config
 from agentr.errors import ConfigError
 from agentr.observe.comparison import Comparison, Line, compare_runs
 from agentr.observe.progress import Reporter
-from agentr.recipes.launch import run, run_dir
+from agentr.recipes.launch import run, run_dir, serving
 from agentr.store.run import RunStore
 
 #: What must be equal in all configurations of a comparison: the question that is asked. Recipes are free to differ in the rest.
@@ -79,15 +79,15 @@ def plan(
 
 def compare(entries: Sequence[Entry], folder: Path, reporter: Reporter) -> Comparison:
     """Does all runs, or what is left of them, and writes ``comparison.json`` and ``comparison.html`` into ``folder``."""
-    result = None
-    for number, entry in enumerate(entries, 1):
-        reporter.say(f"[bold]{number} of {len(entries)}: {entry.label}, seed {entry.seed}[/bold]")
-        for other in entries[: number - 1]:
-            if other.seed == entry.seed:
-                RunStore(run_dir(entry.config)).adopt(RunStore(run_dir(other.config)), shared(other.config, entry.config))
-        run(entry.config, reporter)
-        result = _result(entries[:number], folder)
-    assert result is not None, "a comparison has at least one run"
+    assert entries, "a comparison has at least one run"
+    with serving(entries[0].config, folder / "logs", reporter) as services:
+        for number, entry in enumerate(entries, 1):
+            reporter.say(f"[bold]{number} of {len(entries)}: {entry.label}, seed {entry.seed}[/bold]")
+            for other in entries[: number - 1]:
+                if other.seed == entry.seed:
+                    RunStore(run_dir(entry.config)).adopt(RunStore(run_dir(other.config)), shared(other.config, entry.config))
+            run(entry.config, reporter, services=services)
+            result = _result(entries[:number], folder)
     return result
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from types import FrameType
 from typing import NoReturn
@@ -27,31 +27,44 @@ def run_dir(config: Config) -> Path:
 
 
 @contextmanager
-def opened(config: Config, reporter: Reporter, *, allow_change: bool = False) -> Iterator[Experiment]:
-    """An experiment whose run directory belongs to this process while the block runs. Everything it started ends with the block.
+def serving(config: Config, logs: Path, reporter: Reporter) -> Iterator[Services]:
+    """What experiments run on. Everything it started ends with the block."""
+    services = Services(config, logs, reporter)
+    try:
+        with _terminate_cleanly():
+            yield services
+    finally:
+        services.close()
+
+
+@contextmanager
+def opened(config: Config, reporter: Reporter, *, allow_change: bool = False, services: Services | None = None) -> Iterator[Experiment]:
+    """An experiment whose run directory belongs to this process while the block runs.
+
+    Args:
+        services: What runs already, from ``serving``; by default the experiment has its own, and they end with the block.
 
     Raises:
         RunError: Another driver has the run, or its configuration is another one.
     """
     store = RunStore(run_dir(config))
     store.open(config, allow_change=allow_change)
-    services = Services(config, store.root / "logs", reporter)
     try:
-        with _terminate_cleanly():
-            yield Experiment(config, store, services, reporter)
+        with nullcontext(services) if services else serving(config, store.root / "logs", reporter) as running:
+            running.take_over(config)
+            yield Experiment(config, store, running, reporter)
     finally:
-        services.close()
         store.close()
 
 
-def run(config: Config, reporter: Reporter, *, allow_change: bool = False) -> Summary:
-    """Runs a whole experiment, or what is left of it, and reports.
+def run(config: Config, reporter: Reporter, *, allow_change: bool = False, services: Services | None = None) -> Summary:
+    """Runs a whole experiment, or what is left of it, and reports. For ``services`` see `opened`.
 
     Raises:
         AgentrError: With what was wrong and what to do. What was finished before is kept.
     """
     method = recipe(config.run.recipe)
-    with opened(config, reporter, allow_change=allow_change) as experiment:
+    with opened(config, reporter, allow_change=allow_change, services=services) as experiment:
         method.run(experiment)
         return report(experiment.store, reporter)
 

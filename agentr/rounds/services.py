@@ -29,7 +29,7 @@ COORDINATOR_ATTEMPTS = 5
 
 
 class Services:
-    """The running parts of one experiment.
+    """The running parts of an experiment, or of one experiment after another (`take_over`).
 
     Args:
         logs: Folder for the logs of child processes.
@@ -94,15 +94,31 @@ class Services:
             results = train_many(jobs, lambda m: update(m.get("step", 0), m.get("steps", 0), f"loss {m.get('loss', float('nan')):.3f}"))
         return [asdict(result) for result in results]
 
+    def take_over(self, config: Config) -> None:
+        """Serves the experiment of ``config`` from here on. What it would start the same runs on; the coordinator starts anew."""
+        before, self.config = self.config, config
+        self.model, self.engines_early = None, False
+        if self._ray is None:
+            return
+        if config.cluster != before.cluster:
+            self.close()
+            return
+        if self._coordinator is not None:
+            self._ray.kill(self._coordinator)
+            self._coordinator = None
+        if config.env != before.env:
+            self._stop_servers()
+        if (config.model, config.policy) != (before.model, before.policy):
+            self._stop_engines()
+
     def close(self) -> None:
         """Ends everything that was started here."""
         if self._ray is None:
             return
-        if self._servers is not None:
-            asyncio.run(self._servers.stop())
+        self._stop_servers()
         self._stop_engines()
         self._ray.shutdown()
-        self._ray = self._servers = self._coordinator = None
+        self._ray = self._coordinator = None
 
     # starting -----------------------------------------------------------------------------------------------------------
 
@@ -145,6 +161,11 @@ class Services:
             with self.reporter.task(f"{self.config.policy.engines} vLLM engine(s)"):
                 self._engines = start_engines(self.config, checkpoint)
         return self._engines
+
+    def _stop_servers(self) -> None:
+        if self._servers is not None:
+            asyncio.run(self._servers.stop())
+        self._servers = None
 
     def _stop_engines(self) -> None:
         for engine in self._engines:
