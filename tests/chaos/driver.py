@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 import psutil
@@ -43,12 +43,11 @@ STAGES = ["model", *(f"rounds/00/{stage}" for stage in ("demonstrations", "datas
 Driver = subprocess.Popen[bytes]
 
 
-def start(config: str, root: Path, log: Path, overrides: Sequence[str]) -> Driver:
-    """``agentr run`` in ``root``, with a Ray of its own."""
-    command = [sys.executable, "-m", "agentr.cli", "run", config, f"run.dir={root}", *overrides]
+def start(log: Path, *arguments: str) -> Driver:
+    """``agentr`` with these arguments, with a Ray of its own."""
     environment = {k: v for k, v in os.environ.items() if not k.startswith("RAY_")}
     with log.open("ab") as file:
-        return subprocess.Popen(command, stdout=file, stderr=file, env=environment)
+        return subprocess.Popen([sys.executable, "-m", "agentr.cli", *arguments], stdout=file, stderr=file, env=environment)
 
 
 def wait_for(condition: Callable[[], object], driver: Driver, what: str, timeout_s: float = 600.0) -> None:

@@ -1,7 +1,7 @@
 """Kill everything, in turn, and lose nothing: the sealed units are those of an undisturbed run, none twice.
 
-Agent-R is killed everywhere, in turn. The other recipes' drivers are killed in the stages that are theirs: ETO's in its exploration and in
-DPO, DensePolicy's in the growth of its trees.
+Agent-R is killed everywhere, in turn. A comparison of the other recipes is killed in the stages that are theirs: ETO's exploration, DPO,
+and the growth of DensePolicy's trees.
 """
 
 from __future__ import annotations
@@ -22,6 +22,10 @@ from tests.chaos.driver import DEMO, ROUND_STAGES, SMALL, end, kill, start, stat
 pytestmark = [pytest.mark.cluster, pytest.mark.chaos, pytest.mark.timeout(2400)]
 
 
+def small(root: Path) -> list[str]:
+    return ["run", DEMO, f"run.dir={root}", *SMALL]
+
+
 def from_warm_start(undisturbed: Path) -> list[str]:
     """Overrides for a run that starts where that run's round does: from a model that solves some tasks of depth 1 and some not."""
     return ["warm_start.enabled=false", "model.source=hf", f"model.path={undisturbed / 'rounds/00/train/model'}"]
@@ -32,19 +36,24 @@ def units(root: Path) -> dict[str, list[str]]:
     return {stage: sorted(Forest(root / stage).finished()) for stage in ROUND_STAGES if (root / stage / "trees.parquet").exists()}
 
 
+def steps_are_reported_once(root: Path) -> bool:
+    steps = [line["step"] for line in read_lines(root / "rounds/01/train/metrics.jsonl")]
+    return bool(steps) and steps == sorted(set(steps))
+
+
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The small run that the disturbed ones are compared with, finished."""
     root = tmp_path_factory.mktemp("undisturbed") / "run"
-    driver = start(DEMO, root, root.parent / "log", SMALL)
+    driver = start(root.parent / "log", *small(root))
     assert driver.wait(1200) == 0, (root.parent / "log").read_text()[-3000:]
     return root
 
 
 def test_kill_engine_server_coordinator_trainer_and_driver(undisturbed: Path, tmp_path: Path) -> None:
     root, log = tmp_path / "run", tmp_path / "log"
-    overrides = [*SMALL, *from_warm_start(undisturbed)]
-    driver = start(DEMO, root, log, overrides)
+    command = [*small(root), *from_warm_start(undisturbed)]
+    driver = start(log, *command)
     finished = Forest(root / "rounds/01/collect")
 
     def grown(count: int) -> Callable[[], bool]:
@@ -65,7 +74,7 @@ def test_kill_engine_server_coordinator_trainer_and_driver(undisturbed: Path, tm
         wait_for(lambda: state(root, "rounds/01/eval") == "running", driver, "the last evaluation")
         driver.kill()
         driver.wait(60)
-        driver = start(DEMO, root, log, overrides)
+        driver = start(log, *command)
         assert driver.wait(1200) == 0, log.read_text()[-3000:]
     finally:
         end(driver)
@@ -74,8 +83,7 @@ def test_kill_engine_server_coordinator_trainer_and_driver(undisturbed: Path, tm
     sealed = Counter(e["stage"] for e in read_lines(root / "events.jsonl") if e["event"] == "stage_sealed")
     assert [stage for stage in ROUND_STAGES if sealed[stage] != 1] == [], "a stage was sealed twice, or not at all"
     assert max(sealed.values()) == 1
-    lines = read_lines(root / "rounds/01/train/metrics.jsonl")
-    assert [line["step"] for line in lines] == sorted({line["step"] for line in lines}), "each step is reported once"
+    assert steps_are_reported_once(root)
     steps = [RunStore(r).record("rounds/01/train").summary["steps"] for r in (root, undisturbed)]  # type: ignore[union-attr]
     assert steps == [24, 24]
     report = json.loads((root / "report.json").read_text())
@@ -83,51 +91,55 @@ def test_kill_engine_server_coordinator_trainer_and_driver(undisturbed: Path, tm
     assert all(not Forest(root / stage).failures() for stage in units(root))
 
 
-#: A round on tasks of depth 1.
-PREFERENCES = [
+#: A comparison of one round on tasks of depth 1.
+COMPARISON = [
     "cluster.dashboard=false",
     "run.rounds=1",
     "collect.tasks={split: train, where: {depth: 1}, limit: 24}",
     "collect.max_completions=0",
     "collect.in_flight=4",
+    "collect.episodes=4",
+    "collect.dense={base: 4, max_depth: 5, window: 4, stop_pairs: 6, stop_rollouts: 12}",
+    "build.contrast.pairs_per_task=4",
+    "build.siblings.min_gap=0.1",
     "train=[{steps: 8, batch_size: 4, micro_batch_size: 4, bf16: false, max_length: 768, checkpoint_every: 2, learning_rate: 1.0e-5}]",
     "eval.tasks={split: test, where: {depth: 1}, limit: 12}",
 ]
 
-RECIPES = {
-    "eto": ["collect.episodes=4", "build.contrast.pairs_per_task=4"],
-    "dense_policy": ["collect.dense={base: 4, max_depth: 5, window: 4, stop_pairs: 6, stop_rollouts: 12}", "build.siblings.min_gap=0.1"],
-}
 
+def test_a_comparison_whose_driver_is_killed_loses_nothing(undisturbed: Path, tmp_path: Path) -> None:
+    eto, dense = (tmp_path / recipe / "seed-0" for recipe in ("eto", "dense_policy"))
+    settings = [f"--set={override}" for override in (*COMPARISON, *from_warm_start(undisturbed))]
+    command = ["compare", "configs/compare/eto.yaml", "configs/compare/dense_policy.yaml", f"--out={tmp_path}", *settings]
+    log = tmp_path / "log"
 
-@pytest.mark.parametrize("recipe", RECIPES)
-def test_a_killed_driver_loses_nothing(recipe: str, undisturbed: Path, tmp_path: Path) -> None:
-    root, log = tmp_path / "run", tmp_path / "log"
-    config = f"configs/compare/{recipe}.yaml"
-    overrides = [*PREFERENCES, *RECIPES[recipe], *from_warm_start(undisturbed)]
-    trees = Forest(root / "rounds/01/collect")
+    def explored(root: Path) -> Callable[[], object]:
+        trees = Forest(root / "rounds/01/collect")
+        return lambda: len(trees.finished()) >= 6 or trees.sealed
+
     moments: list[tuple[Callable[[], object], str]] = [
-        (lambda: len(trees.finished()) >= 6 or trees.sealed, "some trees"),
-        (lambda: list((root / "rounds/01/train/checkpoints").glob("*/complete.json")), "a checkpoint of the DPO training"),
+        (explored(eto), "ETO's exploration"),
+        (lambda: list((eto / "rounds/01/train/checkpoints").glob("*/complete.json")), "a checkpoint of its DPO training"),
+        (explored(dense), "DensePolicy's trees"),
     ]
-    driver = start(config, root, log, overrides)
+    driver = start(log, *command)
     try:
-        for reached, what in moments if recipe == "eto" else moments[:1]:
+        for reached, what in moments:
             wait_for(reached, driver, what)
             driver.kill()
             driver.wait(60)
-            driver = start(config, root, log, overrides)
+            driver = start(log, *command)
         assert driver.wait(900) == 0, log.read_text()[-3000:]
     finally:
         end(driver)
 
-    events = read_lines(root / "events.jsonl")
-    sealed = Counter(e["stage"] for e in events if e["event"] == "stage_sealed")
-    stages = [f"rounds/01/{s}" for s in ("collect", "dataset", "train", "eval")]
-    assert all(sealed[stage] == 1 for stage in stages), sealed
-    assert max(sealed.values()) == 1, "a stage was sealed twice"
-    assert len(Forest(root / "rounds/01/collect")) == 24
-    assert read_manifest(root / "rounds/01/dataset")["type"] == "preferences"
-    lines = read_lines(root / "rounds/01/train/metrics.jsonl")
-    assert [line["step"] for line in lines] == sorted({line["step"] for line in lines}), "each step is reported once"
-    assert json.loads((root / "report.json").read_text())["complete"]
+    for root in (eto, dense):
+        sealed = Counter(e["stage"] for e in read_lines(root / "events.jsonl") if e["event"] == "stage_sealed")
+        stages = [f"rounds/01/{stage}" for stage in ("collect", "dataset", "train", "eval")]
+        assert all(sealed[stage] == 1 for stage in stages), sealed
+        assert max(sealed.values()) == 1, "a stage was sealed twice"
+        assert len(Forest(root / "rounds/01/collect")) == 24
+        assert read_manifest(root / "rounds/01/dataset")["type"] == "preferences"
+        assert steps_are_reported_once(root)
+        assert json.loads((root / "report.json").read_text())["complete"]
+    assert set(json.loads((tmp_path / "comparison.json").read_text())["points"]) == {"eto", "dense_policy"}
