@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import re
 import statistics
 import tempfile
 import time
@@ -202,4 +203,5 @@ def resident_kib(pid: int) -> int:
         children = [int(child) for file in folder.glob("task/*/children") for child in file.read_text(encoding="utf-8").split()]
     except OSError:
         return 0
-    return int(status.partition("VmRSS:")[2].split()[0]) + sum(map(resident_kib, children))
+    own = re.search(r"VmRSS:\s+(\d+)", status)  # one that has ended, and is not yet waited for, has none
+    return (int(own[1]) if own else 0) + sum(map(resident_kib, children))
