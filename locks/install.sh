@@ -20,14 +20,17 @@ fi
 
 installed=
 if [ -n "$uv" ]; then
+  # Bytecode is compiled at once, as pip does: where Python may not write it (PYTHONDONTWRITEBYTECODE, frequent in containers), each
+  # process would compile torch and vLLM again, for some ten seconds.
+  install=("$uv" pip install --python "$python" --compile-bytecode --no-deps -r "$lock")
   # pip's PIP_FIND_LINKS (a folder with PyTorch's CPU wheel) is not read by uv, so it is handed over. Without one, uv knows where
   # PyTorch keeps its CPU builds.
   if [ -n "${PIP_FIND_LINKS:-}" ]; then
-    "$uv" pip install --python "$python" --no-deps --find-links "$PIP_FIND_LINKS" -r "$lock" && installed=yes
+    "${install[@]}" --find-links "$PIP_FIND_LINKS" && installed=yes
   elif [ "$kind" = cpu ]; then
-    "$uv" pip install --python "$python" --no-deps --torch-backend cpu -r "$lock" && installed=yes
+    "${install[@]}" --torch-backend cpu && installed=yes
   else
-    "$uv" pip install --python "$python" --no-deps -r "$lock" && installed=yes
+    "${install[@]}" && installed=yes
   fi
 fi
 if [ -z "$installed" ] && ! "$python" -m pip install --no-deps -r "$lock"; then
