@@ -176,6 +176,7 @@ def compare(
     configs: Annotated[list[Path], typer.Argument(metavar="CONFIG...", help="One YAML file for each recipe.")],
     folder: Annotated[Path, typer.Option("--out", help="Folder of the comparison.")] = Path("runs/compare"),
     seeds: Annotated[str, typer.Option(help="Seeds, such as 0,1,2.")] = "0",
+    base: Annotated[Path | None, typer.Option(help="YAML file under all of them: model, environment, tasks, budget.")] = None,
     override: Annotated[list[str] | None, typer.Option("--set", help="key=value for all of them; may be repeated.")] = None,
     vary: Annotated[str, typer.Option(help="key=value,value,...: one arm for each value, such as build.siblings.tasks=15,30,60.")] = "",
 ) -> None:
@@ -197,7 +198,7 @@ def compare(
         raise ConfigError(f"--vary {vary!r} is not of the form key=value,value,...")
     arms = [f"{key}={value}" for value in values.split(",")] if vary else [""]
     reporter = Reporter()
-    result = compare_recipes(plan(configs, numbers, folder, override or [], arms), folder, reporter)
+    result = compare_recipes(plan(configs, numbers, folder, override or [], arms, base), folder, reporter)
     Console().print(table(result))
     reporter.say(f"Comparison: {folder.resolve() / 'comparison.html'}")
 

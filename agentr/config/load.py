@@ -26,17 +26,18 @@ FREE_KEYS = ("run.dir", "cluster.", "trainer.start_timeout_s", "trainer.max_fail
              "collect.in_flight", "collect.infra_retries", "collect.max_failed", "eval.in_flight")  # fmt: skip
 
 
-def load(path: Path | None, overrides: Sequence[str] = ()) -> Config:
+def load(path: Path | None, overrides: Sequence[str] = (), base: Path | None = None) -> Config:
     """Reads and validates a configuration.
 
     Args:
         path: YAML file; its key ``include`` lists files, relative to it, that are merged first. None means defaults.
         overrides: ``key=value`` pairs, as on the command line.
+        base: Another such file, which ``path`` is laid over.
 
     Raises:
         ConfigError: A file is missing or broken, a key is unknown, a value has the wrong type, or values contradict each other.
     """
-    layers = [] if path is None else _layers(path, ())
+    layers = [layer for file in (base, path) if file is not None for layer in _layers(file, ())]
     layers.append(("the command line", _dotlist(overrides)))
     merged: Any = OmegaConf.create({})
     for _, layer in layers:
@@ -53,7 +54,10 @@ def load(path: Path | None, overrides: Sequence[str] = ()) -> Config:
             config = OmegaConf.merge(config, layer)
         except OmegaConfBaseException as error:
             raise _explained(source, error) from error
-    result = OmegaConf.to_object(config)
+    try:
+        result = OmegaConf.to_object(config)
+    except OmegaConfBaseException as error:
+        raise _explained(str(path or base or "the command line"), error) from error
     assert isinstance(result, Config)
     validate(result)
     return result

@@ -45,13 +45,19 @@ class Entry:
 
 
 def plan(
-    configs: Sequence[Path], seeds: Sequence[int], folder: Path, overrides: Sequence[str] = (), vary: Sequence[str] = ("",)
+    configs: Sequence[Path],
+    seeds: Sequence[int],
+    folder: Path,
+    overrides: Sequence[str] = (),
+    vary: Sequence[str] = ("",),
+    base: Path | None = None,
 ) -> list[Entry]:
     """The runs of a comparison, seed by seed.
 
     Args:
         configs: YAML files; a file's name without its ending is its label.
         vary: ``key=value`` overrides, each of which makes an arm of each file; its value is added to the label.
+        base: YAML file that each of them is laid over: the question, where the files say only the method.
 
     Raises:
         ConfigError: Two files have the same label, or they ask different questions; the error names the keys.
@@ -66,13 +72,13 @@ def plan(
     for seed in seeds:
         for path, value, label in arms:
             here = [f"run.seed={seed}", f"run.name={label}", f"run.dir={(folder / label / f'seed-{seed}').resolve()}"]
-            entries.append(Entry(label, seed, load(path, [*overrides, *filter(None, [value]), *here])))
+            entries.append(Entry(label, seed, load(path, [*overrides, *filter(None, [value]), *here], base)))
         first = entries[-len(labels)]
         for other in entries[-len(labels) + 1 :]:
             if changes := [c for c in changed_keys(plain(first.config), plain(other.config)) if c.startswith(SAME)]:
                 raise ConfigError(
                     f"{other.label} asks another question than {first.label}: " + "; ".join(changes),
-                    hint="Give all configurations of a comparison the same values of these keys (a common 'include' does).",
+                    hint="Give all configurations of a comparison the same values of these keys (--base or a common 'include' does).",
                 )
     return entries
 

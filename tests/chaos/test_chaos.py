@@ -110,7 +110,8 @@ COMPARISON = [
 def test_a_comparison_whose_driver_is_killed_loses_nothing(undisturbed: Path, tmp_path: Path) -> None:
     eto, dense = (tmp_path / recipe / "seed-0" for recipe in ("eto", "dense_policy"))
     settings = [f"--set={override}" for override in (*COMPARISON, *from_warm_start(undisturbed))]
-    command = ["compare", "configs/compare/eto.yaml", "configs/compare/dense_policy.yaml", f"--out={tmp_path}", *settings]
+    command = ["compare", *(f"configs/compare/{arm}.yaml" for arm in ("eto", "dense_policy")), f"--out={tmp_path}"]
+    command += ["--base=configs/compare/tasks/textcraft.yaml", *settings]
     log = tmp_path / "log"
 
     def explored(root: Path) -> Callable[[], object]:

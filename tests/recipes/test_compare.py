@@ -17,6 +17,7 @@ from agentr.types import Outcome
 from tests.evaluate.test_metrics import episode
 
 CONFIGS = Path(__file__).parents[2] / "configs" / "compare"
+TEXTCRAFT = CONFIGS / "tasks" / "textcraft.yaml"
 
 
 def written(folder: Path, name: str, seed: int, solved: list[set[str]], calls: int) -> RunStore:
@@ -66,17 +67,21 @@ def test_unlike_questions_are_refused(tmp_path: Path) -> None:
         plan([CONFIGS / "sft.yaml", CONFIGS / "sft.yaml"], [0], tmp_path)
 
 
-def test_the_checked_in_comparison_asks_one_question(tmp_path: Path) -> None:
-    files = sorted(path for path in CONFIGS.glob("*.yaml") if path.stem != "common")
-    entries = plan(files, [0, 1], tmp_path, ["collect.in_flight=3"])
+@pytest.mark.parametrize("base", sorted((CONFIGS / "tasks").glob("*.yaml")), ids=lambda p: p.stem)
+def test_every_method_fits_every_task(base: Path, tmp_path: Path) -> None:
+    files = sorted(CONFIGS.glob("*.yaml"))
+    entries = plan(files, [0, 1], tmp_path, ["collect.in_flight=3"], base=base)
     assert len(entries) == 2 * len(files)
     assert {e.config.run.seed for e in entries} == {0, 1}
     assert len({e.config.run.dir for e in entries}) == len(entries)
+    for entry in entries:
+        demonstrated = entry.config.collect.tasks in entry.config.warm_start.tasks
+        assert demonstrated == (entry.label == "eto"), "only ETO needs an expert's run of what it explores"
 
 
 def test_values_of_one_key_are_arms_that_share_their_trees(tmp_path: Path) -> None:
     config = CONFIGS / "dense_policy.yaml"
-    few, many = plan([config], [3], tmp_path, vary=["build.siblings.tasks=2", "build.siblings.tasks=4"])
+    few, many = plan([config], [3], tmp_path, vary=["build.siblings.tasks=2", "build.siblings.tasks=4"], base=TEXTCRAFT)
     assert (few.label, many.label) == ("dense_policy-2", "dense_policy-4")
     assert (few.config.build.siblings.tasks, many.config.build.siblings.tasks) == (2, 4)
     assert "rounds/01/collect" in shared(few.config, many.config)
