@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from agentr.build.mixture import general_rows, mix
-from agentr.build.revision import good_rows, revision_rows
+from agentr.build.revision import demonstrated_rows, good_rows, revision_rows
 from agentr.config.methods import BuildConfig, ReviseConfig
 from agentr.errors import DataError
 from agentr.policy.chat import ChatCodec
@@ -20,7 +20,7 @@ from agentr.tasks.formats import ActionFormat
 
 def demonstration_rows(trees: Iterable[Tree], build: BuildConfig) -> list[Row]:
     """The experts' episodes that earned a success, trained on every turn."""
-    return [row for tree in trees for row in good_rows(tree, build, alpha=1.0, kind="demonstration") if _fits(row, build)]
+    return [row for tree in trees for row in demonstrated_rows(tree, build) if _fits(row, build)]
 
 
 def build_revisions(

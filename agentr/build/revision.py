@@ -11,6 +11,7 @@ Three splices of a bad prefix and a good end:
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Iterator
 
@@ -20,6 +21,7 @@ from agentr.policy.chat import ChatCodec
 from agentr.search.tree import Node, Origin, Tree
 from agentr.store.rows import Row
 from agentr.tasks.formats import ActionFormat
+from agentr.types import Outcome
 
 
 def revision_rows(
@@ -82,22 +84,29 @@ def _spliced(tree: Tree, revision: dict, codec: ChatCodec, action_format: Action
     return [*recorded(bad, trained=False), wait, *recorded(good, trained=True)]
 
 
-def good_rows(tree: Tree, build: BuildConfig, alpha: float, kind: str = "good") -> Iterator[Row]:
-    """Trajectories with a return of at least ``alpha``, at most ``good_per_task``, each sequence of actions once.
+def good_rows(tree: Tree, build: BuildConfig, alpha: float) -> Iterator[Row]:
+    """The policy's trajectories with a return of at least ``alpha``, at most ``good_per_task``, each sequence of actions once.
 
     Those with the fewest invalid turns come first, then the shortest, then the most likely: among equal actions, a thought that the
     policy itself finds odd is not one to learn.
     """
-    wanted = Origin.EXPERT if kind == "demonstration" else Origin.POLICY
-    leaves = [n for n in tree.ended() if n.depth > 0 and n.reward >= alpha and n.origin is wanted]
+    leaves = [n for n in tree.ended() if n.depth > 0 and n.reward >= alpha and n.origin is Origin.POLICY]
+    return itertools.islice(_whole(tree, leaves, build, "good"), build.good_per_task)
+
+
+def demonstrated_rows(tree: Tree, build: BuildConfig) -> Iterator[Row]:
+    """The expert's trajectories that succeeded, by the environment's own threshold: BabyAI pays the fastest success less than 1."""
+    leaves = [n for n in tree.ended() if n.depth > 0 and n.outcome is Outcome.SUCCESS and n.origin is Origin.EXPERT]
+    return _whole(tree, leaves, build, "demonstration")
+
+
+def _whole(tree: Tree, leaves: list[Node], build: BuildConfig, kind: str) -> Iterator[Row]:
     seen: set[tuple[str, ...]] = set()
-    paths = [tree.path(leaf.id) for leaf in leaves]
-    for path in sorted(paths, key=_rank):
-        leaf = path[-1]
+    for path in sorted((tree.path(leaf.id) for leaf in leaves), key=_rank):
         actions = tuple(n.action for n in path)
-        if actions in seen or (len(seen) >= build.good_per_task and kind == "good"):
+        if actions in seen:
             continue
         seen.add(actions)
-        row = make_row(tree, recorded(path, trained=True, on_invalid=build.train_on_invalid), kind, good_return=leaf.reward)
+        row = make_row(tree, recorded(path, trained=True, on_invalid=build.train_on_invalid), kind, good_return=path[-1].reward)
         if row is not None:
             yield row

@@ -148,7 +148,7 @@ class Forest:
         data = path.read_bytes() if path.exists() else b""
         if hashlib.sha256(data).hexdigest() != self.manifest["sha256"]:
             raise DataError(f"{path} is missing or does not match its manifest.", hint="Delete the stage's folder and run again.")
-        return pq.read_table(pa.BufferReader(data)).to_pydict()
+        return pq.read_table(pa.BufferReader(data), use_threads=False).to_pydict()  # Arrow's threads may abort a process as it ends
 
     @cached_property
     def _index(self) -> dict[str, int]:

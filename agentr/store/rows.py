@@ -216,7 +216,7 @@ def _read(folder: Path, wanted: str) -> list[Any]:
     if manifest["rows"] and manifest["type"] != wanted:
         raise DataError(f"{folder} holds {manifest['type']}, and {wanted} are wanted")
     kind, columns = _TYPES[wanted]
-    found = pq.read_table(pa.BufferReader(data)).to_pydict() if manifest["rows"] else {}
+    found = pq.read_table(pa.BufferReader(data), use_threads=False).to_pydict() if manifest["rows"] else {}
     rows: list[Any] = []
     for index in range(manifest["rows"]):
         entry = {name: values[index] for name, values in found.items()}

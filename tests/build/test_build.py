@@ -11,7 +11,7 @@ import pytest
 from agentr.build.assemble import build_revisions
 from agentr.build.export import export_rows, export_trees
 from agentr.build.mixture import general_rows, mix
-from agentr.build.revision import good_rows, revision_rows
+from agentr.build.revision import demonstrated_rows, good_rows, revision_rows
 from agentr.config.methods import BuildConfig, Pairing, ReviseConfig, Splice
 from agentr.errors import DataError
 from agentr.policy.chat import ChatCodec
@@ -173,6 +173,16 @@ def test_invalid_turns_are_context_unless_asked_for() -> None:
     for wanted in (False, True):
         (row,) = good_rows(tree, BuildConfig(train_on_invalid=wanted), alpha=1.0)
         assert ("blub" in trained_text(row)) is wanted
+
+
+def test_a_demonstration_counts_if_it_succeeded_whatever_it_earned() -> None:
+    opening = (Message("user", "x"),)
+    tree = Tree.start(Task("toy", "t", "train"), opening, tuple(CODEC.prompt(opening)), 0)
+    say(tree, 0, "win slowly", "Yes.", 0.9, Outcome.SUCCESS, origin=Origin.EXPERT)
+    say(tree, 0, "come close", "No.", 0.9, Outcome.FAILURE, origin=Origin.EXPERT)
+    say(tree, 0, "win", "Yes.", 1.0, Outcome.SUCCESS)
+    (row,) = demonstrated_rows(tree, BuildConfig())
+    assert "win slowly" in trained_text(row) and row.provenance.kind == "demonstration"
 
 
 def test_dataset_accounts_for_every_row_and_reads_back_equal(tmp_path: Path) -> None:
