@@ -1,17 +1,19 @@
 """Several recipes, or values of one key, on the same tasks, model and seeds: one table and one plot of success against cost.
 
 Every run is an experiment of its own in ``<folder>/<label>/seed-<n>``, resumable as any other. Runs of one seed share what is the same in
-them: the warm start, which is trained and evaluated once, so that all arms of a seed begin at the same policy; and, where configurations
-differ only in what comes after exploration, the first round's trees. Ray, engines and environment servers run on from one to the next.
+them: the warm start, which is trained and evaluated once, so that all arms of a seed begin at the same policy; and, where they explore
+alike, the first round's trees. Ray, engines and environment servers run on from one to the next.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
+from typing import Any
 
 from agentr.config.load import changed_keys, load, plain
+from agentr.config.methods import ContrastConfig
 from agentr.config.schema import Config
 from agentr.errors import ConfigError
 from agentr.observe.comparison import Comparison, Line, compare_runs
@@ -26,13 +28,19 @@ SAME = ("model.", "env.", "prompt.", "eval.", "warm_start.", "build.max_length")
 SHARED = ("model", "rounds/00/demonstrations", "rounds/00/dataset", "rounds/00/train", "rounds/00/eval", "rounds/00/recovery")
 
 
-#: The stages of the first round's exploration, and keys that change nothing before it is over.
-EXPLORED = ("rounds/01/collect", "rounds/01/steps", "rounds/01/revise")
+#: Recipes whose first stage is the same: independent runs of each task.
+SAMPLING = ("eto", "rft")
+
+#: Keys that change nothing before the first round's dataset is built.
 LATER = (
-    *("run.name", "run.dir", "train", "build.contrast.", "build.extra_pairs", "build.good_per_task", "build.demonstrations"),
-    *("build.balance_tasks", "build.eta", "build.general_path"),
+    *("run.name", "run.dir", "train", "build.extra_pairs", "build.good_per_task", "build.revisions_per_task"),
+    *("build.demonstrations", "build.earlier_rounds", "build.balance_tasks", "build.eta", "build.general_path"),
     *(f"build.siblings.{key}" for key in ("tasks", "pairs:", "pairs_per_task", "mix")),
+    *(f"build.contrast.{field.name}" for field in fields(ContrastConfig) if field.name != "unit"),
 )
+
+#: The stages of the first round's exploration, and keys that change nothing before they are over.
+EXPLORED = {"rounds/01/collect": (*LATER, "revise."), "rounds/01/steps": LATER, "rounds/01/revise": LATER}
 
 
 @dataclass(frozen=True)
@@ -99,8 +107,14 @@ def compare(entries: Sequence[Entry], folder: Path, reporter: Reporter) -> Compa
 
 def shared(one: Config, other: Config) -> tuple[str, ...]:
     """Stages that both runs would make the same."""
-    explored_alike = all(change.startswith(LATER) for change in changed_keys(plain(one), plain(other)))
-    return (*SHARED, *EXPLORED) if explored_alike else SHARED
+    changes = changed_keys(_explored(one), _explored(other))
+    return (*SHARED, *(stage for stage, later in EXPLORED.items() if all(change.startswith(later) for change in changes)))
+
+
+def _explored(config: Config) -> dict[str, Any]:
+    """The configuration, with the kind of exploration in place of the recipe."""
+    kind = "sampling" if config.run.recipe in SAMPLING else config.run.recipe
+    return plain(replace(config, run=replace(config.run, recipe=kind)))
 
 
 def _result(entries: Sequence[Entry], folder: Path) -> Comparison:

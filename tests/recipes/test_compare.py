@@ -90,6 +90,19 @@ def test_values_of_one_key_are_arms_that_share_their_trees(tmp_path: Path) -> No
     assert "rounds/00/train" in shared(rule.config, other_rule.config)
 
 
+def test_methods_that_explore_alike_share_their_trees(tmp_path: Path) -> None:
+    names = ["agent_r", "agent_r_direct", "agent_r_paper", "rft", "eto_self_play", "eto", "dense_policy"]
+    of = {e.label: e.config for e in plan([CONFIGS / f"{name}.yaml" for name in names], [0], tmp_path, base=TEXTCRAFT)}
+    alike = {(a, b) for a in names for b in names if a < b and "rounds/01/collect" in shared(of[a], of[b])}
+    assert alike == {
+        ("agent_r", "agent_r_direct"),
+        ("agent_r", "agent_r_paper"),
+        ("agent_r_direct", "agent_r_paper"),
+        ("eto_self_play", "rft"),
+    }
+    assert "rounds/01/revise" not in shared(of["agent_r"], of["agent_r_paper"])
+
+
 def test_a_run_takes_over_sealed_stages(tmp_path: Path) -> None:
     config = load(None)
     first, second = RunStore(tmp_path / "first"), RunStore(tmp_path / "second")
