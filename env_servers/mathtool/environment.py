@@ -61,6 +61,7 @@ class MathTool(Environment[MathState]):
         cpu_s: CPU time of a step's code, in seconds; what runs again before it counts.
         memory_mb: Memory of a step's code, in MiB.
         max_output: Characters of output that an agent is shown; the middle of a longer one is left out.
+        seeds: Generated problems of each family and level, in all splits together; 14 of 20 are for training.
 
     Raises:
         RuntimeError: Code cannot be isolated here, or a package is missing.
@@ -81,15 +82,17 @@ class MathTool(Environment[MathState]):
         cpu_s: int = 5,
         memory_mb: int = 512,
         max_output: int = 2000,
+        seeds: int = 80,
     ) -> None:
         if format not in ("codeact", "tags"):
             raise ValueError(f"format must be 'codeact' or 'tags', not {format!r}")
-        if min(attempts, cpu_s, memory_mb) < 1 or max_output < 100:
-            raise ValueError("attempts, cpu_s and memory_mb must be positive, max_output at least 100")
+        if min(attempts, cpu_s, memory_mb, seeds) < 1 or max_output < 100:
+            raise ValueError("attempts, cpu_s, memory_mb and seeds must be positive, max_output at least 100")
         if missing := [r for r in self.requirements() if not r.present]:
             raise RuntimeError("; ".join(f"{r.name} is missing: {r.how}" for r in missing))
         self.format = format
         self.attempts = attempts
+        self.seeds = seeds
         self.stateful = format == "codeact" if stateful is None else stateful
         self._files = {name: files.read(Path(path)) for name, path in (("train", train), ("dev", dev), ("test", test)) if path}
         self._of_files = {task: problem for problems in self._files.values() for task, problem in problems.items()}
@@ -120,7 +123,7 @@ class MathTool(Environment[MathState]):
     def split(self, name: str) -> list[TaskInfo]:
         if name not in self.spec.splits:
             raise UnknownTask(f"mathtool has no split {name!r}; it has {', '.join(self.spec.splits)}")
-        problems = self._files.get(name) or generated_splits()[name]
+        problems = self._files.get(name) or generated_splits(self.seeds)[name]
         return [TaskInfo(task, {"family": p.family, "difficulty": p.difficulty, "problem": p.digest}) for task, p in problems.items()]
 
     def _problem(self, task_id: str) -> Problem:

@@ -11,8 +11,6 @@ from functools import cache
 from env_servers.mathtool.families import FAMILIES
 
 LEVELS = (1, 2, 3)
-#: Seeds of each family and level, in all splits together.
-SEEDS = 80
 #: Of twenty generated problems 14 are for training, 3 for dev and 3 for test.
 _SPLITS = ["train"] * 14 + ["dev"] * 3 + ["test"] * 3
 
@@ -53,15 +51,18 @@ def generated(task_id: str) -> Problem | None:
 
 
 @cache
-def generated_splits() -> dict[str, dict[str, Problem]]:
+def generated_splits(seeds: int) -> dict[str, dict[str, Problem]]:
     """The problems of ``train``, ``dev`` and ``test`` by id, families and levels in turn.
 
     The split follows from the question, so that the same question, should two seeds pose it, is never in two splits; within one, the
-    first id has it.
+    first id has it. More seeds add problems and move none.
+
+    Args:
+        seeds: Of each family and level, in all splits together.
     """
     splits: dict[str, dict[str, Problem]] = {name: {} for name in _SPLITS}
     seen = set()
-    for task_id in (f"{family}/{level}/{seed}" for seed in range(SEEDS) for level in LEVELS for family in FAMILIES):
+    for task_id in (f"{family}/{level}/{seed}" for seed in range(seeds) for level in LEVELS for family in FAMILIES):
         problem = generated(task_id)
         if problem is not None and problem.digest not in seen:
             seen.add(problem.digest)

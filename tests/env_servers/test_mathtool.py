@@ -31,7 +31,7 @@ pytestmark = pytest.mark.skipif(
 DIGEST = """
 import hashlib
 from env_servers.mathtool.problems import generated_splits
-print(hashlib.sha256(repr(generated_splits()).encode()).hexdigest())
+print(hashlib.sha256(repr(generated_splits(80)).encode()).hexdigest())
 """
 TASK = "divisors/1/1000"
 
@@ -68,8 +68,16 @@ def test_splits_share_no_problem(game: MathTool):
         game.split("other")
 
 
+def test_more_seeds_add_problems_and_move_none():
+    few, more = MathTool(seeds=5), MathTool(seeds=10)
+    for name in ("train", "dev", "test"):
+        before, after = ([task.id for task in game.split(name)] for game in (few, more))
+        assert set(before) < set(after)
+        assert after[: len(before)] == before
+
+
 def test_the_expert_earns_the_full_reward(game: MathTool):
-    first = {(p.family, p.difficulty): task for task, p in reversed(generated_splits()["dev"].items())}
+    first = {(p.family, p.difficulty): task for task, p in reversed(generated_splits(80)["dev"].items())}
     for task in first.values():
         state, _ = game.reset(task)
         code, answer = [game.step(state, step.action) for step in game.expert(task) or ()]
