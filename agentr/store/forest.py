@@ -6,8 +6,6 @@ trees are sealed into one Parquet file with a manifest that holds its hash; a se
 
 from __future__ import annotations
 
-import hashlib
-import io
 import shutil
 from collections.abc import Iterator
 from functools import cached_property
@@ -17,6 +15,7 @@ from typing import Any
 from agentr.errors import DataError
 from agentr.search.tree import Tree
 from agentr.store.files import append_line, read_json, read_lines, write_bytes, write_json
+from agentr.store.tables import read_table, write_table
 
 SUFFIX = ".json.zst"
 
@@ -76,7 +75,6 @@ class Forest:
             The manifest. Sealing a sealed forest changes nothing.
         """
         import pyarrow as pa
-        import pyarrow.parquet as pq
 
         if self.sealed:
             return self.manifest
@@ -84,15 +82,9 @@ class Forest:
         blobs = [(self._trees / f"{key}{SUFFIX}").read_bytes() for key in keys]
         for key, blob in zip(keys, blobs, strict=True):
             self._check(key, blob)
-        buffer = io.BytesIO()
-        pq.write_table(pa.table({"key": pa.array(keys, pa.string()), "tree": pa.array(blobs, pa.binary())}), buffer)
-        write_bytes(self.folder / "trees.parquet", buffer.getvalue())
-        manifest = {
-            "trees": len(keys),
-            "failed": self.failures(),
-            "sha256": hashlib.sha256(buffer.getvalue()).hexdigest(),
-            **about,
-        }
+        columns = {"key": pa.array(keys, pa.string()), "tree": pa.array(blobs, pa.binary())}
+        sha256 = write_table(self.folder / "trees.parquet", columns)
+        manifest = {"trees": len(keys), "failed": self.failures(), "sha256": sha256, **about}
         write_json(self.folder / "manifest.json", manifest)
         shutil.rmtree(self._trees, ignore_errors=True)
         shutil.rmtree(self._journals, ignore_errors=True)
@@ -140,15 +132,8 @@ class Forest:
             ) from error
 
     @cached_property
-    def _table(self) -> dict[str, list]:
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-
-        path = self.folder / "trees.parquet"
-        data = path.read_bytes() if path.exists() else b""
-        if hashlib.sha256(data).hexdigest() != self.manifest["sha256"]:
-            raise DataError(f"{path} is missing or does not match its manifest.", hint="Delete the stage's folder and run again.")
-        return pq.read_table(pa.BufferReader(data), use_threads=False).to_pydict()  # Arrow's threads may abort a process as it ends
+    def _table(self) -> dict[str, list[Any]]:
+        return read_table(self.folder / "trees.parquet", self.manifest["sha256"], "Delete the stage's folder and run again.")
 
     @cached_property
     def _index(self) -> dict[str, int]:

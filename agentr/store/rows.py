@@ -7,8 +7,6 @@ so which trainer takes it.
 
 from __future__ import annotations
 
-import hashlib
-import io
 import json
 from collections import Counter
 from collections.abc import Iterable
@@ -17,7 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from agentr.errors import DataError
-from agentr.store.files import read_json, write_bytes, write_json
+from agentr.store.files import read_json, write_json
+from agentr.store.tables import read_table, write_table
 
 
 @dataclass(frozen=True)
@@ -137,7 +136,6 @@ def write_rows(folder: Path, rows: Iterable[Row | Preference], **about: Any) -> 
         about: Further entries of the manifest (counts of what was dropped, configuration).
     """
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
     written = list(rows)
     name = "preferences" if written and isinstance(written[0], Preference) else "sequences"
@@ -153,16 +151,13 @@ def write_rows(folder: Path, rows: Iterable[Row | Preference], **about: Any) -> 
         "detail": pa.array([json.dumps(p.detail, sort_keys=True) for p in origin], pa.string()),
         "rejected": pa.array([list(p.rejected) for p in origin], pa.list_(pa.int32())),
     }
-    buffer = io.BytesIO()
-    pq.write_table(pa.table(columns), buffer)
-    write_bytes(folder / "rows.parquet", buffer.getvalue())
     manifest = {
         "type": name,
         "rows": len(written),
         "kinds": dict(Counter(p.kind for p in origin)),
         "tokens": sum(r.tokens for r in written),
         "trained_tokens": sum(r.targets for r in written),
-        "sha256": hashlib.sha256(buffer.getvalue()).hexdigest(),
+        "sha256": write_table(folder / "rows.parquet", columns),
         **about,
     }
     write_json(folder / "manifest.json", manifest)
@@ -205,18 +200,11 @@ def read_any(folder: Path) -> list[Row] | list[Preference]:
 
 
 def _read(folder: Path, wanted: str) -> list[Any]:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     manifest = read_manifest(folder)
-    path = folder / "rows.parquet"
-    data = path.read_bytes() if path.exists() else b""
-    if hashlib.sha256(data).hexdigest() != manifest["sha256"]:
-        raise DataError(f"{path} is missing or does not match its manifest.", hint="Delete the folder and build the dataset again.")
+    found = read_table(folder / "rows.parquet", manifest["sha256"], "Delete the folder and build the dataset again.")
     if manifest["rows"] and manifest["type"] != wanted:
         raise DataError(f"{folder} holds {manifest['type']}, and {wanted} are wanted")
     kind, columns = _TYPES[wanted]
-    found = pq.read_table(pa.BufferReader(data), use_threads=False).to_pydict() if manifest["rows"] else {}
     rows: list[Any] = []
     for index in range(manifest["rows"]):
         entry = {name: values[index] for name, values in found.items()}

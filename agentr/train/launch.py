@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from agentr.cpu import OPENMP
 from agentr.errors import ConfigError, RunError
-from agentr.store.files import write_json
+from agentr.store.files import read_json, write_json
 from agentr.store.rows import read_manifest
 from agentr.train.checkpoints import fingerprint, require_model
 from agentr.train.job import TrainJob, TrainResult, empty_dataset
@@ -111,8 +111,7 @@ def _check(jobs: Sequence[TrainJob], promised: set[Path]) -> None:
 
 
 def _claim(job: TrainJob, promised: set[Path]) -> None:
-    """Prepares the folder of a job for an attempt. A start that is promised is settled by the job that makes it, and one that is no more
-    cannot be asked.
+    """Prepares the folder of a job for an attempt.
 
     Raises:
         RunError: The folder holds the work of another job, finished or not, which must not pass for this one's.
@@ -120,15 +119,16 @@ def _claim(job: TrainJob, promised: set[Path]) -> None:
     job.out.mkdir(parents=True, exist_ok=True)
     job.failure.unlink(missing_ok=True)
     path = job.out / "job.json"
-    start = {} if job.start in promised or not job.start.exists() else {"start": fingerprint(job.start)}
-    ours = {"dataset": read_manifest(job.dataset)["sha256"], **start, **asdict(job.config)}
-    theirs = {**start, **json.loads(path.read_text(encoding="utf-8"))} if path.exists() else ours
-    compared = (ours.keys() | theirs.keys()) - ({"start"} - start.keys())
-    changed = sorted(key for key in compared if ours.get(key) != theirs.get(key))
+    # A start that an earlier job of the chain has yet to make, and one that was deleted since, cannot be asked.
+    start = None if job.start in promised or not job.start.exists() else fingerprint(job.start)
+    ours = {"dataset": read_manifest(job.dataset)["sha256"], "start": start, **asdict(job.config)}
+    theirs = read_json(path) if path.exists() else ours
+    unknown = {"start"} if None in (start, theirs.get("start")) else set()
+    changed = sorted(key for key in (ours.keys() | theirs.keys()) - unknown if ours.get(key) != theirs.get(key))
     if changed:
         hint = "Delete the folder to train anew, or restore the values."
         raise RunError(f"{job.out} holds a job with another {', '.join(changed)}.", hint=hint)
-    write_json(path, theirs | ours)
+    write_json(path, {**ours, "start": start or theirs.get("start")})
 
 
 def _fit(jobs: Sequence[TrainJob]) -> None:
