@@ -131,9 +131,9 @@ def read(entry: Any, format: str, train_opening: bool) -> list[Said] | SaidPair:
     said = [*system, *_said(entry[key], "user")]
     if format == "llamafactory" and "chosen" in entry:
         return _pair(entry, said)
-    if format == "eto-sft" and all(turn.loss is None for turn in said):
-        opening = next((i for i, turn in enumerate(said) if turn.message.role == "assistant"), len(said))
-        said[opening : opening + 1] = [Said(turn.message, train_opening) for turn in said[opening : opening + 1]]
+    opening = next((i for i, turn in enumerate(said) if turn.message.role == "assistant"), None)
+    if format == "eto-sft" and opening is not None and said[opening].loss is None:
+        said[opening] = Said(said[opening].message, train_opening)
     return said
 
 

@@ -70,7 +70,9 @@ def export_demonstrations(path: Path, trees: Iterable[Tree]) -> int:
     entries = []
     for tree in trees:
         for leaf in tree.successes():
-            conversation: list[dict[str, Any]] = [{"from": _FROM[m.role], "value": m.content} for m in tree.messages]
+            conversation: list[dict[str, Any]] = [
+                {"from": _FROM[m.role], "value": m.content, **({"loss": False} if m.role == "assistant" else {})} for m in tree.messages
+            ]
             for node in tree.path(leaf.id):
                 conversation.append({"from": "gpt", "value": node.text, "loss": True})
                 conversation.append({"from": "human", "value": node.observation})

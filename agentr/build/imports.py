@@ -5,8 +5,9 @@ What cannot be read is an error; what can be read and not trained on is left out
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -44,29 +45,9 @@ def import_file(
     Raises:
         DataError: The file is missing or not in the format, or holds both conversations and pairs; the error names the entry.
     """
-    entries = read_entries(path)
-    if format == "auto":
-        format = recognised(path, entries)
-    if format not in FORMATS:
-        raise DataError(f"unknown import format {format!r}", hint=f"Formats: auto, {', '.join(FORMATS)}.")
     rows: list[Any] = []
     dropped: Counter[str] = Counter()
-    types: set[type] = set()
-    for number, entry in enumerate(entries, 1):
-        name, form = _NAMES[format]
-        try:
-            found = read(entry, format, train_opening)
-        except (KeyError, TypeError, ValueError) as error:
-            raise DataError(
-                f"{path}, {name} {number} is not in {form} ({type(error).__name__}: {error})",
-                hint="docs/your_own_trajectories.md shows an entry of each format.",
-            ) from error
-        types.add(type(found))
-        if len(types) > 1:
-            raise DataError(
-                f"{path}: {name} {number} differs in kind from those before it; a dataset holds conversations or pairs",
-                hint="Put the conversations and the pairs into files of their own.",
-            )
+    for number, (entry, found) in enumerate(_read_all(path, format, train_opening), 1):
         try:
             origin = Provenance(f"{path.name}#{number}", (), kind, _detail(entry))
             row = _preference(found, codec, origin) if isinstance(found, SaidPair) else _sequence(found, codec, origin)
@@ -77,6 +58,53 @@ def import_file(
         else:
             rows.append(row)
     return rows, dropped
+
+
+def demonstrated_turns(paths: Sequence[Path]) -> dict[str, tuple[str, ...]]:
+    """The agent's turns in files of expert trajectories, by the id of the task; of several with one id the first counts.
+
+    Turns that the file says are not trained on are among them, except before the first that is: those belong to the opening.
+
+    Raises:
+        DataError: As `import_file`, or a file holds pairs, or an entry has no id.
+    """
+    turns: dict[str, tuple[str, ...]] = {}
+    for path in paths:
+        for number, (entry, found) in enumerate(_read_all(path, "auto", False), 1):
+            if isinstance(found, SaidPair):
+                raise DataError(f"{path} holds pairs, and expert trajectories are wanted", hint="Import pairs with 'agentr import'.")
+            if not isinstance(entry.get("id"), str | int):
+                raise DataError(f"{path}, entry {number} has no id", hint="Give each trajectory the id of its task.")
+            own = [turn for turn in found if turn.message.role == "assistant"]
+            played = itertools.dropwhile(lambda turn: turn.loss is False, own)
+            turns.setdefault(str(entry["id"]), tuple(turn.message.content for turn in played))
+    return turns
+
+
+def _read_all(path: Path, format: str, train_opening: bool) -> Iterator[tuple[dict[str, Any], list[Said] | SaidPair]]:
+    """The entries of a file, all of one kind, and what is said in them."""
+    entries = read_entries(path)
+    if format == "auto":
+        format = recognised(path, entries)
+    if format not in FORMATS:
+        raise DataError(f"unknown import format {format!r}", hint=f"Formats: auto, {', '.join(FORMATS)}.")
+    kind: type | None = None
+    for number, entry in enumerate(entries, 1):
+        name, form = _NAMES[format]
+        try:
+            found = read(entry, format, train_opening)
+        except (KeyError, TypeError, ValueError) as error:
+            raise DataError(
+                f"{path}, {name} {number} is not in {form} ({type(error).__name__}: {error})",
+                hint="docs/your_own_trajectories.md shows an entry of each format.",
+            ) from error
+        kind = kind or type(found)
+        if not isinstance(found, kind):
+            raise DataError(
+                f"{path}: {name} {number} differs in kind from those before it; a dataset holds conversations or pairs",
+                hint="Put the conversations and the pairs into files of their own.",
+            )
+        yield entry, found
 
 
 def _detail(entry: dict[str, Any]) -> dict[str, float | int | str]:

@@ -67,21 +67,26 @@ async def _draw_all(tree: Tree, wishes: list[Expansion], player: Player, session
     return [task.result() for task in tasks]
 
 
-async def demonstrate(task: Task, player: Player, seed: int) -> Tree | None:
+async def demonstrate(task: Task, player: Player, seed: int, given: Sequence[str] | None = None) -> Tree | None:
     """The expert's episode as a tree of one branch, or None where the environment has no expert for the task.
+
+    Args:
+        given: An expert's turns to play in place of the environment's own.
 
     Raises:
         InfraError: The environment did not answer, or its answers were not those of a replay.
     """
-    steps = await player.env.expert(task)
-    if steps is None:
-        return None
+    if given is None:
+        steps = await player.env.expert(task)
+        if steps is None:
+            return None
+        given = [player.format.compose(thought, action) for thought, action in steps]
     tree, session = await player.start(task, seed)
     sessions = Sessions(tree, player.env, session)
     try:
         node = 0
-        for thought, action in steps:
-            turns = await player.act(tree, node, session, player.format.compose(thought, action))
+        for text in given:
+            turns = await player.act(tree, node, session, text)
             child, session = turns.children[0], turns.sessions[0]
             node = tree.add(node, child, Origin.EXPERT).id
             sessions.keep(node, session)

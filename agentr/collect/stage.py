@@ -45,6 +45,7 @@ class Stage:
         max_steps: Actions in a rollout, for SAMPLE and STEPWISE; 0 means the environment's own limit.
         siblings: The rule by which DENSE counts pairs.
         source: Folder of the forest to revise, of the failed episodes, or of the paths to roll out from.
+        given: Turns to play by task id, for EXPERT; None asks the environment's own expert.
         alpha: Least return of a good path, for REVISE.
     """
 
@@ -65,6 +66,7 @@ class Stage:
     max_steps: int = 0
     max_invalid: int = 0
     source: Path | None = None
+    given: dict[str, tuple[str, ...]] | None = None
     revise: ReviseConfig | None = None
     alpha: float = 1.0
 
@@ -114,7 +116,8 @@ def _maker(stage: Stage, player: Player, forest: Forest) -> Make:
             once = Sample(1, stage.max_steps or player.spec.step_limit, stage.max_invalid)
             return lambda task: grow(task, once, player, forest, seed(task), bad_prefix(failed.read(task.key), stage.seed))
         case Kind.EXPERT:
-            return lambda task: demonstrate(task, player, seed(task))
+            given = stage.given
+            return lambda task: demonstrate(task, player, seed(task), None if given is None else given[task.id])
         case Kind.REVISE:
             assert stage.source is not None, "a REVISE stage needs the forest that it revises"
             source, config = Forest(stage.source), stage.revise or ReviseConfig()

@@ -224,6 +224,8 @@ class WarmStartConfig:
     enabled: bool = True
     tasks: list[TaskSelection] = field(default_factory=lambda: [TaskSelection()])
     """Tasks to demonstrate: the union of these selections."""
+    files: list[str] = field(default_factory=list)
+    """Expert trajectories of your own (docs/your_own_trajectories.md), played in place of the environment's expert."""
     train: TrainConfig = field(default_factory=TrainConfig)
 
 

@@ -10,17 +10,19 @@ the stage that trained them, so that every tree and every row says which policy 
 
 from __future__ import annotations
 
+import itertools
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from agentr.build.assemble import demonstration_rows, is_own
+from agentr.build.imports import demonstrated_turns
 from agentr.collect.stage import Kind, Stage, can_recover
 from agentr.config.schema import Config, TaskSelection, TrainConfig
-from agentr.errors import RunError
+from agentr.errors import ConfigError, RunError
 from agentr.evaluate.metrics import Evaluation, evaluate, revision_length
 from agentr.models.load import load_codec, resolve
 from agentr.observe.progress import Reporter
@@ -101,10 +103,26 @@ class Experiment:
 
         def work(folder: Path) -> dict[str, Any]:
             chosen = [task for selection in self.config.warm_start.tasks for task in self._tasks(selection, training=True)]
-            return self._make_trees("demonstrations", None, self._stage(Kind.EXPERT, folder, list(dict.fromkeys(chosen)), ""))
+            stage = self._stage(Kind.EXPERT, folder, list(dict.fromkeys(chosen)), "")
+            if self.config.warm_start.files:
+                stage = self._given(stage)
+            return self._make_trees("demonstrations", None, stage)
 
         self.store.stage(name, work)
         return Forest(self.root / name)
+
+    def _given(self, stage: Stage) -> Stage:
+        """A stage that plays the trajectories of the user's files."""
+        files = self.config.warm_start.files
+        given = demonstrated_turns([Path(file) for file in files])
+        tasks = tuple(task for task in stage.tasks if task.id in given)
+        if not tasks:
+            raise ConfigError(
+                f"no trajectory in {', '.join(files)} has the id of a task that warm_start.tasks selects",
+                hint=f"Ids there: {_some(given)}. Ids of the tasks: {_some(task.id for task in stage.tasks)}.",
+            )
+        self.reporter.say(f"        {len(tasks)} of {len(given)} trajectories are of tasks that warm_start.tasks selects")
+        return replace(stage, tasks=tasks, given={task.id: given[task.id] for task in tasks})
 
     def collect(self, round_: int, policy: Checkpoint, kind: Kind = Kind.SEARCH) -> Forest:
         """The policy's trees of this round's tasks: of SEARCH, DENSE or SAMPLE."""
@@ -388,3 +406,8 @@ class Experiment:
             "solved": progress["successes"],
             **progress["counts"],
         }
+
+
+def _some(ids: Iterable[str]) -> str:
+    """The first few of many."""
+    return ", ".join(itertools.islice(ids, 3)) + ", ..."

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from agentr.build.contrast import contrast_rows
 from agentr.build.conversations import ConversationReader
 from agentr.build.export_text import export_texts
-from agentr.build.imports import import_file
+from agentr.build.imports import demonstrated_turns, import_file
 from agentr.config.methods import BuildConfig, ContrastConfig
 from agentr.errors import DataError
 from agentr.policy.chat import ChatCodec
@@ -54,6 +54,42 @@ def imported(folder: Path, entries: Any, format: str = "auto", max_length: int =
 
 def text(ids: tuple[int, ...], mask: tuple[int, ...]) -> str:
     return CODEC.decode([i for i, m in zip(ids, mask, strict=True) if m], special=True)
+
+
+# expert trajectories --------------------------------------------------------------------------------------------------
+
+
+def test_the_turns_of_experts_by_task(tmp_path: Path) -> None:
+    untrained_mistake = [
+        human("Go."),
+        gpt("Action: look"),
+        human("A door."),
+        gpt("Action: kick", loss=False),
+        human("Ow."),
+        gpt("Action: open"),
+    ]
+    example = [human("Rules."), gpt("Ok.", loss=False), human("Task: a"), gpt("Action: b", loss=False), human("Task: c"), gpt("Action: d")]
+    first, second = tmp_path / "a.json", tmp_path / "b.json"
+    first.write_text(json.dumps([ETO_SFT]))
+    second.write_text(
+        json.dumps(
+            [{"id": number, "conversations": said} for number, said in (("7", untrained_mistake), (8, untrained_mistake), ("9", example))]
+        )
+    )
+    assert demonstrated_turns([first, second]) == {
+        "7": ("Action: take", "Action: open"),
+        "8": ("Action: look", "Action: kick", "Action: open"),
+        "9": ("Action: d",),
+    }
+
+
+@pytest.mark.parametrize(
+    "entry, complaint", [({"conversations": DEMONSTRATION}, "entry 1 has no id"), (ETO_DPO, "expert trajectories are wanted")]
+)
+def test_what_is_no_experts_trajectory(tmp_path: Path, entry: dict[str, Any], complaint: str) -> None:
+    (tmp_path / "file.json").write_text(json.dumps([entry]))
+    with pytest.raises(DataError, match=complaint):
+        demonstrated_turns([tmp_path / "file.json"])
 
 
 # formats --------------------------------------------------------------------------------------------------------------

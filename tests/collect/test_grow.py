@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from agentr.build.export import export_demonstrations
+from agentr.build.imports import demonstrated_turns
 from agentr.collect.coordinator import Progress
 from agentr.collect.player import Player
 from agentr.collect.stage import Kind, Stage, can_recover, run_stage
@@ -200,6 +202,26 @@ def test_demonstrations_are_the_experts_successes(server: EnvServer, tmp_path: P
     for tree in Forest(tmp_path):
         assert tree.nodes[-1].outcome is Outcome.SUCCESS
         assert {n.origin for n in tree.nodes[1:]} == {Origin.EXPERT}
+
+
+def test_trajectories_of_a_file_are_played(server: EnvServer, tmp_path: Path) -> None:
+    """What the environment's expert does, exported, read and played again, is the same demonstration; a poor one is no success."""
+    file = tmp_path / "demos.jsonl"
+
+    async def scenario(env: EnvClient, tasks: list[Task]) -> None:
+        player = await sloppy_player(env, tasks)
+        await run_stage(stage(tmp_path / "expert", tasks, kind=Kind.EXPERT), player, Progress())
+        assert export_demonstrations(file, Forest(tmp_path / "expert")) == len(tasks)
+        turns = demonstrated_turns([file])
+        turns[tasks[0].id] = turns[tasks[0].id][:-1]
+        await run_stage(stage(tmp_path / "file", tasks, kind=Kind.EXPERT, given=turns), player, Progress())
+
+    play(server, scenario)
+    expert, played = Forest(tmp_path / "expert"), Forest(tmp_path / "file")
+    different = [key for key in expert.finished() if expert.read(key).to_json() != played.read(key).to_json()]
+    assert len(different) == 1
+    assert not played.read(different[0]).successes()
+    assert len(played) == len(expert)
 
 
 def test_revisions_are_executed_and_pay(server: EnvServer, tmp_path: Path) -> None:
