@@ -183,7 +183,7 @@ def compare(
     """Run several recipes on the same tasks, model and seeds, and compare what they reach with what they cost. Resumable."""
     from rich.console import Console
 
-    from agentr.errors import ConfigError
+    from agentr.errors import ConfigError, RunError
     from agentr.observe.comparison import table
     from agentr.observe.progress import Reporter
     from agentr.recipes.compare import compare as compare_recipes
@@ -201,6 +201,9 @@ def compare(
     result = compare_recipes(plan(configs, numbers, folder, override or [], arms, base), folder, reporter)
     Console().print(table(result))
     reporter.say(f"Comparison: {folder.resolve() / 'comparison.html'}")
+    if result.failed:
+        hint = "What the others found stands. The same command tries these again."
+        raise RunError(f"{len(result.failed)} runs could not be finished: {'; '.join(result.failed)}", hint=hint)
 
 
 @app.command()

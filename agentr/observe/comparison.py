@@ -12,6 +12,7 @@ from jinja2 import Environment, PackageLoader, select_autoescape
 from markupsafe import Markup
 from rich.table import Table
 
+from agentr.errors import DataError
 from agentr.evaluate.statistics import Estimate, mean_interval, paired_difference
 from agentr.observe.report import figure, svg
 from agentr.observe.summary import Arm, Summary, summarise
@@ -60,21 +61,33 @@ class Comparison:
     Attributes:
         points: By label.
         against_first: Last round of each label less the last round of the first one, paired by task and seed.
+        failed: Runs that could not be finished, and why.
     """
 
     about: dict[str, Any]
     points: dict[str, list[Point]]
     against_first: dict[str, Estimate]
+    failed: dict[str, str]
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
 
 
-def compare_runs(lines: Sequence[Line], folder: Path) -> Comparison:
-    """Reads the runs, finished or not, and writes ``comparison.json`` and ``comparison.html``."""
+def compare_runs(lines: Sequence[Line], folder: Path, failed: dict[str, str]) -> Comparison:
+    """Reads the runs, finished or not, and writes ``comparison.json`` and ``comparison.html``.
+
+    Args:
+        failed: Runs that could not be finished, and why.
+
+    Raises:
+        DataError: None of them has a stage yet.
+    """
     summaries: dict[str, dict[int, Summary]] = {}
     for line in lines:
-        summaries.setdefault(line.label, {})[line.seed] = summarise(line.store)
+        if line.store.records():
+            summaries.setdefault(line.label, {})[line.seed] = summarise(line.store)
+    if not summaries:
+        raise DataError(f"no run in {folder} has a stage yet", hint="Start them with 'agentr compare'.")
     points = {label: _points(by_seed) for label, by_seed in summaries.items()}
     first = next(iter(summaries))
     result = Comparison(
@@ -83,6 +96,7 @@ def compare_runs(lines: Sequence[Line], folder: Path) -> Comparison:
         against_first={
             label: _difference(_last(by_seed), _last(summaries[first])) for label, by_seed in summaries.items() if label != first
         },
+        failed=dict(failed),
     )
     write_json(folder / "comparison.json", result.as_dict())
     environment = Environment(loader=PackageLoader("agentr.observe", "."), autoescape=select_autoescape(["html", "jinja"]))
@@ -147,7 +161,7 @@ def plot(comparison: Comparison, cost: str, title: str) -> str:
 
 
 def _points(by_seed: dict[int, Summary]) -> list[Point]:
-    titles = [arm.title for arm in next(iter(by_seed.values())).arms]
+    titles = [arm.title for arm in max(by_seed.values(), key=lambda summary: len(summary.arms)).arms]
     found = []
     for title in titles:
         arms = {seed: arm for seed, s in by_seed.items() for arm in s.arms if arm.title == title and arm.evaluation is not None}
@@ -179,12 +193,8 @@ def _until(summary: Summary, title: str) -> list[Arm]:
 
 
 def _last(by_seed: dict[int, Summary]) -> dict[int, Arm]:
-    found = {}
-    for seed, summary in by_seed.items():
-        rounds = [a for a in summary.arms if a.evaluation is not None and a.title != "control"]
-        if rounds:
-            found[seed] = rounds[-1]
-    return found
+    """The last policies of the runs that came to their end."""
+    return {seed: [a for a in s.arms if a.title != "control"][-1] for seed, s in by_seed.items() if s.complete}
 
 
 def _pooled(arms: dict[int, Arm]) -> tuple[dict[str, float], dict[str, str]]:

@@ -12,10 +12,12 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
+from rich.markup import escape
+
 from agentr.config.load import changed_keys, load, plain
 from agentr.config.methods import ContrastConfig
 from agentr.config.schema import Config
-from agentr.errors import ConfigError
+from agentr.errors import ConfigError, DataError, RunError
 from agentr.observe.comparison import Comparison, Line, compare_runs
 from agentr.observe.progress import Reporter
 from agentr.recipes.launch import run, run_dir, serving
@@ -92,16 +94,29 @@ def plan(
 
 
 def compare(entries: Sequence[Entry], folder: Path, reporter: Reporter) -> Comparison:
-    """Does all runs, or what is left of them, and writes ``comparison.json`` and ``comparison.html`` into ``folder``."""
+    """Does all runs, or what is left of them, and writes ``comparison.json`` and ``comparison.html`` into ``folder``.
+
+    A run that a method cannot finish (no pairs, too many failed trees) is named in the result and does not stop the others; what would
+    stop them too does.
+
+    Raises:
+        AgentrError: The machinery, the model or the environment failed. What was finished before is kept.
+    """
     assert entries, "a comparison has at least one run"
+    failed: dict[str, str] = {}
     with serving(entries[0].config, folder / "logs", reporter) as services:
         for number, entry in enumerate(entries, 1):
             reporter.say(f"[bold]{number} of {len(entries)}: {entry.label}, seed {entry.seed}[/bold]")
             for other in entries[: number - 1]:
                 if other.seed == entry.seed:
                     RunStore(run_dir(entry.config)).adopt(RunStore(run_dir(other.config)), shared(other.config, entry.config))
-            run(entry.config, reporter, services=services)
-            result = _result(entries[:number], folder)
+            try:
+                run(entry.config, reporter, services=services)
+            except (DataError, RunError) as error:
+                failed[f"{entry.label}, seed {entry.seed}"] = str(error)
+                reporter.say(f"[red]{entry.label}, seed {entry.seed}: {escape(str(error))}[/red]")
+            lines = [Line(e.label, e.seed, RunStore(run_dir(e.config))) for e in entries[:number]]
+            result = compare_runs(lines, folder, failed)
     return result
 
 
@@ -115,8 +130,3 @@ def _explored(config: Config) -> dict[str, Any]:
     """The configuration, with the kind of exploration in place of the recipe."""
     kind = "sampling" if config.run.recipe in SAMPLING else config.run.recipe
     return plain(replace(config, run=replace(config.run, recipe=kind)))
-
-
-def _result(entries: Sequence[Entry], folder: Path) -> Comparison:
-    lines = [Line(e.label, e.seed, RunStore(run_dir(e.config))) for e in entries]
-    return compare_runs(lines, folder)

@@ -106,7 +106,10 @@ class Experiment:
             stage = self._stage(Kind.EXPERT, folder, list(dict.fromkeys(chosen)), "")
             if self.config.warm_start.files:
                 stage = self._given(stage)
-            return self._make_trees("demonstrations", None, stage)
+            summary = self._make_trees("demonstrations", None, stage)
+            if stage.given:
+                self.reporter.say(f"        {summary['solved']} of {summary['trees']} succeeded when they were played")
+            return summary
 
         self.store.stage(name, work)
         return Forest(self.root / name)

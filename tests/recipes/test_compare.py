@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 
 from agentr.config.load import load
-from agentr.errors import ConfigError
+from agentr.config.schema import Config
+from agentr.errors import ConfigError, RunError
 from agentr.evaluate.metrics import evaluate
 from agentr.observe.comparison import Line, compare_runs
-from agentr.recipes.compare import plan, shared
+from agentr.observe.progress import Reporter
+from agentr.recipes.compare import compare, plan, shared
 from agentr.store.files import write_json
 from agentr.store.run import RunStore
 from agentr.types import Outcome
@@ -20,10 +23,10 @@ CONFIGS = Path(__file__).parents[2] / "configs" / "compare"
 TEXTCRAFT = CONFIGS / "tasks" / "textcraft.yaml"
 
 
-def written(folder: Path, name: str, seed: int, solved: list[set[str]], calls: int) -> RunStore:
+def written(folder: Path, name: str, seed: int | str, solved: list[set[str]], calls: int) -> RunStore:
     """A run of tasks a, b, c: ``solved`` are those that the warm start and each round solved."""
     store = RunStore(folder / name / str(seed))
-    store.open(load(None, [f"run.name={name}", f"run.seed={seed}", f"run.rounds={len(solved) - 1}"]))
+    store.open(load(None, [f"run.name={name}", f"run.rounds={len(solved) - 1}"]))
     for round_, good in enumerate(solved):
         trees = [episode(t, ["x"], float(t in good), Outcome.SUCCESS if t in good else Outcome.FAILURE, 1) for t in "abc"]
 
@@ -45,7 +48,7 @@ def test_the_comparison_pools_seeds_and_pairs_tasks(tmp_path: Path) -> None:
         Line("two", 0, written(tmp_path, "two", 0, [{"a"}, {"a", "b", "c"}], 50)),
         Line("two", 1, written(tmp_path, "two", 1, [set(), {"a", "b"}], 70)),
     ]
-    result = compare_runs(lines, tmp_path)
+    result = compare_runs(lines, tmp_path, {})
     warm, last = result.points["one"]
     assert (warm.title, last.title) == ("warm start", "round 1")
     assert last.success.mean == pytest.approx(3 / 6) and last.success.n == 6
@@ -56,6 +59,24 @@ def test_the_comparison_pools_seeds_and_pairs_tasks(tmp_path: Path) -> None:
     assert (tmp_path / "comparison.json").exists()
     page = (tmp_path / "comparison.html").read_text()
     assert page.count("<svg") == 2 and "round 1" in page
+
+
+def test_a_method_that_fails_does_not_stop_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    entries = plan([CONFIGS / "rft.yaml", CONFIGS / "sft.yaml"], [0, 1], tmp_path, ["run.rounds=1"], base=TEXTCRAFT)
+
+    def run(config: Config, *_: object, **__: object) -> None:
+        broken = config.run.name == "rft" and config.run.seed == 0
+        written(tmp_path, config.run.name, f"seed-{config.run.seed}", [{"a"}] if broken else [{"a"}, {"b"}], 1)
+        if broken:
+            raise RunError("no run earned enough")
+
+    monkeypatch.setattr("agentr.recipes.compare.run", run)
+    monkeypatch.setattr("agentr.recipes.compare.serving", lambda *_: nullcontext())
+    result = compare(entries, tmp_path, Reporter())
+    assert result.failed == {"rft, seed 0": "no run earned enough"}
+    assert [point.success.n for point in result.points["rft"]] == [6, 3], "its warm start counts, and the other seed"
+    assert result.against_first["sft"].n == 3, "the seed that both came to the end of"
+    assert "no run earned enough" in (tmp_path / "comparison.html").read_text()
 
 
 def test_unlike_questions_are_refused(tmp_path: Path) -> None:
