@@ -26,7 +26,7 @@ TEXTCRAFT = CONFIGS / "tasks" / "textcraft.yaml"
 def written(folder: Path, name: str, seed: int | str, solved: list[set[str]], calls: int) -> RunStore:
     """A run of tasks a, b, c: ``solved`` are those that the warm start and each round solved."""
     store = RunStore(folder / name / str(seed))
-    store.open(load(None, [f"run.name={name}", f"run.rounds={len(solved) - 1}"]))
+    store.open(load(None, [f"run.name={name}", f"run.rounds={max(1, len(solved) - 1)}"]))
     for round_, good in enumerate(solved):
         trees = [episode(t, ["x"], float(t in good), Outcome.SUCCESS if t in good else Outcome.FAILURE, 1) for t in "abc"]
 
