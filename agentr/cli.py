@@ -60,7 +60,8 @@ def resume(run_dir: RunDir, overrides: Overrides = None) -> None:
     from agentr.observe.progress import Reporter
     from agentr.recipes.launch import run as run_experiment
 
-    run_experiment(load(run_dir / "config.yaml", [*(overrides or []), f"run.dir={run_dir.resolve()}"]), Reporter())
+    config = load(run_dir / "config.yaml", [*(overrides or []), f"run.dir={run_dir.resolve()}"], files=False)
+    run_experiment(config, Reporter())
 
 
 @app.command()
@@ -303,9 +304,10 @@ def main() -> None:
         app()
     except AgentrError as error:
         from rich.console import Console
+        from rich.markup import escape
 
         console = Console(stderr=True, soft_wrap=True, highlight=False)
-        console.print(f"[bold red]error:[/bold red] {error.message}", markup=True)
+        console.print(f"[bold red]error:[/bold red] {escape(error.message)}")
         if error.hint:
             console.print(error.hint, markup=False)
         sys.exit(1)

@@ -26,13 +26,14 @@ FREE_KEYS = ("run.dir", "cluster.", "trainer.start_timeout_s", "trainer.max_fail
              "collect.in_flight", "collect.infra_retries", "collect.max_failed", "eval.in_flight")  # fmt: skip
 
 
-def load(path: Path | None, overrides: Sequence[str] = (), base: Path | None = None) -> Config:
+def load(path: Path | None, overrides: Sequence[str] = (), base: Path | None = None, *, files: bool = True) -> Config:
     """Reads and validates a configuration.
 
     Args:
         path: YAML file; its key ``include`` lists files, relative to it, that are merged first. None means defaults.
         overrides: ``key=value`` pairs, as on the command line.
         base: Another such file, which ``path`` is laid over.
+        files: Whether the data files that it names must be there, as at the start of a run.
 
     Raises:
         ConfigError: A file is missing or broken, a key is unknown, a value has the wrong type, or values contradict each other.
@@ -60,7 +61,18 @@ def load(path: Path | None, overrides: Sequence[str] = (), base: Path | None = N
         raise _explained(str(path or base or "the command line"), error) from error
     assert isinstance(result, Config)
     validate(result)
+    if files:
+        _need_files(result)
     return result
+
+
+def _need_files(config: Config) -> None:
+    named = [("warm_start.files", file) for file in config.warm_start.files]
+    named += [("build.extra_pairs", extra.path) for extra in config.build.extra_pairs]
+    named += [("build.general_path", config.build.general_path)] if config.build.general_path else []
+    for key, file in named:
+        if not Path(file).is_file():
+            raise ConfigError(f"{key}: there is no file {file!r}", hint="See docs/your_own_trajectories.md for what it should hold.")
 
 
 def validate(config: Config) -> None:
@@ -150,8 +162,6 @@ def validate(config: Config) -> None:
         f"build.max_length = {config.build.max_length} is longer than model.max_model_len = {config.model.max_model_len}",
         "No trajectory can be longer than the context.",
     )
-    need(not config.build.general_path or Path(config.build.general_path).exists(),
-         f"build.general_path = {config.build.general_path} does not exist", "Give a ShareGPT file.")  # fmt: skip
     for index, train in enumerate(config.train):
         need(train.steps > 0 or train.epochs > 0, f"train[{index}] has neither steps nor epochs", "Set one of them.")
         need(train.batch_size % (train.micro_batch_size * config.trainer.workers) == 0,

@@ -29,8 +29,8 @@ class Reporter:
 
     console: Console = field(default_factory=_console)
 
-    def say(self, text: str) -> None:
-        self.console.print(text)
+    def say(self, text: str, style: str = "") -> None:
+        self.console.print(text, style=style or None, markup=False)
 
     @contextmanager
     def task(self, title: str) -> Iterator[Update]:

@@ -12,8 +12,6 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
-from rich.markup import escape
-
 from agentr.config.load import changed_keys, load, plain
 from agentr.config.methods import ContrastConfig
 from agentr.config.schema import Config
@@ -106,7 +104,7 @@ def compare(entries: Sequence[Entry], folder: Path, reporter: Reporter) -> Compa
     failed: dict[str, str] = {}
     with serving(entries[0].config, folder / "logs", reporter) as services:
         for number, entry in enumerate(entries, 1):
-            reporter.say(f"[bold]{number} of {len(entries)}: {entry.label}, seed {entry.seed}[/bold]")
+            reporter.say(f"{number} of {len(entries)}: {entry.label}, seed {entry.seed}", "bold")
             for other in entries[: number - 1]:
                 if other.seed == entry.seed:
                     RunStore(run_dir(entry.config)).adopt(RunStore(run_dir(other.config)), shared(other.config, entry.config))
@@ -114,7 +112,7 @@ def compare(entries: Sequence[Entry], folder: Path, reporter: Reporter) -> Compa
                 run(entry.config, reporter, services=services)
             except (DataError, RunError) as error:
                 failed[f"{entry.label}, seed {entry.seed}"] = str(error)
-                reporter.say(f"[red]{entry.label}, seed {entry.seed}: {escape(str(error))}[/red]")
+                reporter.say(f"{entry.label}, seed {entry.seed}: {error}", "red")
             lines = [Line(e.label, e.seed, RunStore(run_dir(e.config))) for e in entries[:number]]
             result = compare_runs(lines, folder, failed)
     return result

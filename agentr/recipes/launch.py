@@ -75,7 +75,7 @@ def report(store: RunStore, reporter: Reporter) -> Summary:
     model = store.record("model")
     decode: Callable | None = None
     if model is not None and model.state == "sealed":
-        config = load(store.root / "config.yaml")
+        config = load(store.root / "config.yaml", files=False)
         codec = load_codec(Path(model.summary["path"]), config.model)
         decode = lambda ids: codec.decode(ids, special=True)  # noqa: E731
     summary = write_report(store, decode)

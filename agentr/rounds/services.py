@@ -77,7 +77,7 @@ class Services:
             except (ActorDiedError, ActorUnavailableError) as error:
                 if attempt == COORDINATOR_ATTEMPTS - 1:
                     raise InfraError(f"the coordinator died {COORDINATOR_ATTEMPTS} times during {title}: {error}") from error
-                self.reporter.say(f"[yellow]the coordinator died during {title}; it starts again and continues[/yellow]")
+                self.reporter.say(f"the coordinator died during {title}; it starts again and continues", "yellow")
                 self._coordinator = None
         raise AssertionError("unreachable")
 
