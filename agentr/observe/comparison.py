@@ -94,7 +94,9 @@ def compare_runs(lines: Sequence[Line], folder: Path, failed: dict[str, str]) ->
         about={**_common(summaries), "seeds": sorted({line.seed for line in lines})},
         points=points,
         against_first={
-            label: _difference(_last(by_seed), _last(summaries[first])) for label, by_seed in summaries.items() if label != first
+            label: difference
+            for label, by_seed in summaries.items()
+            if label != first and (difference := _difference(_last(by_seed), _last(summaries[first]))).n
         },
         failed=dict(failed),
     )
@@ -103,6 +105,7 @@ def compare_runs(lines: Sequence[Line], folder: Path, failed: dict[str, str]) ->
     page = environment.get_template("comparison.html.jinja").render(
         comparison=result,
         first=first,
+        gains=Markup(gains_plot(result)),
         by_calls=Markup(plot(result, "calls", "LLM calls spent on exploration")),
         by_tokens=Markup(plot(result, "tokens", "tokens generated in exploration")),
     )
@@ -136,27 +139,34 @@ def points_of(difference: Estimate) -> str:
 
 def plot(comparison: Comparison, cost: str, title: str) -> str:
     """Success with intervals against what was spent, a line for each recipe, its control apart. SVG."""
-    canvas, axes = figure(6.4, 4.0)
+    canvas, axes = figure(6.8, 3.6)
     for (label, points), colour in zip(comparison.points.items(), _cycle(len(comparison.points)), strict=True):
         rounds = [p for p in points if p.title != "control"]
-        axes.errorbar(
-            [getattr(p, cost) for p in rounds],
-            [100 * p.success.mean for p in rounds],
-            yerr=[
-                [100 * (p.success.mean - p.success.low) for p in rounds],
-                [100 * (p.success.high - p.success.mean) for p in rounds],
-            ],
-            label=label,
-            color=colour,
-            marker="o",
-            capsize=3,
-        )
+        spent, success = [getattr(p, cost) for p in rounds], [p.success for p in rounds]
+        axes.vlines(spent, [100 * s.low for s in success], [100 * s.high for s in success], color=colour, linewidth=1, alpha=0.4)
+        axes.plot(spent, [100 * s.mean for s in success], label=label, color=colour, marker="o")
         for control in (p for p in points if p.title == "control"):
             axes.axhline(100 * control.success.mean, color=colour, linestyle=":", linewidth=1)
     axes.set_xlabel(title)
     axes.set_ylabel("held-out success, %")
     axes.set_ylim(bottom=0)
-    axes.legend(frameon=False)
+    axes.legend(frameon=False, loc="center left", bbox_to_anchor=(1, 0.5))
+    return svg(canvas)
+
+
+def gains_plot(comparison: Comparison) -> str:
+    """What the last policy of each recipe has over the warm start, with intervals, the best on top. SVG."""
+    colours = dict(zip(comparison.points, _cycle(len(comparison.points)), strict=True))
+    last = {label: [p.gain for p in points if p.gain is not None and p.title != "control"] for label, points in comparison.points.items()}
+    gains = sorted(((label, found[-1]) for label, found in last.items() if found), key=lambda entry: entry[1].mean)
+    canvas, axes = figure(6.8, 0.8 + 0.32 * len(gains))
+    axes.axvline(0, color="#888888", linewidth=1)
+    for height, (label, gain) in enumerate(gains):
+        axes.hlines(height, 100 * gain.low, 100 * gain.high, color=colours[label])
+        axes.plot(100 * gain.mean, height, color=colours[label], marker="o")
+    axes.set_yticks(range(len(gains)), [label for label, _ in gains])
+    axes.set_ylim(-0.6, len(gains) - 0.4)
+    axes.set_xlabel("held-out success over the warm start, points")
     return svg(canvas)
 
 

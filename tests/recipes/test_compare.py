@@ -58,7 +58,7 @@ def test_the_comparison_pools_seeds_and_pairs_tasks(tmp_path: Path) -> None:
     assert result.against_first["two"].mean == pytest.approx(2 / 6)
     assert (tmp_path / "comparison.json").exists()
     page = (tmp_path / "comparison.html").read_text()
-    assert page.count("<svg") == 2 and "round 1" in page
+    assert page.count("<svg") == 3 and "round 1" in page
 
 
 def test_a_method_that_fails_does_not_stop_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
