@@ -96,6 +96,8 @@ class DenseConfig:
     """Labels of a node: most children that it can have, and first rollouts of a tree."""
     max_depth: int = 8
     """Turns of a path."""
+    max_invalid: int = 0
+    """A path ends after so many invalid actions in a row; 0 means never (the original)."""
     window: int = 8
     """Rollouts of a batch after the first."""
     greedy_label: bool = True

@@ -22,12 +22,12 @@ import math
 import random
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from agentr.config.methods import DenseConfig, SiblingsConfig
 from agentr.errors import ConfigError
 from agentr.search.siblings import contrasts, estimates, sibling_pairs
-from agentr.search.strategy import Expansion, derived_seed
+from agentr.search.strategy import Expansion, cut_off, derived_seed
 from agentr.search.tree import Child, Node, Origin, Tree
 from agentr.types import Outcome
 
@@ -123,8 +123,7 @@ class Dense:
         return wave
 
     def _add(self, tree: Tree, parent: int, label: int, child: Child) -> None:
-        if child.outcome is None and tree.nodes[parent].depth + 1 >= self.config.max_depth:
-            child = replace(child, outcome=Outcome.STEP_LIMIT)
+        child = cut_off(tree, parent, child, self.config.max_depth, self.config.max_invalid)
         node = tree.add(parent, child, Origin.POLICY)
         node.note["label"] = label
         if not node.terminal:

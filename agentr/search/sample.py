@@ -8,9 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from agentr.search.strategy import Expansion, already_told, request
+from agentr.search.strategy import Expansion, already_told, cut_off, request
 from agentr.search.tree import Child, Origin, Tree
-from agentr.types import Outcome
 
 
 @dataclass(frozen=True)
@@ -39,12 +38,7 @@ class Sample:
             return
         tree.nodes[expansion.node].expansions += 1
         for child in children:
+            child = cut_off(tree, expansion.node, child, self.max_steps, self.max_invalid)
             node = tree.add(expansion.node, child, Origin.POLICY)
-            if not node.terminal and (node.depth >= self.max_steps or self._stuck(tree, node.id)):
-                node.outcome, node.terminal = Outcome.STEP_LIMIT, True
             if node.terminal:
                 tree.back_up(node.id)
-
-    def _stuck(self, tree: Tree, node: int) -> bool:
-        last = tree.path(node)[-self.max_invalid :] if self.max_invalid else []
-        return len(last) == self.max_invalid > 0 and not any(n.valid for n in last)

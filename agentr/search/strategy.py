@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from agentr.search.tree import Child, Tree
+from agentr.types import Outcome
 
 
 @dataclass(frozen=True)
@@ -54,6 +55,21 @@ def request(tree: Tree, node: int, n: int) -> Expansion:
     """An expansion of ``node`` with its derived seed."""
     attempt = tree.nodes[node].expansions
     return Expansion(node, attempt, n, derived_seed(tree.seed, "expand", node, attempt))
+
+
+def cut_off(tree: Tree, parent: int, child: Child, turns: int, invalid: int) -> Child:
+    """A turn after ``parent``, as the end of its path if that then has ``turns`` turns, or ended with ``invalid`` invalid ones in a row.
+
+    Args:
+        turns: At least 1.
+        invalid: 0 means no limit.
+    """
+    if child.outcome is not None:
+        return child
+    path = [*tree.path(parent), child]
+    last = path[-invalid:] if invalid else []
+    stuck = len(last) == invalid > 0 and not any(turn.valid for turn in last)
+    return replace(child, outcome=Outcome.STEP_LIMIT) if stuck or len(path) >= turns else child
 
 
 def already_told(tree: Tree, expansion: Expansion) -> bool:

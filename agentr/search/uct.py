@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from agentr.config.methods import Dedupe, SearchConfig
-from agentr.search.strategy import Expansion, already_told, derived_seed, request
+from agentr.search.strategy import Expansion, already_told, cut_off, derived_seed, request
 from agentr.search.tree import Child, Node, Origin, Tree
 from agentr.types import Outcome
 
@@ -47,7 +47,8 @@ class UCT:
                 tree.count(duplicates=1)
                 continue
             known.add(identity)
-            new.append(tree.add(parent.id, self._cut(tree, parent, child), Origin.POLICY))
+            cut = cut_off(tree, parent.id, child, self.config.max_depth + 1, self.config.max_invalid)
+            new.append(tree.add(parent.id, cut, Origin.POLICY))
         for node in new:
             if node.terminal:
                 tree.back_up(node.id)
@@ -87,15 +88,6 @@ class UCT:
                 return turn.action
             case Dedupe.none:
                 return None
-
-    def _cut(self, tree: Tree, parent: Node, child: Child) -> Child:
-        """Ends a path that is too deep, or that had too many invalid actions in a row."""
-        if child.outcome is not None:
-            return child
-        too_deep = parent.depth + 1 > self.config.max_depth
-        last = tree.path(parent.id)[::-1][: max(0, self.config.max_invalid - 1)]
-        stuck = 0 < self.config.max_invalid <= parent.depth + 1 and not child.valid and all(not n.valid for n in last)
-        return Child(**{**vars(child), "outcome": Outcome.STEP_LIMIT}) if too_deep or stuck else child
 
     def _advance(self, tree: Tree, expanded: Node, new: list[Node]) -> None:
         """Moves the cursor down the dive, or ends the dive and perhaps the search."""

@@ -174,6 +174,17 @@ def test_a_path_that_the_machinery_broke_is_no_rollout() -> None:
 # stopping -----------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("most, ends_at", [(0, 3), (1, 1), (2, 2), (4, 3)])
+def test_a_path_of_invalid_turns_ends_early(most: int, ends_at: int) -> None:
+    def noise(wish: Expansion) -> list[Child]:
+        return [child(f"{wish.seed} {i}", valid=False) for i in range(wish.n)]
+
+    tree = grow(dense(replace(SMALL, max_invalid=most)), new_tree(), noise)
+    ended = [n for n in tree.nodes if n.outcome is not None]
+    assert {n.outcome for n in ended} == {Outcome.STEP_LIMIT}
+    assert {n.depth for n in ended} == {ends_at}
+
+
 def test_stops_when_there_are_enough_pairs() -> None:
     config = DenseConfig(stop_pairs=20)
     tree = grow(dense(config), new_tree(1), lucky(0.4))
