@@ -1,7 +1,7 @@
 """Kill everything, in turn, and lose nothing: the sealed units are those of an undisturbed run, none twice.
 
 Agent-R is killed everywhere, in turn. A comparison of the other recipes is killed in the stages that are theirs: ETO's exploration, DPO,
-and the growth of DensePolicy's trees.
+the growth of DensePolicy's trees, and the evaluation.
 """
 
 from __future__ import annotations
@@ -122,6 +122,7 @@ def test_a_comparison_whose_driver_is_killed_loses_nothing(undisturbed: Path, tm
         (explored(eto), "ETO's exploration"),
         (lambda: list((eto / "rounds/01/train/checkpoints").glob("*/complete.json")), "a checkpoint of its DPO training"),
         (explored(dense), "DensePolicy's trees"),
+        (lambda: state(dense, "rounds/01/eval") == "running", "its evaluation"),
     ]
     driver = start(log, *command)
     try:
