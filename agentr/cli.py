@@ -174,7 +174,9 @@ def import_(
 
 @app.command()
 def compare(
-    configs: Annotated[list[Path], typer.Argument(metavar="CONFIG...", help="One YAML file for each recipe.")],
+    configs: Annotated[
+        list[Path], typer.Argument(metavar="CONFIG...", help="YAML files, one for each recipe; differences are to the first.")
+    ],
     folder: Annotated[Path, typer.Option("--out", help="Folder of the comparison.")] = Path("runs/compare"),
     seeds: Annotated[str, typer.Option(help="Seeds, such as 0,1,2.")] = "0",
     base: Annotated[Path | None, typer.Option(help="YAML file under all of them: model, environment, tasks, budget.")] = None,
