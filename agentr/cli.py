@@ -66,12 +66,24 @@ def resume(run_dir: RunDir, overrides: Overrides = None) -> None:
 
 @app.command()
 def status(run_dir: RunDir, as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False) -> None:
-    """Show how far a run is, and who works on it."""
+    """Show how far a run or a comparison is, and who works on it."""
     from rich.console import Console
     from rich.table import Table
 
+    from agentr.observe.comparison import PLAN, progress, read_plan
     from agentr.store.run import RunStore
 
+    if (run_dir / PLAN).exists():
+        runs = progress(read_plan(run_dir))
+        if as_json:
+            typer.echo(json.dumps(runs, indent=2))
+            return
+        shown = Table("recipe", "seed", "state", "stages", "held-out success, %")
+        for run in runs:
+            success = " ".join(f"{100 * value:.1f}" for value in run["success"])
+            shown.add_row(run["recipe"], str(run["seed"]), run["state"], str(run["stages"]), success)
+        Console().print(shown)
+        return
     store = RunStore(run_dir)
     name = store.stored_config()["run"]["name"]
     records, owner = store.records(), store.owner()
@@ -184,7 +196,6 @@ def compare(
     vary: Annotated[str, typer.Option(help="key=value,value,...: one arm for each value, such as build.siblings.tasks=15,30,60.")] = "",
 ) -> None:
     """Run several recipes on the same tasks, model and seeds, and compare what they reach with what they cost. Resumable."""
-    from rich.console import Console
 
     from agentr.errors import ConfigError, RunError
     from agentr.observe.comparison import table
@@ -202,7 +213,7 @@ def compare(
     arms = [f"{key}={value}" for value in values.split(",")] if vary else [""]
     reporter = Reporter()
     result = compare_recipes(plan(configs, numbers, folder, override or [], arms, base), folder, reporter)
-    Console().print(table(result))
+    reporter.console.print(table(result))
     reporter.say(f"Comparison: {folder.resolve() / 'comparison.html'}")
     if result.failed:
         hint = "What the others found stands. The same command tries these again."
@@ -211,11 +222,15 @@ def compare(
 
 @app.command()
 def report(run_dir: RunDir) -> None:
-    """Write report.html and report.json of a run, finished or not, and show its table."""
+    """Write the page and the figures of a run or a comparison anew, finished or not, and show its table."""
+    from agentr.observe.comparison import PLAN, rewrite, table
     from agentr.observe.progress import Reporter
     from agentr.recipes.launch import report as make_report
     from agentr.store.run import RunStore
 
+    if (run_dir / PLAN).exists():
+        Reporter().console.print(table(rewrite(run_dir)))
+        return
     make_report(RunStore(run_dir), Reporter())
 
 

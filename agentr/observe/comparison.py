@@ -16,8 +16,11 @@ from agentr.errors import DataError
 from agentr.evaluate.statistics import Estimate, mean_interval, paired_difference
 from agentr.observe.report import figure, svg
 from agentr.observe.summary import Arm, Summary, summarise
-from agentr.store.files import write_bytes, write_json
+from agentr.store.files import read_json, write_bytes, write_json
 from agentr.store.run import RunStore
+
+#: File in which a comparison notes its runs.
+PLAN = "plan.json"
 
 _COLOURS = ("#2a6f97", "#d68c45", "#588157", "#9d4edd", "#bc4749", "#7a8b99", "#3a5a40", "#e09f3e")
 
@@ -71,6 +74,47 @@ class Comparison:
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
+
+
+def run_folder(folder: Path, label: str, seed: int) -> Path:
+    """Where a comparison keeps one of its runs."""
+    return folder / label / f"seed-{seed}"
+
+
+def write_plan(folder: Path, runs: Sequence[tuple[str, int]]) -> None:
+    """Notes the labels and seeds of a comparison's runs, before any of them began."""
+    write_json(folder / PLAN, {"runs": runs})
+
+
+def read_plan(folder: Path) -> list[Line]:
+    """The runs of a comparison, begun or not.
+
+    Raises:
+        DataError: The folder holds no comparison.
+    """
+    return [Line(label, seed, RunStore(run_folder(folder, label, seed))) for label, seed in read_json(folder / PLAN)["runs"]]
+
+
+def rewrite(folder: Path) -> Comparison:
+    """Writes ``comparison.json`` and ``comparison.html`` anew from the runs.
+
+    Raises:
+        DataError: The folder holds no comparison, or none of its runs has a stage yet.
+    """
+    before = folder / "comparison.json"
+    return compare_runs(read_plan(folder), folder, read_json(before)["failed"] if before.exists() else {})
+
+
+def progress(lines: Sequence[Line]) -> list[dict[str, Any]]:
+    """How far each run is: its recipe, seed, state (not begun, done, or the stage it is at), sealed stages, and success by policy."""
+    found = []
+    for line in lines:
+        records = line.store.records()
+        unsealed = [record.name for record in records if record.state != "sealed"]
+        state = "not begun" if not records else "done" if summarise(line.store).complete else ", ".join(unsealed) or "between two stages"
+        success = [record.summary["success"] for record in records if "success" in record.summary]
+        found.append({"recipe": line.label, "seed": line.seed, "state": state, "stages": len(records) - len(unsealed), "success": success})
+    return found
 
 
 def compare_runs(lines: Sequence[Line], folder: Path, failed: dict[str, str]) -> Comparison:

@@ -16,7 +16,7 @@ from agentr.config.load import changed_keys, load, plain
 from agentr.config.methods import ContrastConfig
 from agentr.config.schema import Config
 from agentr.errors import ConfigError, DataError, RunError
-from agentr.observe.comparison import Comparison, Line, compare_runs
+from agentr.observe.comparison import Comparison, Line, compare_runs, run_folder, write_plan
 from agentr.observe.progress import Reporter
 from agentr.recipes.launch import run, run_dir, serving
 from agentr.store.run import RunStore
@@ -79,7 +79,7 @@ def plan(
     entries = []
     for seed in seeds:
         for path, value, label in arms:
-            here = [f"run.seed={seed}", f"run.name={label}", f"run.dir={(folder / label / f'seed-{seed}').resolve()}"]
+            here = [f"run.seed={seed}", f"run.name={label}", f"run.dir={run_folder(folder, label, seed).resolve()}"]
             entries.append(Entry(label, seed, load(path, [*overrides, *filter(None, [value]), *here], base)))
         first = entries[-len(labels)]
         for other in entries[-len(labels) + 1 :]:
@@ -101,6 +101,7 @@ def compare(entries: Sequence[Entry], folder: Path, reporter: Reporter) -> Compa
         AgentrError: The machinery, the model or the environment failed. What was finished before is kept.
     """
     assert entries, "a comparison has at least one run"
+    write_plan(folder, [(entry.label, entry.seed) for entry in entries])
     failed: dict[str, str] = {}
     with serving(entries[0].config, folder / "logs", reporter) as services:
         for number, entry in enumerate(entries, 1):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import nullcontext
 from pathlib import Path
+from shutil import rmtree
 
 import pytest
 
@@ -11,7 +12,7 @@ from agentr.config.load import load
 from agentr.config.schema import Config
 from agentr.errors import ConfigError, RunError
 from agentr.evaluate.metrics import evaluate
-from agentr.observe.comparison import Line, compare_runs
+from agentr.observe.comparison import Line, compare_runs, progress, read_plan, rewrite
 from agentr.observe.progress import Reporter
 from agentr.recipes.compare import compare, plan, shared
 from agentr.store.files import write_json
@@ -77,6 +78,13 @@ def test_a_method_that_fails_does_not_stop_the_others(tmp_path: Path, monkeypatc
     assert [point.success.n for point in result.points["rft"]] == [6, 3], "its warm start counts, and the other seed"
     assert result.against_first["sft"].n == 3, "the seed that both came to the end of"
     assert "no run earned enough" in (tmp_path / "comparison.html").read_text()
+
+    (tmp_path / "comparison.html").unlink()
+    assert rewrite(tmp_path).as_dict() == result.as_dict()
+    assert "no run earned enough" in (tmp_path / "comparison.html").read_text()
+    rmtree(tmp_path / "sft/seed-1")
+    state = {(run["recipe"], run["seed"]): run["state"] for run in progress(read_plan(tmp_path))}
+    assert state == {("rft", 0): "between two stages", ("rft", 1): "done", ("sft", 0): "done", ("sft", 1): "not begun"}
 
 
 def test_unlike_questions_are_refused(tmp_path: Path) -> None:
