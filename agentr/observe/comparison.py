@@ -161,16 +161,21 @@ def table(comparison: Comparison) -> Table:
     """One line for each policy of each recipe."""
     seeds = comparison.about["seeds"]
     shown = Table(title=f"{comparison.about['environment']}, {comparison.about['model']}, seeds {', '.join(map(str, seeds))}")
-    for column in ("recipe", "policy", "held-out success, % [95 %]", "by seed", "over the warm start", "LLM calls", "tokens", "seconds"):
+    first = f"last over {next(iter(comparison.points))}"
+    names = ("recipe", "policy", "held-out success, % [95 %]", "by seed", "over the warm start", first, "LLM calls", "tokens", "seconds")
+    for column in names:
         shown.add_column(column, justify="left" if column in ("recipe", "policy") else "right")
     for label, points in comparison.points.items():
+        last = [point for point in points if point.title != "control"][-1]
         for point in points:
+            difference = comparison.against_first.get(label) if point is last else None
             shown.add_row(
                 label if point is points[0] else "",
                 point.title,
                 point.success.as_percent(),
                 " ".join(f"{100 * v:.1f}" for v in point.by_seed.values()),
                 points_of(point.gain) if point.gain else "-",
+                points_of(difference) if difference else "-",
                 *(f"{v:.0f}" for v in (point.calls, point.tokens, point.seconds)),
             )
     return shown
