@@ -102,7 +102,7 @@ def rewrite(folder: Path) -> Comparison:
         DataError: The folder holds no comparison, or none of its runs has a stage yet.
     """
     before = folder / "comparison.json"
-    return compare_runs(read_plan(folder), folder, read_json(before)["failed"] if before.exists() else {})
+    return compare_runs(read_plan(folder), folder, read_json(before).get("failed", {}) if before.exists() else {})
 
 
 def progress(lines: Sequence[Line]) -> list[dict[str, Any]]:
