@@ -40,6 +40,12 @@ class Progress:
         for name, amount in tree.counts.items():
             self.counts[name] = self.counts.get(name, 0) + amount
 
+    @property
+    def expected_completions(self) -> float:
+        """What the finished trees have drawn, and those that grow will have drawn if they are like them."""
+        drawn = self.counts.get("completions", 0)
+        return drawn + self.in_flight * drawn / max(1, self.done)
+
 
 async def run_units(
     tasks: Sequence[Task],
@@ -59,7 +65,8 @@ async def run_units(
         in_flight: Trees that grow at the same time.
         infra_retries: Attempts at a unit after an infrastructure failure.
         max_failed: Share of the tasks that may be given up.
-        max_completions: No tree is begun once those in the forest have drawn so many completions; 0 means no limit.
+        max_completions: No tree is begun once the finished ones have drawn so many completions, together with what those that grow will
+            draw if they are like them; 0 means no limit.
 
     Raises:
         RunError: More units were given up than allowed. The finished ones are kept.
@@ -93,7 +100,7 @@ async def run_units(
 
     async def worker() -> None:
         for task in queue:
-            if 0 < max_completions <= progress.counts.get("completions", 0):
+            if 0 < max_completions <= progress.expected_completions:
                 progress.skipped += 1
                 continue
             progress.in_flight += 1

@@ -158,7 +158,8 @@ class CollectConfig:
     in_flight: int = 32
     """Trees that grow at the same time."""
     max_completions: int = 0
-    """A round begins no further tree once its trees have drawn so many completions; 0 means no limit. For comparisons at equal cost."""
+    """A round begins no further tree once its trees have drawn, or are expected to draw, so many completions; 0 means no limit. For
+    comparisons at equal cost."""
     infra_retries: int = 3
     """Attempts at a tree after an infrastructure failure."""
     max_failed: float = 0.05

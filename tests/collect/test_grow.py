@@ -12,7 +12,7 @@ import pytest
 
 from agentr.build.export import export_demonstrations
 from agentr.build.imports import demonstrated_turns
-from agentr.collect.coordinator import Progress
+from agentr.collect.coordinator import Progress, run_units
 from agentr.collect.player import Player
 from agentr.collect.stage import Kind, Stage, can_recover, run_stage
 from agentr.config.methods import ReviseConfig, SamplingConfig, SearchConfig
@@ -23,7 +23,7 @@ from agentr.errors import InfraError, RunError
 from agentr.policy.base import GenerateRequest
 from agentr.search.tree import Origin, Tree
 from agentr.store.forest import Forest
-from agentr.types import Completion, FinishReason, Outcome, Task
+from agentr.types import Completion, FinishReason, Message, Outcome, Task
 from tests.players import SloppyExpert, sloppy_player
 
 SEARCH = SearchConfig(iterations=4, max_depth=8, width=3)
@@ -105,6 +105,21 @@ def test_a_killed_tree_continues_from_its_last_expansion(server: EnvServer, tmp_
     assert [t.to_json() for t in whole] == [t.to_json() for t in cut]
     assert calls == whole_calls, "an expansion was paid for twice"
     assert not any((tmp_path / "cut" / "journal").iterdir())
+
+
+@pytest.mark.parametrize("in_flight", [1, 8])
+def test_a_budget_of_completions_counts_the_trees_that_grow(tmp_path: Path, in_flight: int) -> None:
+    async def make(task: Task) -> Tree:
+        await asyncio.sleep(0.01)
+        tree = Tree.start(task, (Message("user", "Go."),), (), 0)
+        tree.count(completions=100)
+        return tree
+
+    tasks = [Task("env", str(n), "train", {}) for n in range(40)]
+    limits = {"in_flight": in_flight, "infra_retries": 0, "max_failed": 0.0, "max_completions": 1000}
+    progress = asyncio.run(run_units(tasks, make, Forest(tmp_path), Progress(), **limits))
+    assert progress.counts["completions"] == 1000
+    assert (progress.done, progress.skipped) == (10, 30)
 
 
 def test_a_failing_policy_is_infra_and_no_data(server: EnvServer, tmp_path: Path) -> None:
