@@ -91,7 +91,7 @@ def test_demonstrations_are_carried_out_and_written(tmp_path: Path):
         turns = demo["conversations"]
         assert (demo["split"], demo["reward"]) == ("train", 1.0)
         assert [t["from"] for t in turns] == ["human", "gpt"] * (len(turns) // 2)
-        assert "You craft items" in turns[0]["value"] and "loss" not in turns[1], "the acknowledgement is not trained on"
+        assert "You craft items" in turns[0]["value"] and turns[1]["loss"] is False, "the acknowledgement is not trained on"
         assert all(t["loss"] and "Action: " in t["value"] for t in turns[3::2])
         assert demo["id"].partition("@")[0] in turns[2]["value"]
 
