@@ -198,7 +198,7 @@ def compare(
     """Run several recipes on the same tasks, model and seeds, and compare what they reach with what they cost. Resumable."""
 
     from agentr.errors import ConfigError, RunError
-    from agentr.observe.comparison import table
+    from agentr.observe.comparison_page import table
     from agentr.observe.progress import Reporter
     from agentr.recipes.compare import compare as compare_recipes
     from agentr.recipes.compare import plan
@@ -223,13 +223,14 @@ def compare(
 @app.command()
 def report(run_dir: RunDir) -> None:
     """Write the page and the figures of a run or a comparison anew, finished or not, and show its table."""
-    from agentr.observe.comparison import PLAN, rewrite, table
+    from agentr.observe.comparison import PLAN
+    from agentr.observe.comparison_page import rewrite_comparison, table
     from agentr.observe.progress import Reporter
     from agentr.recipes.launch import report as make_report
     from agentr.store.run import RunStore
 
     if (run_dir / PLAN).exists():
-        Reporter().console.print(table(rewrite(run_dir)))
+        Reporter().console.print(table(rewrite_comparison(run_dir)))
         return
     make_report(RunStore(run_dir), Reporter())
 

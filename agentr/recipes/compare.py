@@ -17,6 +17,7 @@ from agentr.config.methods import ContrastConfig
 from agentr.config.schema import Config
 from agentr.errors import ConfigError, DataError, RunError
 from agentr.observe.comparison import Comparison, Line, compare_runs, run_folder, write_plan
+from agentr.observe.comparison_page import write_comparison
 from agentr.observe.progress import Reporter
 from agentr.recipes.launch import run, run_dir, serving
 from agentr.store.run import RunStore
@@ -115,7 +116,8 @@ def compare(entries: Sequence[Entry], folder: Path, reporter: Reporter) -> Compa
                 failed[f"{entry.label}, seed {entry.seed}"] = str(error)
                 reporter.say(f"{entry.label}, seed {entry.seed}: {error}", "red")
             lines = [Line(e.label, e.seed, RunStore(run_dir(e.config))) for e in entries[:number]]
-            result = compare_runs(lines, folder, failed)
+            result = compare_runs(lines, failed)
+            write_comparison(result, folder)
     return result
 
 

@@ -12,7 +12,8 @@ from agentr.config.load import load
 from agentr.config.schema import Config
 from agentr.errors import ConfigError, RunError
 from agentr.evaluate.metrics import evaluate
-from agentr.observe.comparison import Line, compare_runs, progress, read_plan, rewrite
+from agentr.observe.comparison import Line, compare_runs, progress, read_plan
+from agentr.observe.comparison_page import rewrite_comparison, table, write_comparison
 from agentr.observe.progress import Reporter
 from agentr.recipes.compare import compare, plan, shared
 from agentr.store.files import write_json
@@ -49,7 +50,8 @@ def test_the_comparison_pools_seeds_and_pairs_tasks(tmp_path: Path) -> None:
         Line("two", 0, written(tmp_path, "two", 0, [{"a"}, {"a", "b", "c"}], 50)),
         Line("two", 1, written(tmp_path, "two", 1, [set(), {"a", "b"}], 70)),
     ]
-    result = compare_runs(lines, tmp_path, {})
+    result = compare_runs(lines, {})
+    write_comparison(result, tmp_path)
     warm, last = result.points["one"]
     assert (warm.title, last.title) == ("warm start", "round 1")
     assert last.success.mean == pytest.approx(3 / 6) and last.success.n == 6
@@ -60,6 +62,16 @@ def test_the_comparison_pools_seeds_and_pairs_tasks(tmp_path: Path) -> None:
     assert (tmp_path / "comparison.json").exists()
     page = (tmp_path / "comparison.html").read_text()
     assert page.count("<svg") == 3 and "round 1" in page
+
+
+def test_a_run_that_has_just_begun_has_no_points(tmp_path: Path) -> None:
+    begun = RunStore(tmp_path / "begun")
+    begun.open(load(None))
+    begun.stage("model", lambda _: {})
+    result = compare_runs([Line("begun", 0, begun), Line("one", 0, written(tmp_path, "one", 0, [{"a"}, {"b"}], 1))], {})
+    write_comparison(result, tmp_path)
+    assert table(result).row_count == 2
+    assert (result.points["begun"], result.against_first) == ([], {})
 
 
 def test_a_method_that_fails_does_not_stop_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -80,7 +92,7 @@ def test_a_method_that_fails_does_not_stop_the_others(tmp_path: Path, monkeypatc
     assert "no run earned enough" in (tmp_path / "comparison.html").read_text()
 
     (tmp_path / "comparison.html").unlink()
-    assert rewrite(tmp_path).as_dict() == result.as_dict()
+    assert rewrite_comparison(tmp_path).as_dict() == result.as_dict()
     assert "no run earned enough" in (tmp_path / "comparison.html").read_text()
     rmtree(tmp_path / "sft/seed-1")
     state = {(run["recipe"], run["seed"]): run["state"] for run in progress(read_plan(tmp_path))}
