@@ -33,13 +33,13 @@ def build_contrast(
         DataError: The trees gave no pair at all.
     """
     dropped: Counter[str] = Counter()
-    by_task: dict[str, list[Preference]] = {}
+    pairs: list[Preference] = []
     known = experts.finished() if experts is not None else set()
     for forest in forests:
         for tree in forest:
             expert = experts.read(tree.task.key) if experts is not None and tree.task.key in known else None
-            by_task.setdefault(tree.task.key, []).extend(contrast_rows(tree, expert, build.contrast, build, dropped))
-    return _write_preferences(folder, [p for pairs in by_task.values() for p in pairs], by_task, build, codec, seed, dropped)
+            pairs += contrast_rows(tree, expert, build.contrast, build, dropped)
+    return _write_preferences(folder, pairs, build, codec, seed, dropped)
 
 
 def build_siblings(folder: Path, trees: Iterable[Tree], *, build: BuildConfig, codec: ChatCodec, seed: int) -> dict[str, Any]:
@@ -50,18 +50,11 @@ def build_siblings(folder: Path, trees: Iterable[Tree], *, build: BuildConfig, c
     """
     dropped: Counter[str] = Counter()
     by_task = {tree.task: list(preference_rows(tree, build.siblings, build, dropped)) for tree in trees}
-    pairs = mix_pairs(by_task, build.siblings, seed)
-    return _write_preferences(folder, pairs, {t.key: p for t, p in by_task.items()}, build, codec, seed, dropped)
+    return _write_preferences(folder, mix_pairs(by_task, build.siblings, seed), build, codec, seed, dropped)
 
 
 def _write_preferences(
-    folder: Path,
-    pairs: list[Preference],
-    by_task: dict[str, list[Preference]],
-    build: BuildConfig,
-    codec: ChatCodec,
-    seed: int,
-    dropped: Counter[str],
+    folder: Path, pairs: list[Preference], build: BuildConfig, codec: ChatCodec, seed: int, dropped: Counter[str]
 ) -> dict[str, Any]:
     if not pairs:
         raise nothing_made("preference pair", {k: v for k, v in dropped.items() if v})
@@ -75,4 +68,4 @@ def _write_preferences(
         random.Random(f"extra/{seed}/{number}").shuffle(found)
         rows += found[: extra.limit or None]
     random.Random(f"order/{seed}").shuffle(rows)
-    return write_rows(folder, rows, dropped={k: v for k, v in dropped.items() if v}, tasks=sum(map(bool, by_task.values())))
+    return write_rows(folder, rows, dropped={k: v for k, v in dropped.items() if v}, tasks=len({p.provenance.tree for p in pairs}))

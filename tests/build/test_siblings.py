@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
+from typing import cast
 
 import pytest
 
+from agentr.build.preferences import build_siblings
 from agentr.build.siblings import mix_pairs, preference_rows
 from agentr.config.methods import BuildConfig, DenseConfig, SiblingsConfig
 from agentr.errors import ConfigError
+from agentr.policy.chat import ChatCodec
 from agentr.search import Child, Dense, Node, Origin, Tree
 from agentr.search.siblings import contrasts, estimates, sibling_pairs
 from agentr.store.rows import Preference, Provenance, read_preferences, write_rows
@@ -250,6 +253,16 @@ def pool(**sizes: int) -> dict[Task, list[Preference]]:
         task = Task("toy", name, "train", {"family": name.rstrip("0123456789")})
         made[task] = [Preference((1,), (2,), (1,), (3,), (1,), Provenance(name, (n,), "sibling")) for n in range(size)]
     return made
+
+
+def test_the_manifest_counts_the_tasks_that_are_trained_on(tmp_path: Path) -> None:
+    trees = [golden() for _ in range(3)]
+    for number, tree in enumerate(trees):
+        tree.task = Task("toy", f"door {number}", "train")
+    build = BuildConfig(max_length=1000, siblings=SiblingsConfig(min_gap=0, max_visits=0, tasks=2, pairs=4))
+    manifest = build_siblings(tmp_path, trees, build=build, codec=cast(ChatCodec, None), seed=0)
+    assert (manifest["tasks"], manifest["rows"]) == (2, 4)
+    assert len({row.provenance.tree for row in read_preferences(tmp_path)}) == 2
 
 
 def drawn(by_task: dict[Task, list[Preference]], seed: int = 0, **config) -> Counter[str]:
