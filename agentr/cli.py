@@ -196,7 +196,6 @@ def compare(
     vary: Annotated[str, typer.Option(help="key=value,value,...: one arm for each value, such as build.siblings.tasks=15,30,60.")] = "",
 ) -> None:
     """Run several recipes on the same tasks, model and seeds, and compare what they reach with what they cost. Resumable."""
-
     from agentr.errors import ConfigError, RunError
     from agentr.observe.comparison_page import table
     from agentr.observe.progress import Reporter
