@@ -17,7 +17,8 @@ class AgentrError(Exception):
         self.hint = hint
 
     def __str__(self) -> str:
-        return f"{self.message} {self.hint}".strip()
+        stop = "" if not self.hint or self.message.endswith((".", "!", "?", ":")) else "."
+        return f"{self.message}{stop} {self.hint}".strip()
 
     def __reduce__(self):
         return _rebuild, (type(self), self.message, self.hint)

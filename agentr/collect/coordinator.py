@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, fields
+from typing import Any
 
 from agentr.errors import InfraError, RunError
 from agentr.search.tree import Tree
@@ -21,7 +23,12 @@ Make = Callable[[Task], Awaitable[Tree | None]]
 
 @dataclass
 class Progress:
-    """What one would like to see of a running stage."""
+    """What one would like to see of a running stage.
+
+    Attributes:
+        counts: What the finished trees cost (:attr:`Tree.counts`, summed).
+        growing: The trees that are not finished, by their task's key.
+    """
 
     total: int = 0
     done: int = 0
@@ -33,6 +40,10 @@ class Progress:
     counts: dict[str, int] = field(default_factory=dict)
     started: float = field(default_factory=time.time)
     last_error: str = ""
+    growing: dict[str, Tree] = field(default_factory=dict)
+
+    def begin(self, tree: Tree) -> None:
+        self.growing[tree.task.key] = tree
 
     def add(self, tree: Tree) -> None:
         self.done += 1
@@ -40,11 +51,24 @@ class Progress:
         for name, amount in tree.counts.items():
             self.counts[name] = self.counts.get(name, 0) + amount
 
-    @property
-    def expected_completions(self) -> float:
-        """What the finished trees have drawn, and those that grow will have drawn if they are like them."""
-        drawn = self.counts.get("completions", 0)
-        return drawn + self.in_flight * drawn / max(1, self.done)
+    def spent(self) -> dict[str, int]:
+        """``counts`` with those of the growing trees so far."""
+        total = Counter(self.counts)
+        for tree in self.growing.values():
+            total.update(tree.counts)
+        return dict(total)
+
+    def fits(self, limit: int, most: int) -> bool:
+        """Whether one more tree can be begun: all together draw at most ``limit`` completions (0: no limit), or less than one tree more.
+
+        Args:
+            most: Completions that no tree exceeds. What finished trees took would say too little of the others: cheap trees end first.
+        """
+        drawn = self.spent().get("completions", 0)
+        if not limit or not self.in_flight:
+            return not limit or drawn < limit
+        to_come = self.in_flight * most - sum(tree.counts.get("completions", 0) for tree in self.growing.values())
+        return drawn + to_come + most <= limit
 
 
 async def run_units(
@@ -57,6 +81,7 @@ async def run_units(
     infra_retries: int,
     max_failed: float,
     max_completions: int = 0,
+    most: int = 0,
 ) -> Progress:
     """Makes the trees of ``tasks`` that the forest does not have yet.
 
@@ -65,8 +90,8 @@ async def run_units(
         in_flight: Trees that grow at the same time.
         infra_retries: Attempts at a unit after an infrastructure failure.
         max_failed: Share of the tasks that may be given up.
-        max_completions: No tree is begun once the finished ones have drawn so many completions, together with what those that grow will
-            draw if they are like them; 0 means no limit.
+        max_completions: No tree is begun that might not fit in (:meth:`Progress.fits`); 0 means no limit.
+        most: Completions that no tree exceeds.
 
     Raises:
         RunError: More units were given up than allowed. The finished ones are kept.
@@ -76,7 +101,6 @@ async def run_units(
     for task in tasks:
         if task.key in finished:
             progress.add(forest.read(task.key))
-    queue = iter([t for t in tasks if t.key not in finished])
 
     async def unit(task: Task) -> None:
         for attempt in range(infra_retries + 1):
@@ -98,31 +122,37 @@ async def run_units(
             progress.add(tree)
             return
 
-    async def worker() -> None:
-        for task in queue:
-            if 0 < max_completions <= progress.expected_completions:
-                progress.skipped += 1
-                continue
-            progress.in_flight += 1
-            try:
-                await unit(task)
-            finally:
-                progress.in_flight -= 1
-            if progress.failed > max_failed * len(tasks):
-                raise RunError(
-                    f"{progress.failed} of {len(tasks)} units failed for infrastructure reasons; the last: {progress.last_error}",
-                    hint="Mend the cause and start the same run again; finished units are kept.",
-                )
+    async def work(task: Task) -> None:
+        try:
+            await unit(task)
+        finally:
+            progress.in_flight -= 1
+            progress.growing.pop(task.key, None)
+        if progress.failed > max_failed * len(tasks):
+            raise RunError(
+                f"{progress.failed} of {len(tasks)} units failed for infrastructure reasons; the last: {progress.last_error}",
+                hint="Mend the cause and start the same run again; finished units are kept.",
+            )
 
     try:
         async with asyncio.TaskGroup() as group:
-            for _ in range(max(1, min(in_flight, len(tasks)))):
-                group.create_task(worker())
+            working: set[asyncio.Task[None]] = set()
+            for task in tasks:
+                if task.key in finished:
+                    continue
+                while working and (len(working) >= in_flight or not progress.fits(max_completions, most)):
+                    working = (await asyncio.wait(working, return_when=asyncio.FIRST_COMPLETED))[1]
+                if not progress.fits(max_completions, most):
+                    progress.skipped += 1
+                    continue
+                progress.in_flight += 1
+                working.add(group.create_task(work(task)))
     except ExceptionGroup as failed:
         raise failed.exceptions[0] from failed
     return progress
 
 
-def as_dict(progress: Progress) -> dict:
-    """Progress as plain data, with seconds since its start."""
-    return {**asdict(progress), "seconds": time.time() - progress.started}
+def as_dict(progress: Progress) -> dict[str, Any]:
+    """Progress as plain data: with seconds since its start, and what the growing trees cost so far."""
+    plain = {f.name: getattr(progress, f.name) for f in fields(progress) if f.name != "growing"}
+    return {**plain, "counts": progress.spent(), "seconds": time.time() - progress.started}

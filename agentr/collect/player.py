@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from agentr.config.methods import SamplingConfig
@@ -42,6 +42,7 @@ class Player:
     Attributes:
         max_model_len: Context of the policy in tokens.
         version: Version of the policy, stored in each tree.
+        begun: Told of each tree that is started.
     """
 
     policy: Policy
@@ -53,12 +54,14 @@ class Player:
     sampling: SamplingConfig
     max_model_len: int
     version: str = ""
+    begun: Callable[[Tree], None] = lambda tree: None
 
     async def start(self, task: Task, seed: int) -> tuple[Tree, Session]:
         """A new tree of a task, and the session at its root. A first prompt that leaves no room for a turn ends the tree at once."""
         session = await self.env.open(task)
         messages = opening(self.spec, self.prompt, session.observation.text)
         tree = Tree.start(task, messages, tuple(self.codec.prompt(messages)), seed, self.version)
+        self.begun(tree)
         if self._full(len(tree.prompt_ids)):
             tree.root.outcome, tree.root.terminal = Outcome.CONTEXT_LIMIT, True
             tree.back_up(0)

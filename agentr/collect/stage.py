@@ -12,7 +12,7 @@ from agentr.collect.grow import demonstrate, grow
 from agentr.collect.player import Player
 from agentr.collect.revise import revise
 from agentr.config.methods import DenseConfig, ReviseConfig, SamplingConfig, SearchConfig, SiblingsConfig
-from agentr.search import UCT, Dense, Node, Sample, Stepwise, Tree, derived_seed
+from agentr.search import UCT, Dense, Node, Sample, Stepwise, Strategy, Tree, derived_seed
 from agentr.store.forest import Forest
 from agentr.types import Task
 
@@ -44,7 +44,7 @@ class Stage:
         episodes: Rollouts of each task, for SAMPLE; of each point of its path, for STEPWISE.
         max_steps: Actions in a rollout, for SAMPLE and STEPWISE; 0 means the environment's own limit.
         siblings: The rule by which DENSE counts pairs.
-        source: Folder of the forest to revise, of the failed episodes, or of the paths to roll out from.
+        source: Folder of the forest to revise (REVISE), of the failed episodes (RECOVER), or of the paths to roll out from (STEPWISE).
         given: Turns to play by task id, for EXPERT; None asks the environment's own expert.
         alpha: Least return of a good path, for REVISE.
     """
@@ -78,51 +78,58 @@ async def run_stage(stage: Stage, player: Player, progress: Progress) -> Progres
         RunError: Too many units failed for infrastructure reasons.
     """
     forest = Forest(stage.folder)
-    player = replace(player, sampling=stage.sampling, version=stage.version)
+    player = replace(player, sampling=stage.sampling, version=stage.version, begun=progress.begin)
+    strategy = _strategy(stage, player.spec.step_limit)
     return await run_units(
         stage.tasks,
-        _maker(stage, player, forest),
+        _maker(stage, strategy, player, forest),
         forest,
         progress,
         in_flight=stage.in_flight,
         infra_retries=stage.infra_retries,
         max_failed=stage.max_failed,
         max_completions=stage.max_completions,
+        most=strategy.most if strategy else 0,
     )
 
 
-def _maker(stage: Stage, player: Player, forest: Forest) -> Make:
+def _strategy(stage: Stage, step_limit: int) -> Strategy | None:
+    """How the stage's trees grow, None for kinds in which no policy explores."""
+    match stage.kind:
+        case Kind.SEARCH:
+            return UCT(stage.search or SearchConfig())
+        case Kind.SAMPLE:
+            return Sample(stage.episodes, stage.max_steps or step_limit, stage.max_invalid)
+        case Kind.DENSE:
+            return Dense(stage.dense or DenseConfig(), stage.siblings or SiblingsConfig())
+        case Kind.STEPWISE:
+            return Stepwise(stage.episodes, stage.max_steps or step_limit, stage.max_invalid)
+        case Kind.RECOVER:
+            return Sample(1, stage.max_steps or step_limit, stage.max_invalid)
+        case Kind.EXPERT | Kind.REVISE:
+            return None
+
+
+def _maker(stage: Stage, strategy: Strategy | None, player: Player, forest: Forest) -> Make:
     def seed(task: Task) -> int:
         return derived_seed(stage.seed, stage.kind, task.key)
 
-    match stage.kind:
-        case Kind.SEARCH:
-            uct = UCT(stage.search or SearchConfig())
-            return lambda task: grow(task, uct, player, forest, seed(task))
-        case Kind.SAMPLE:
-            sample = Sample(stage.episodes, stage.max_steps or player.spec.step_limit, stage.max_invalid)
-            return lambda task: grow(task, sample, player, forest, seed(task))
-        case Kind.DENSE:
-            dense = Dense(stage.dense or DenseConfig(), stage.siblings or SiblingsConfig())
-            return lambda task: grow(task, dense, player, forest, seed(task))
-        case Kind.STEPWISE:
-            assert stage.source is not None, "a STEPWISE stage needs the forest of paths to roll out from"
-            paths = Forest(stage.source)
-            stepwise = Stepwise(stage.episodes, stage.max_steps or player.spec.step_limit, stage.max_invalid)
-            return lambda task: grow(task, stepwise, player, forest, seed(task), best_path(paths.read(task.key)))
-        case Kind.RECOVER:
-            assert stage.source is not None, "a RECOVER stage needs the forest of failed episodes"
-            failed = Forest(stage.source)
-            once = Sample(1, stage.max_steps or player.spec.step_limit, stage.max_invalid)
-            return lambda task: grow(task, once, player, forest, seed(task), bad_prefix(failed.read(task.key), stage.seed))
-        case Kind.EXPERT:
-            given = stage.given
-            return lambda task: demonstrate(task, player, seed(task), None if given is None else given[task.id])
-        case Kind.REVISE:
-            assert stage.source is not None, "a REVISE stage needs the forest that it revises"
-            source, config = Forest(stage.source), stage.revise or ReviseConfig()
-            limit = (stage.search or SearchConfig()).max_depth
-            return lambda task: revise(source.read(task.key), player, config, stage.alpha, limit)
+    if stage.kind is Kind.EXPERT:
+        given = stage.given
+        return lambda task: demonstrate(task, player, seed(task), None if given is None else given[task.id])
+    source = None if stage.source is None else Forest(stage.source)
+    if strategy is None:
+        assert source is not None, "a REVISE stage needs the forest that it revises"
+        config, limit = stage.revise or ReviseConfig(), (stage.search or SearchConfig()).max_depth
+        return lambda task: revise(source.read(task.key), player, config, stage.alpha, limit)
+
+    def prefix(task: Task) -> list[Node]:
+        if source is None:
+            return []
+        tree = source.read(task.key)
+        return best_path(tree) if stage.kind is Kind.STEPWISE else bad_prefix(tree, stage.seed)
+
+    return lambda task: grow(task, strategy, player, forest, seed(task), prefix(task))
 
 
 def best_path(tree: Tree) -> list[Node]:

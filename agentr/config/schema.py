@@ -158,8 +158,8 @@ class CollectConfig:
     in_flight: int = 32
     """Trees that grow at the same time."""
     max_completions: int = 0
-    """A round begins no further tree once its trees have drawn, or are expected to draw, so many completions; 0 means no limit. For
-    comparisons at equal cost."""
+    """Most completions that a round draws, for comparisons at equal cost; 0 means no limit. A tree is begun only if the limit holds however
+    much it and those that grow draw, or if none grows: so the last tree may go beyond it."""
     infra_retries: int = 3
     """Attempts at a tree after an infrastructure failure."""
     max_failed: float = 0.05

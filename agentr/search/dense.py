@@ -55,6 +55,10 @@ class Dense:
             if not value or (isinstance(value, int) and value < 0):
                 raise ConfigError(f"collect.dense.{key} = {value} leaves nothing to draw", hint="Give at least 1, or one temperature.")
 
+    @property
+    def most(self) -> int:
+        return self.config.stop_rollouts * self.config.max_depth
+
     def ask(self, tree: Tree) -> list[Expansion]:
         if tree.search.get("stopped") or tree.root.terminal:
             return []

@@ -26,6 +26,10 @@ class Sample:
     max_steps: int
     max_invalid: int = 0
 
+    @property
+    def most(self) -> int:
+        return self.episodes * self.max_steps
+
     def ask(self, tree: Tree) -> list[Expansion]:
         if tree.root.terminal:
             return []

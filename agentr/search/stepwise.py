@@ -31,6 +31,10 @@ class Stepwise(Sample):
     Points come before turns, and both in the order of their ids. So the order of all expansions is the same wherever a batch was cut off.
     """
 
+    @property
+    def most(self) -> int:
+        return self.episodes * self.max_steps * (self.max_steps + 1) // 2
+
     def ask(self, tree: Tree) -> list[Expansion]:
         if tree.root.outcome is not None:
             return []

@@ -36,6 +36,11 @@ class Strategy(Protocol):
     before. A driver may work on all expansions of one ``ask`` at the same time, but tells them in the order asked.
     """
 
+    @property
+    def most(self) -> int:
+        """Completions that no tree exceeds."""
+        ...
+
     def ask(self, tree: Tree) -> list[Expansion]:
         """What to expand next; empty when the search is over."""
         ...

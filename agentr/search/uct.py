@@ -28,6 +28,10 @@ class UCT:
 
     config: SearchConfig
 
+    @property
+    def most(self) -> int:
+        return self.config.iterations * (self.config.max_depth + 1) * self.config.width
+
     def ask(self, tree: Tree) -> list[Expansion]:
         if tree.search.get("stopped"):
             return []

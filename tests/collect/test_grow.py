@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
@@ -107,19 +108,34 @@ def test_a_killed_tree_continues_from_its_last_expansion(server: EnvServer, tmp_
     assert not any((tmp_path / "cut" / "journal").iterdir())
 
 
-@pytest.mark.parametrize("in_flight", [1, 8])
-def test_a_budget_of_completions_counts_the_trees_that_grow(tmp_path: Path, in_flight: int) -> None:
+def spend(folder: Path, sizes: list[int], limit: int, in_flight: int) -> Progress:
+    """Runs a stage of trees that draw one completion at a time, as many as ``sizes`` says."""
+    progress = Progress()
+    tasks = [Task("env", str(n), "train", {}) for n in range(len(sizes))]
+
     async def make(task: Task) -> Tree:
-        await asyncio.sleep(0.01)
         tree = Tree.start(task, (Message("user", "Go."),), (), 0)
-        tree.count(completions=100)
+        progress.begin(tree)
+        for _ in range(sizes[int(task.id)]):
+            await asyncio.sleep(0)
+            tree.count(completions=1)
         return tree
 
-    tasks = [Task("env", str(n), "train", {}) for n in range(40)]
-    limits = {"in_flight": in_flight, "infra_retries": 0, "max_failed": 0.0, "max_completions": 1000}
-    progress = asyncio.run(run_units(tasks, make, Forest(tmp_path), Progress(), **limits))
+    limits = {"in_flight": in_flight, "infra_retries": 0, "max_failed": 0.0, "max_completions": limit, "most": max(sizes)}
+    return asyncio.run(run_units(tasks, make, Forest(folder), progress, **limits))
+
+
+@pytest.mark.parametrize("in_flight", [1, 8, 48])
+def test_a_budget_of_completions_counts_the_trees_that_grow(tmp_path: Path, in_flight: int) -> None:
+    progress = spend(tmp_path, [100] * 40, 1000, in_flight)
     assert progress.counts["completions"] == 1000
-    assert (progress.done, progress.skipped) == (10, 30)
+    assert (progress.done, progress.skipped, progress.in_flight, progress.growing) == (10, 30, 0, {})
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_budget_is_kept_though_cheap_trees_end_first(tmp_path: Path, seed: int) -> None:
+    sizes = random.Random(seed).choices([10, 60, 270], k=300)
+    assert 7000 <= spend(tmp_path, sizes, 7000, 48).counts["completions"] < 7270
 
 
 def test_a_failing_policy_is_infra_and_no_data(server: EnvServer, tmp_path: Path) -> None:

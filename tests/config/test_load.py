@@ -24,7 +24,7 @@ def test_every_configuration_is_valid(path: Path) -> None:
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
-        (["run.sed=1"], r"the command line: unknown key 'run\.sed' Did you mean 'run\.seed'\?"),
+        (["run.sed=1"], r"the command line: unknown key 'run\.sed'\. Did you mean 'run\.seed'\?"),
         (["colect.in_flight=1"], r"unknown key 'colect'.* Did you mean 'collect'\?"),
         (["run.seed=many"], r"could not be converted to Integer \(key 'run\.seed'\)"),
         (["run.rounds=1.5"], r"could not be converted to Integer"),

@@ -414,7 +414,7 @@ def test_tasks_and_held_out():
         tasks = await client.tasks(TaskSelection(split="test", where={"kind": "odd"}))
         assert {task.id for task in tasks} == {f"test-{i}" for i in (1, 3, 5, 7, 9)}
         assert tasks[0].env == "counter" and tasks[0].split == "test"
-        with pytest.raises(ConfigError, match="no split 'validation' It has: train, test"):
+        with pytest.raises(ConfigError, match=r"no split 'validation'\. It has: train, test"):
             await client.tasks(TaskSelection(split="validation"))
         assert await client.held_out() == {f"test-{i}": "test" for i in range(10)}
         assert await client.expert(tasks[0]) is None

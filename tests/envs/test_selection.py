@@ -39,7 +39,7 @@ def test_filters(where: dict[str, Any], expected: list[int]):
 @pytest.mark.parametrize(
     ("selection", "reason"),
     [
-        (TaskSelection(where={"depth": 1}), "no label 'depth' They have: kind, size"),
+        (TaskSelection(where={"depth": 1}), r"no label 'depth'\. They have: kind, size"),
         (TaskSelection(where={"size": {"from": 1}}), "min and max"),
         (TaskSelection(where={"kind": {"min": 1}}), "cannot bound"),
         (TaskSelection(where={"size": 99}), "no task of split 'train' passes"),

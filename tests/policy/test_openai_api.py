@@ -214,7 +214,7 @@ def test_calls_in_flight_are_bounded(stub):
 
 def test_refusals_are_not_retried(stub):
     stub.answers = [status(401, "bad key")]
-    with pytest.raises(ConfigError, match="HTTP 401: bad key Check the key in TEST_API_KEY"):
+    with pytest.raises(ConfigError, match=r"HTTP 401: bad key\. Check the key in TEST_API_KEY"):
         ask(stub)
     stub.answers = [status(400, '{"error": {"code": "context_length_exceeded"}}')]
     with pytest.raises(ContextOverflow, match="HTTP 400"):

@@ -266,6 +266,7 @@ def test_properties_of_any_search(seed: int, base: int, depth: int, window: int,
             strategy.tell(tree, wish, lucky(p)(wish))
             assert tree.to_json() == told
     assert all(count == 1 for count in asked.values())
+    assert len(asked) <= strategy.most
     leaves = list(tree.ended())
     assert tree.root.visits == len(leaves) <= 30
     for node in tree.nodes:

@@ -48,3 +48,4 @@ def test_independent_rollouts_are_chains() -> None:
     assert [n.outcome for n in tree.ended()] == [Outcome.STEP_LIMIT] * 3
     assert {n.depth for n in tree.ended()} == {4}
     assert tree.root.visits == 3
+    assert len(tree.nodes) - 1 == strategy.most

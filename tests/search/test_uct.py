@@ -54,7 +54,9 @@ def grow(strategy: UCT, tree: Tree, end_probability: float = 0.0) -> int:
 def test_number_of_calls_is_that_of_the_original(depth: int, iterations: int, expected: int) -> None:
     """specs: N(D+1) completions in the first dive, N*D in the next three, N*(D-1) after that."""
     config = SearchConfig(iterations=iterations, max_depth=depth, width=4, dedupe=Dedupe.none, stop_dive_at_success=False, enough_good=0)
-    assert grow(UCT(config), new_tree()) == expected
+    strategy = UCT(config)
+    assert grow(strategy, new_tree()) == expected
+    assert expected <= strategy.most == iterations * (depth + 1) * 4
 
 
 def test_score_is_equation_5() -> None:
@@ -86,8 +88,8 @@ def test_visits_and_values_are_conserved(seed: int, width: int, depth: int, ends
     config = SearchConfig(
         iterations=5, max_depth=depth, width=width, stop_dive_at_success=default, enough_good=2 if default else 0, enough_bad=1
     )
-    tree = new_tree(seed)
-    grow(UCT(config), tree, ends)
+    tree, strategy = new_tree(seed), UCT(config)
+    assert grow(strategy, tree, ends) <= strategy.most
     leaves = list(tree.ended())
     assert tree.root.visits == len(leaves)
     assert tree.root.value == pytest.approx(sum(n.reward for n in leaves))
