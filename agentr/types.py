@@ -22,6 +22,15 @@ class Outcome(StrEnum):
     """Machinery failed (dead server, dead engine, time-out). Retried within a budget, never a reward and never a row."""
 
 
+class Loss(StrEnum):
+    """What a dataset is trained with: all that the trainer knows of a method."""
+
+    IMITATE = "imitate"
+    """Cross-entropy on the marked tokens of a sequence (supervised fine-tuning)."""
+    PREFER = "prefer"
+    """Direct preference optimisation on pairs of continuations (arXiv 2305.18290, Eq. 7)."""
+
+
 class FinishReason(StrEnum):
     """Why a completion ended."""
 
@@ -29,6 +38,35 @@ class FinishReason(StrEnum):
     """The model ended its turn."""
     LENGTH = "length"
     """The token limit was reached: the turn is cut off."""
+
+
+@dataclass
+class Cost:
+    """What was spent: by a tree, by a policy, by a stage.
+
+    Attributes:
+        calls: Requests to the policy that drew turns.
+        completions: Turns drawn in them.
+        prompt_tokens: Prompt tokens, each request's prompt once, however many completions share it.
+        cached_tokens: Those of them that came from the prefix cache; the rest was computed.
+        completion_tokens: Tokens that were generated.
+        env_steps: Actions that the environment carried out for new turns.
+        judge_calls: Requests to the policy for a verdict. Their tokens are in the three counts of tokens.
+    """
+
+    calls: int = 0
+    completions: int = 0
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    completion_tokens: int = 0
+    env_steps: int = 0
+    judge_calls: int = 0
+
+    def __add__(self, other: Cost) -> Cost:
+        return Cost(*(a + b for a, b in zip(vars(self).values(), vars(other).values(), strict=True)))
+
+    def __sub__(self, other: Cost) -> Cost:
+        return Cost(*(a - b for a, b in zip(vars(self).values(), vars(other).values(), strict=True)))
 
 
 @dataclass(frozen=True)

@@ -12,9 +12,10 @@ from dataclasses import dataclass, replace
 from agentr.collect.player import Player
 from agentr.config.methods import Judge, ReviseConfig
 from agentr.policy.base import GenerateRequest
-from agentr.search import Tree, derived_seed
+from agentr.search import Tree
 from agentr.search.pairs import Pair, falls_behind
 from agentr.search.tree import Node
+from agentr.seeds import derived_seed
 from agentr.types import Message, Sampling
 
 _INSTRUCTION = """\

@@ -14,9 +14,10 @@ from dataclasses import asdict, dataclass
 from agentr.collect.judge import find_transition
 from agentr.collect.player import Player, Sessions
 from agentr.config.methods import ReviseConfig, Splice
-from agentr.search import Expansion, Origin, Tree, derived_seed
+from agentr.search import Expansion, Origin, Tree
 from agentr.search.pairs import Pair, good_suffix, pair_paths
 from agentr.search.tree import Node
+from agentr.seeds import derived_seed
 from agentr.types import Outcome
 
 

@@ -12,7 +12,8 @@ from agentr.collect.grow import demonstrate, grow
 from agentr.collect.player import Player
 from agentr.collect.revise import revise
 from agentr.config.methods import DenseConfig, ReviseConfig, SamplingConfig, SearchConfig, SiblingsConfig
-from agentr.search import UCT, Dense, Node, Sample, Stepwise, Strategy, Tree, derived_seed
+from agentr.search import UCT, Dense, Node, Sample, Stepwise, Strategy, Tree
+from agentr.seeds import derived_seed
 from agentr.store.forest import Forest
 from agentr.types import Task
 

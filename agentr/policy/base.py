@@ -2,20 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass
 from typing import Protocol
 
 from agentr.types import Completion, Message, Sampling
-
-
-def sample_seed(seed: int, index: int) -> int:
-    """Seed of completion ``index`` of a request, in [0, 2**31).
-
-    Hashed, not added: requests with neighbouring seeds must not share samples.
-    """
-    digest = hashlib.blake2b(f"{seed}/{index}".encode(), digest_size=4).digest()
-    return int.from_bytes(digest, "big") >> 1
 
 
 @dataclass(frozen=True)

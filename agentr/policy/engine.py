@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any
 from agentr.config.schema import ModelConfig, PolicyConfig
 from agentr.cpu import OPENMP, keep_freed_memory
 from agentr.errors import ConfigError, ContextOverflow, InfraError, ModelError, StaleVersion
-from agentr.policy.base import GenerateRequest, PolicyStats, sample_seed
+from agentr.policy.base import GenerateRequest, PolicyStats
 from agentr.policy.stepper import Barrier, Batch, Stepper
+from agentr.seeds import derived_seed
 from agentr.types import Completion, FinishReason
 
 if TYPE_CHECKING:
@@ -189,7 +190,7 @@ class Engine:
                 temperature=sampling.temperature,
                 top_p=sampling.top_p,
                 max_tokens=sampling.max_tokens,
-                seed=sample_seed(sampling.seed, index),
+                seed=derived_seed(sampling.seed, index),
                 stop=list(sampling.stop),
                 include_stop_str_in_output=True,
                 skip_reading_prefix_cache=not request.reuse_prefix,

@@ -18,9 +18,10 @@ import httpx
 
 from agentr.config.schema import PolicyConfig
 from agentr.errors import AgentrError, BudgetExceeded, ConfigError, ContextOverflow, InfraError
-from agentr.policy.base import GenerateRequest, PolicyStats, sample_seed
+from agentr.policy.base import GenerateRequest, PolicyStats
 from agentr.policy.chat import ChatCodec
 from agentr.policy.http_retry import Passing, pause_before_retry, read_json
+from agentr.seeds import derived_seed
 from agentr.types import Completion, FinishReason
 
 _KEY_HINT = "Export it, or set policy.openai.api_key_env to the name of the variable that holds the key."
@@ -104,7 +105,7 @@ class OpenAIPolicy:
             "temperature": sampling.temperature,
             "top_p": sampling.top_p,
             "max_tokens": sampling.max_tokens,
-            "seed": sample_seed(sampling.seed, have),
+            "seed": derived_seed(sampling.seed, have),
         }
         return body | ({"stop": list(sampling.stop)} if sampling.stop else {})
 

@@ -3,8 +3,8 @@
 from agentr.search.dense import Dense
 from agentr.search.sample import Sample
 from agentr.search.stepwise import Stepwise
-from agentr.search.strategy import Expansion, Strategy, derived_seed
+from agentr.search.strategy import Expansion, Strategy
 from agentr.search.tree import Child, Node, Origin, Tree
 from agentr.search.uct import UCT
 
-__all__ = ["UCT", "Child", "Dense", "Expansion", "Node", "Origin", "Sample", "Stepwise", "Strategy", "Tree", "derived_seed"]
+__all__ = ["UCT", "Child", "Dense", "Expansion", "Node", "Origin", "Sample", "Stepwise", "Strategy", "Tree"]

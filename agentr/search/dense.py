@@ -27,8 +27,9 @@ from dataclasses import dataclass
 from agentr.config.methods import DenseConfig, SiblingsConfig
 from agentr.errors import ConfigError
 from agentr.search.siblings import contrasts, estimates, sibling_pairs
-from agentr.search.strategy import Expansion, cut_off, derived_seed
+from agentr.search.strategy import Expansion, cut_off
 from agentr.search.tree import Child, Node, Origin, Tree
+from agentr.seeds import derived_seed
 from agentr.types import Outcome
 
 

@@ -9,8 +9,8 @@ import random
 from dataclasses import dataclass
 
 from agentr.config.methods import Pairing, ReviseConfig
-from agentr.search.strategy import derived_seed
 from agentr.search.tree import Node, Origin, Tree
+from agentr.seeds import derived_seed
 
 
 @dataclass(frozen=True)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
 from agentr.search.tree import Child, Tree
+from agentr.seeds import derived_seed
 from agentr.types import Outcome
 
 
@@ -48,12 +48,6 @@ class Strategy(Protocol):
     def tell(self, tree: Tree, expansion: Expansion, children: Sequence[Child]) -> None:
         """Records the turns that were drawn, duplicates included."""
         ...
-
-
-def derived_seed(seed: int, *parts: object) -> int:
-    """A 31-bit seed that depends on ``seed`` and ``parts`` alone: not on the process, the order of calls or the number of workers."""
-    text = "/".join(map(str, (seed, *parts)))
-    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=4).digest(), "big") >> 1
 
 
 def request(tree: Tree, node: int, n: int) -> Expansion:

@@ -17,8 +17,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from agentr.config.methods import Dedupe, SearchConfig
-from agentr.search.strategy import Expansion, already_told, cut_off, derived_seed, request
+from agentr.search.strategy import Expansion, already_told, cut_off, request
 from agentr.search.tree import Child, Node, Origin, Tree
+from agentr.seeds import derived_seed
 from agentr.types import Outcome
 
 
