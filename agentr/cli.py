@@ -38,39 +38,57 @@ def run(
     allow_config_change: AllowChange = False,
 ) -> None:
     """Run an experiment, or continue it where it stopped."""
-    from agentr.config.load import load, to_yaml
+    from agentr.config.identity import to_yaml
+    from agentr.recipes import load
 
     loaded = load(config, overrides or [])
     if dry_run:
-        from agentr.config.plan import describe
+        from agentr.launch.estimate import estimate
 
         typer.echo(to_yaml(loaded))
-        typer.echo(describe(loaded))
+        typer.echo(estimate(loaded).text())
         return
+    from agentr.launch.run import run as run_experiment
     from agentr.observe.progress import Reporter
-    from agentr.recipes.launch import run as run_experiment
 
     run_experiment(loaded, Reporter(), allow_change=allow_config_change)
 
 
 @app.command()
+def methods() -> None:
+    """List the methods: values of method.type, their presets and pages."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from agentr.recipes import recipes
+
+    shown = Table("method.type", "method", "what it does", "loss", "presets", "page", title="Methods")
+    for name, recipe in recipes().items():
+        about = (recipe.__doc__ or "").strip().splitlines()[0]
+        shown.add_row(name, recipe.title, about, recipe.loss.value, ", ".join(["default", *recipe.presets]), recipe.page)
+    Console().print(shown)
+
+
+@app.command()
 def resume(run_dir: RunDir, overrides: Overrides = None) -> None:
     """Continue a run from its directory alone. Keys that do not change what the run is may be overridden."""
-    from agentr.config.load import load
+    from agentr.launch.run import run as run_experiment
     from agentr.observe.progress import Reporter
-    from agentr.recipes.launch import run as run_experiment
+    from agentr.recipes import load
+    from agentr.store.layout import Layout
 
-    config = load(run_dir / "config.yaml", [*(overrides or []), f"run.dir={run_dir.resolve()}"], files=False)
+    config = load(Layout(run_dir).config, [*(overrides or []), f"run.dir={run_dir.resolve()}"], files=False)
     run_experiment(config, Reporter())
 
 
 @app.command()
 def status(run_dir: RunDir, as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False) -> None:
-    """Show how far a run or a comparison is, and who works on it."""
+    """Show the progress of a run or comparison, and which process owns it."""
     from rich.console import Console
     from rich.table import Table
 
     from agentr.observe.comparison import PLAN, progress, read_plan
+    from agentr.observe.status import describe_stage
     from agentr.store.run import RunStore
 
     if (run_dir / PLAN).exists():
@@ -94,34 +112,34 @@ def status(run_dir: RunDir, as_json: Annotated[bool, typer.Option("--json", help
     for column in ("stage", "state", "seconds", "summary"):
         shown.add_column(column, justify="right" if column == "seconds" else "left", overflow="fold")
     for record in records:
-        keys = ("trees", "solved", "rows", "steps", "loss", "success", "failed")
-        text = ", ".join(f"{k} {record.summary[k]:.4g}" for k in keys if isinstance(record.summary.get(k), int | float))
-        shown.add_row(record.name, record.state, f"{record.seconds:.0f}", text)
+        shown.add_row(record.name, record.state, f"{record.seconds:.0f}", describe_stage(record))
     Console().print(shown)
 
 
 @app.command()
 def collect(config: ConfigPath, overrides: Overrides = None, round_: Round = 1) -> None:
-    """Make one round's trees, as the recipe does."""
-    from agentr.recipes import recipe
+    """Make one round's trees, as the method does."""
+    from agentr.recipes import recipe_of
+    from agentr.store.layout import arm_of
 
     with _experiment(config, overrides) as experiment:
         experiment.base_model()
-        recipe(experiment.config.run.recipe).collect(experiment, round_, experiment.policy(round_ - 1))
-        typer.echo(experiment.root / f"rounds/{round_:02d}")
+        recipe_of(experiment.config).explore(experiment.round(round_))
+        typer.echo(experiment.store.layout.stage(arm_of(round_).folder))
 
 
 @app.command()
 def build(config: ConfigPath, overrides: Overrides = None, round_: Round = 1) -> None:
     """Build one round's dataset from its trees."""
-    from agentr.recipes import recipe
+    from agentr.recipes import recipe_of
 
     with _experiment(config, overrides) as experiment:
         experiment.base_model()
         if round_ == 0:
-            typer.echo(experiment.demonstration_dataset(experiment.demonstrations()))
+            experiment.demonstrations()
+            typer.echo(experiment.demonstration_dataset())
         else:
-            typer.echo(recipe(experiment.config.run.recipe).build(experiment, round_))
+            typer.echo(experiment.round(round_).dataset(recipe_of(experiment.config)))
 
 
 @app.command()
@@ -132,25 +150,32 @@ def train(
     dataset: Annotated[Path | None, typer.Option(help="Train the configured model on this dataset instead (see import).")] = None,
 ) -> None:
     """Train one round's policy on its dataset, or the model on a dataset of your own."""
+    from agentr.config.schema import ContinueFrom
+    from agentr.store.layout import DATASET, TRAIN, arm_of
+
     with _experiment(config, overrides) as experiment:
         if dataset is not None:
-            typer.echo(experiment.train("imported", dataset.resolve(), experiment.base_model(), experiment.train_config(1)).path)
+            name = f"imported/{TRAIN}"
+            typer.echo(experiment.train(name, dataset.resolve(), experiment.base_model(), experiment.train_config(1)).path)
             return
         if round_ == 0:
             typer.echo(experiment.warm_start()[0].path)
             return
         experiment.base_model()
-        name = f"rounds/{round_:02d}"
-        start = experiment.policy(round_ - 1 if experiment.config.trainer.continue_from == "previous" else 0)
-        typer.echo(experiment.train(name, experiment.root / name / "dataset", start, experiment.train_config(round_)).path)
+        arm = arm_of(round_)
+        start = experiment.policy(round_ - 1 if experiment.config.trainer.continue_from is ContinueFrom.previous else 0)
+        rows = experiment.store.layout.stage(arm.stage(DATASET))
+        typer.echo(experiment.train(arm.stage(TRAIN), rows, start, experiment.train_config(round_)).path)
 
 
 @app.command("eval")
 def evaluate(config: ConfigPath, overrides: Overrides = None, round_: Round = 0) -> None:
     """Evaluate one round's policy on the held-out tasks."""
+    from agentr.store.layout import arm_of
+
     with _experiment(config, overrides) as experiment:
         experiment.base_model()
-        experiment.evaluate(f"rounds/{round_:02d}", experiment.policy(round_))
+        experiment.evaluate(arm_of(round_), experiment.policy(round_))
 
 
 @app.command("import")
@@ -169,8 +194,8 @@ def import_(
     from rich.console import Console
 
     from agentr.build.imports import import_file
-    from agentr.config.load import load
     from agentr.models.load import load_codec, resolve
+    from agentr.recipes import load
     from agentr.store.rows import write_rows
 
     loaded = load(config, overrides or [])
@@ -193,14 +218,14 @@ def compare(
     seeds: Annotated[str, typer.Option(help="Seeds, such as 0,1,2.")] = "0",
     base: Annotated[Path | None, typer.Option(help="YAML file under all of them: model, environment, tasks, budget.")] = None,
     override: Annotated[list[str] | None, typer.Option("--set", help="key=value for all of them; may be repeated.")] = None,
-    vary: Annotated[str, typer.Option(help="key=value,value,...: one arm for each value, such as build.siblings.tasks=15,30,60.")] = "",
+    vary: Annotated[str, typer.Option(help="key=value,value,...: one arm for each value, such as method.pairs.tasks=15,30,60.")] = "",
 ) -> None:
     """Run several recipes on the same tasks, model and seeds, and compare what they reach with what they cost. Resumable."""
     from agentr.errors import ConfigError, RunError
+    from agentr.launch.compare import compare as compare_recipes
+    from agentr.launch.compare import plan
     from agentr.observe.comparison_page import table
     from agentr.observe.progress import Reporter
-    from agentr.recipes.compare import compare as compare_recipes
-    from agentr.recipes.compare import plan
 
     try:
         numbers = [int(seed) for seed in seeds.split(",")]
@@ -222,10 +247,10 @@ def compare(
 @app.command()
 def report(run_dir: RunDir) -> None:
     """Write the page and the figures of a run or a comparison anew, finished or not, and show its table."""
+    from agentr.launch.run import report as make_report
     from agentr.observe.comparison import PLAN
     from agentr.observe.comparison_page import rewrite_comparison, table
     from agentr.observe.progress import Reporter
-    from agentr.recipes.launch import report as make_report
     from agentr.store.run import RunStore
 
     if (run_dir / PLAN).exists():
@@ -244,29 +269,9 @@ def export(
     round_: Round = 1,
 ) -> None:
     """Write one round's dataset or trees in the format of another tool."""
-    from agentr.build.export import export_rows, export_trees
-    from agentr.build.export_text import TEXT_FORMATS, export_texts
-    from agentr.config.load import load
-    from agentr.models.load import load_codec
-    from agentr.store.forest import Forest
-    from agentr.store.rows import read_any, read_rows
-    from agentr.store.run import RunStore
-    from agentr.tasks.formats import action_format
+    from agentr.launch.export import export as export_round
 
-    name = run_dir / f"rounds/{round_:02d}"
-    trees = next((name / s for s in ("revise", "collect", "demonstrations") if (name / s / "manifest.json").exists()), None)
-    forest = Forest(trees) if trees is not None else None
-    if kind == "agent_r_trees":
-        typer.echo(f"{export_trees(out, forest or ())} trees in {out}")
-    elif kind in TEXT_FORMATS:
-        model = RunStore(run_dir).record("model")
-        folder = Path(model.summary["path"]) if model is not None else run_dir
-        codec = load_codec(folder, load(run_dir / "config.yaml").model)
-        entries, inexact = export_texts(out, read_any(name / "dataset"), codec, kind)
-        typer.echo(f"{entries} rows in {out}; {inexact} of them in other tokens than the policy's when read back")
-    else:
-        turns = action_format(forest.manifest["stage"]["action_format"] if forest is not None else "react")
-        typer.echo(f"{export_rows(out, read_rows(name / 'dataset'), forest, turns, kind)} rows in {out}")
+    typer.echo(export_round(run_dir, round_, kind, out))
 
 
 @bench.command("collect")
@@ -282,8 +287,8 @@ def bench_collect(
     from rich.table import Table
 
     from agentr.bench.collect import compare
-    from agentr.config.load import load
     from agentr.observe.progress import Reporter
+    from agentr.recipes import load
 
     reporter = Reporter(Console(stderr=True, soft_wrap=True, highlight=False))
     result = compare(load(config, overrides or []), reporter, trees=trees, reference_trees=reference_trees)
@@ -308,9 +313,9 @@ def _root(version: Annotated[bool, typer.Option("--version", help="Show the vers
 
 
 def _experiment(config: Path, overrides: list[str] | None):
-    from agentr.config.load import load
+    from agentr.launch.run import opened
     from agentr.observe.progress import Reporter
-    from agentr.recipes.launch import opened
+    from agentr.recipes import load
 
     return opened(load(config, overrides or []), Reporter())
 

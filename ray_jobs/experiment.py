@@ -9,10 +9,10 @@ import argparse
 import sys
 from pathlib import Path
 
-from agentr.config.load import load
 from agentr.errors import AgentrError, ConfigError
+from agentr.launch.run import run
 from agentr.observe.progress import Reporter
-from agentr.recipes.launch import run
+from agentr.recipes import load
 
 
 def main(arguments: list[str] | None = None) -> int:

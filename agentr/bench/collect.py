@@ -15,23 +15,23 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from agentr.collect.coordinator import Progress
-from agentr.collect.player import Player
-from agentr.collect.stage import Kind, Stage, run_stage
-from agentr.config.methods import Dedupe, SearchConfig
+from agentr.collect.agent import Agent
+from agentr.collect.grow import Grow
+from agentr.collect.job import TreeJob, run_job
+from agentr.collect.units import Limits, Progress
 from agentr.config.schema import Config
 from agentr.envs.agentgym import connect
 from agentr.envs.client import Recorded
 from agentr.errors import ConfigError
+from agentr.launch.run import opened
 from agentr.models.load import load_codec
 from agentr.observe.cost import ideal_prefill
 from agentr.observe.progress import Reporter
 from agentr.policy.router import Router
-from agentr.recipes.launch import opened
-from agentr.search import UCT, Child, Expansion, Tree
+from agentr.search import UCT, Child, Expansion, Tree, UCTConfig
+from agentr.search.uct import Dedupe
 from agentr.store.forest import Forest
-from agentr.tasks.formats import action_format
-from agentr.types import Task
+from agentr.types import Cost, Task
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ def compare(config: Config, reporter: Reporter, *, trees: int, reference_trees: 
     return {
         "model": config.model.path or config.model.source.value,
         "environment": config.env.name,
-        "search": {k: getattr(config.collect.search, k) for k in ("iterations", "max_depth", "width")},
+        "search": {k: getattr(_search(config), k) for k in ("iterations", "max_depth", "width")},
         "max_tokens": config.collect.sampling.max_tokens,
         "block": config.policy.block_size,
         "threads": config.policy.threads,
@@ -112,6 +112,20 @@ def compare(config: Config, reporter: Reporter, *, trees: int, reference_trees: 
         "reference": reference.as_dict(),
         "speedup": ours.trees_per_minute / reference.trees_per_minute,
     }
+
+
+def _search(config: Config) -> UCTConfig:
+    """How both sides search.
+
+    Raises:
+        ConfigError: The configuration's method does not search by UCT.
+    """
+    search = getattr(config.method, "search", None)
+    if not isinstance(search, UCTConfig):
+        raise ConfigError(
+            f"method.type = {config.method.type} does not search by UCT", hint="Use a configuration such as configs/bench.yaml."
+        )
+    return search
 
 
 async def _both(
@@ -130,14 +144,13 @@ async def _both(
     try:
         await router.load(str(model))
         spec = await env.spec()
-        sampling, codec = config.collect.sampling, load_codec(model, config.model)
-        player = Player(router, env, codec, spec, action_format(spec.action_format), config.prompt, sampling, config.model.max_model_len)
-        full = replace(config.collect.search, dedupe=Dedupe.text, stop_dive_at_success=False, enough_good=0, stop_hopeless_after=0)
+        agent = Agent.of(config, router, env, load_codec(model, config.model), spec)
+        full = replace(_search(config), dedupe=Dedupe.text, stop_simulation_at_success=False, enough_good=0, stop_hopeless_after=0)
         # One call outside the clock: the first one compiles and allocates.
-        warm, session = await player.start(tasks[0], 0)
-        await player.draw(warm, Expansion(0, 0, 1, 0), session)
-        reference = await _reference(config, reporter, tasks[:reference_trees], player, full, engines)
-        ours = await _ours(config, reporter, root, tasks, player, full, engines)
+        warm, session = await agent.start(tasks[0], 0)
+        await agent.sample(warm, Expansion(0, 0, 1, 0), session)
+        reference = await _reference(config, reporter, tasks[:reference_trees], agent, full, engines)
+        ours = await _ours(config, reporter, root, tasks, agent, full, engines)
         return ours, reference
     finally:
         await router.close()
@@ -145,16 +158,22 @@ async def _both(
 
 
 async def _ours(
-    config: Config, reporter: Reporter, folder: Path, tasks: Sequence[Task], player: Player, search: SearchConfig, engines: Sequence[Any]
+    config: Config, reporter: Reporter, folder: Path, tasks: Sequence[Task], agent: Agent, search: UCTConfig, engines: Sequence[Any]
 ) -> Side:
-    stage = Stage(
-        Kind.SEARCH, folder, tuple(tasks), config.run.seed, "bench", config.collect.sampling, config.collect.in_flight, search=search
+    job = TreeJob(
+        folder=folder,
+        tasks=tuple(tasks),
+        seed=config.run.seed,
+        policy="bench",
+        work=Grow(UCT(search)),
+        sampling=config.collect.sampling,
+        limits=Limits(in_flight=config.collect.in_flight),
     )
-    stats, progress, before = player.env.stats, Progress(), await _computed(engines)
+    stats, progress, before = agent.env.stats, Progress(), await _computed(engines)
     steps = stats.steps + stats.replayed_steps
     started = time.perf_counter()
     with reporter.task("ours") as update:
-        running = asyncio.ensure_future(run_stage(stage, player, progress))
+        running = asyncio.ensure_future(run_job(job, agent, progress))
         while not running.done():
             await asyncio.wait([running], timeout=0.5)
             update(progress.done, progress.total, "")
@@ -165,49 +184,47 @@ async def _ours(
 
 
 async def _reference(
-    config: Config, reporter: Reporter, tasks: Sequence[Task], player: Player, search: SearchConfig, engines: Sequence[Any]
+    config: Config, reporter: Reporter, tasks: Sequence[Task], agent: Agent, search: UCTConfig, engines: Sequence[Any]
 ) -> Side:
-    stats = player.env.stats
+    stats = agent.env.stats
     steps, before, started = stats.steps + stats.replayed_steps, await _computed(engines), time.perf_counter()
     trees = []
     with reporter.task("the original's way") as update:
         for done, task in enumerate(tasks):
             update(done, len(tasks), "")
-            trees.append(await _original_tree(task, UCT(search), player, config.run.seed))
+            trees.append(await _original_tree(task, UCT(search), agent, config.run.seed))
     seconds, executed = time.perf_counter() - started, stats.steps + stats.replayed_steps - steps
     return _side(trees, seconds, await _computed(engines) - before, executed, config.policy.block_size, 1)
 
 
-async def _original_tree(task: Task, uct: UCT, player: Player, seed: int) -> Tree:
+async def _original_tree(task: Task, uct: UCT, agent: Agent, seed: int) -> Tree:
     """A tree as the released code grows it: every completion a call of its own, every action after a reset and a replay."""
-    tree, session = await player.start(task, seed)
-    await player.env.close_all([session])
-    while wishes := uct.ask(tree):
-        (wish,) = wishes
+    tree, session = await agent.start(task, seed)
+    await agent.env.close_all([session])
+    while expansions := uct.ask(tree):
+        (expansion,) = expansions
         children: list[Child] = []
-        for sample in range(wish.n):
-            path = [Recorded(n.action, n.observation) for n in tree.path(wish.node) if n.action]
-            session = await player.env.open(task, path)
-            one = Expansion(wish.node, wish.attempt, 1, random.Random(f"{wish.seed}/{sample}").getrandbits(31))
-            turns = await player.draw(tree, one, session, reuse_prefix=False)
+        for sample in range(expansion.n):
+            path = [Recorded(n.action, n.observation) for n in tree.path(expansion.node) if n.action]
+            session = await agent.env.open(task, path)
+            one = Expansion(expansion.node, expansion.attempt, 1, random.Random(f"{expansion.seed}/{sample}").getrandbits(31))
+            turns = await agent.sample(tree, one, session, reuse_prefix=False)
             children += turns.children
-            tree.count(**turns.counts)
-            await player.env.close_all([session, *turns.sessions])
-        uct.tell(tree, wish, children)
+            tree.spend(turns.cost)
+            tree.count(**turns.events)
+            await agent.env.close_all([session, *turns.sessions])
+        uct.tell(tree, expansion, children)
     return tree
 
 
 def _side(trees: list[Tree], seconds: float, prefill: int, env_steps: int, block: int, samples: int) -> Side:
-    totals: dict[str, int] = {}
-    for tree in trees:
-        for name, amount in tree.counts.items():
-            totals[name] = totals.get(name, 0) + amount
+    total = sum((tree.cost for tree in trees), Cost())
     return Side(
         trees=len(trees),
         seconds=seconds,
-        calls=totals["calls"],
-        completions=totals["completions"],
-        completion_tokens=totals["completion_tokens"],
+        calls=total.calls,
+        completions=total.completions,
+        completion_tokens=total.completion_tokens,
         prefill=prefill,
         ideal=ideal_prefill(trees, block, samples),
         distinct=ideal_prefill(trees, block),

@@ -1,4 +1,4 @@
-"""ETO's pairs: of two runs of one task, the one that earned more is preferred (arXiv 2403.02502, section 3.2 and its released code).
+"""ETO's pairs: of two runs of one task, the one with the higher return is preferred (arXiv 2403.02502, section 3.2 and its released code).
 
 - Trajectory pairs: the prompt is the task's opening, a side is a whole run, all of the agent's turns count. Both sides may begin with the
   same turns. They stay, as in the original: equal turns after equal contexts have equal log-probabilities on both sides, so they cancel
@@ -11,13 +11,13 @@ Turns that the environment did not understand count like all others: to make the
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from enum import StrEnum
 from itertools import combinations
 
-from agentr.build.sequences import make_pair, recorded
-from agentr.config.methods import Against, BuildConfig, ContrastConfig, Unit
+from agentr.build.sequences import Dropped, make_pair, recorded
+from agentr.config.checks import number
 from agentr.search.tree import Node, Origin, Tree
 from agentr.store.rows import Preference
 from agentr.types import Outcome
@@ -26,8 +26,46 @@ from agentr.types import Outcome
 _FINISHED = (Outcome.SUCCESS, Outcome.FAILURE, Outcome.STEP_LIMIT)
 
 
+class Baseline(StrEnum):
+    expert = "expert"
+    """The task's demonstration (ETO section 3.2)."""
+    own = "own"
+    """Another run of the policy in the same task: self-play, without an expert. Needs more than one episode."""
+
+
+class Granularity(StrEnum):
+    trajectory = "trajectory"
+    """Whole runs (ETO's own)."""
+    step = "step"
+    """One turn: the expert's against the policy's at the same point, by what each led to (ETO, appendix)."""
+    mixture = "mixture"
+    """Both."""
+
+
+@dataclass
+class ContrastConfig:
+    """Pairs of a better and a worse run of the same task (ETO, arXiv 2403.02502, section 3.2 and its released code)."""
+
+    baseline: Baseline = Baseline.expert
+    """What a run is compared with."""
+    granularity: Granularity = Granularity.trajectory
+    """What a side of a pair is."""
+    margin: float = number(0.0, least=0, below=1)
+    """The better return must exceed the other by more than this."""
+    policy_may_win: bool = True
+    """A run that earns more than the expert's is chosen over it."""
+    expert_is_perfect: bool = False
+    """Take the expert's return to be 1 whatever was recorded (the original, in ScienceWorld and ALFWorld)."""
+    extra_turns: int = number(5, least=-1)
+    """Most turns by which a rejected run may outlast the chosen one; the rest is cut off. -1 means no limit."""
+    pairs_per_task: int = number(1, least=0)
+    """Most pairs of a task of each granularity, those with the largest difference first; 0 means all."""
+    unfinished: bool = False
+    """Also reject runs that ended because the context was full: they failed for no reason of their own (the original, in ALFWorld)."""
+
+
 @dataclass(frozen=True)
-class _Run:
+class _Trajectory:
     """Turns that may become a side, and the return that they led to.
 
     Attributes:
@@ -36,165 +74,161 @@ class _Run:
     """
 
     turns: tuple[Node, ...]
-    earned: float
+    return_: float
     by: Origin
     before: int = 0
     finished: bool = True
 
 
 @dataclass(frozen=True)
-class _Contest:
-    better: _Run
-    worse: _Run
+class _Comparison:
+    better: _Trajectory
+    worse: _Trajectory
 
     @property
     def order(self) -> tuple[float, int]:
         """Largest difference first, then the shortest chosen side."""
-        return self.worse.earned - self.better.earned, len(self.better.turns)
+        return self.worse.return_ - self.better.return_, len(self.better.turns)
 
 
-def contrast_rows(
-    tree: Tree, expert: Tree | None, config: ContrastConfig, build: BuildConfig, dropped: Counter[str]
-) -> Iterator[Preference]:
-    """Pairs of one task, at most ``pairs_per_task`` of each unit.
+def contrast_rows(tree: Tree, expert: Tree | None, config: ContrastConfig, max_length: int) -> Iterator[Preference | Dropped]:
+    """Yields the pairs of one task, at most ``pairs_per_task`` of each granularity, then what was dropped.
 
-    A tree that begins with a given path gives step pairs, any other gives trajectory pairs; ``config.unit`` says which are wanted, and
-    with ``mixture`` it is either.
+    A tree that begins with a given path gives step pairs, any other gives trajectory pairs; ``config.granularity`` says which are
+    wanted, and with ``mixture`` it is either.
 
     Args:
         tree: The policy's runs: branches of the root, or of the points of an expert's path.
         expert: The demonstration of the same task, for trajectory pairs against the expert.
-        dropped: Counts, by reason, what was left out.
+        max_length: Most tokens of a pair's longer side.
     """
-    runs = _runs(tree, config, dropped)
-    path = _demonstration(tree, config)
-    if config.unit is Unit.step or (config.unit is Unit.mixture and path is not None):
-        contests, kind = _steps(tree, path, runs, config, dropped), "step"
-    else:
-        contests, kind = _trajectories(tree, expert, runs, config, dropped), "trajectory"
-    made = 0
-    seen: set[frozenset[tuple[int, ...]]] = set()
-    for contest in sorted(contests, key=lambda c: c.order):
-        if made >= config.pairs_per_task > 0:
-            dropped["pairs over the cap"] += 1
-        elif (pair := _pair(tree, contest, kind, config, build, seen, dropped)) is not None:
-            made += 1
-            yield pair
+    contrast = _Contrast(tree, config, max_length)
+    yield from contrast.pairs(expert)
+    yield from contrast.dropped
 
 
-# runs -----------------------------------------------------------------------------------------------------------------
+@dataclass
+class _Contrast:
+    """The comparisons of one tree, and what came to nothing."""
+
+    tree: Tree
+    config: ContrastConfig
+    max_length: int
+    dropped: list[Dropped] = field(default_factory=list)
+
+    def pairs(self, expert: Tree | None) -> Iterator[Preference]:
+        runs = self._runs()
+        path = _demonstration(self.tree, self.config)
+        granularity = self.config.granularity
+        if granularity is Granularity.step or (granularity is Granularity.mixture and path is not None):
+            comparisons, kind = self._steps(path, runs), "step"
+        else:
+            comparisons, kind = self._trajectories(expert, runs), "trajectory"
+        made = 0
+        seen: set[frozenset[tuple[int, ...]]] = set()
+        for comparison in sorted(comparisons, key=lambda c: c.order):
+            if made >= self.config.pairs_per_task > 0:
+                self._drop("pairs over the cap")
+            elif (pair := self._pair(comparison, kind, seen)) is not None:
+                made += 1
+                yield pair
+
+    def _drop(self, reason: str) -> None:
+        self.dropped.append(Dropped(self.tree.task.key, reason))
+
+    def _runs(self) -> list[_Trajectory]:
+        """The policy's ended runs, in the order of where they begin."""
+        found: list[_Trajectory] = []
+        for leaf in self.tree.nodes:
+            if leaf.origin is not Origin.POLICY or leaf.outcome is None:
+                continue
+            finished = leaf.outcome in _FINISHED
+            if not finished and not (self.config.unfinished and leaf.outcome is Outcome.CONTEXT_LIMIT):
+                self._drop(f"run without an end: {leaf.outcome.value}")
+                continue
+            turns = tuple(n for n in self.tree.path(leaf.id) if n.origin is Origin.POLICY)
+            found.append(_Trajectory(turns, leaf.reward, Origin.POLICY, turns[0].parent, finished))
+        if not found:
+            self._drop("no run of the policy in the tree")
+        return sorted(found, key=lambda run: run.before)
+
+    def _trajectories(self, expert: Tree | None, runs: list[_Trajectory]) -> Iterable[_Comparison]:
+        whole = [run for run in runs if run.before == 0]
+        if self.config.baseline is Baseline.own:
+            return self._ranked(combinations(whole, 2))
+        if expert is None:
+            self._drop("no demonstration of the task")
+            return []
+        if expert.prompt_ids != self.tree.prompt_ids:
+            self._drop("the demonstration has another prompt")
+            return []
+        shown = _demonstration(expert, self.config)
+        if shown is None:
+            self._drop("the demonstration has no end")
+            return []
+        return self._ranked((shown, run) for run in whole)
+
+    def _steps(self, path: _Trajectory | None, runs: list[_Trajectory]) -> Iterable[_Comparison]:
+        if path is None:
+            self._drop("no finished path of the expert in the tree")
+            return []
+        # A turn of the expert's is worth the return that the expert's path had in the end.
+        shown = {turn.parent: _Trajectory((turn,), path.return_, Origin.EXPERT, turn.parent) for turn in path.turns}
+        firsts = [_Trajectory(run.turns[:1], run.return_, run.by, run.before, run.finished) for run in runs if run.before in shown]
+        return self._ranked((shown[first.before], first) for first in firsts)
+
+    def _ranked(self, candidates: Iterable[tuple[_Trajectory, _Trajectory]]) -> Iterator[_Comparison]:
+        for one, other in candidates:
+            better, worse = (one, other) if one.return_ > other.return_ else (other, one)
+            if better.return_ == worse.return_:
+                self._drop("tie")
+            elif not better.return_ - worse.return_ > self.config.margin:
+                self._drop("difference within the margin")
+            elif not better.finished:
+                self._drop("the better run has no end")
+            elif worse.by is Origin.EXPERT and not self.config.policy_may_win:
+                self._drop("the policy did better than the expert")
+            else:
+                yield _Comparison(better, worse)
+
+    def _pair(self, comparison: _Comparison, kind: str, seen: set[frozenset[tuple[int, ...]]]) -> Preference | None:
+        better, worse = comparison.better, comparison.worse
+        extra = self.config.extra_turns
+        longest = len(better.turns) + extra if extra >= 0 else len(worse.turns)
+        pair = make_pair(
+            self.tree,
+            self.tree.prompt(better.before),
+            recorded(better.turns, trained=True),
+            recorded(worse.turns[:longest], trained=True),
+            kind,
+            chosen_by=better.by.value,
+            rejected_by=worse.by.value,
+            chosen_return=better.return_,
+            rejected_return=worse.return_,
+            depth=self.tree.nodes[better.before].depth,
+            cut=max(0, len(worse.turns) - longest),
+        )
+        if pair is None:
+            self._drop("a side with nothing to train on")
+            return None
+        # Either way round: the same two sides with opposite verdicts would only pull against each other.
+        sides = frozenset((*pair.prompt_ids, *side) for side in (pair.chosen_ids, pair.rejected_ids))
+        if len(sides) == 1:
+            self._drop("both sides are the same")
+        elif sides in seen:
+            self._drop("pair made twice")
+        elif pair.longest > self.max_length:
+            self._drop("longer than build.max_length")
+        else:
+            seen.add(sides)
+            return pair
+        return None
 
 
-def _runs(tree: Tree, config: ContrastConfig, dropped: Counter[str]) -> list[_Run]:
-    """The policy's ended runs, in the order of where they begin."""
-    found: list[_Run] = []
-    for leaf in tree.nodes:
-        if leaf.origin is not Origin.POLICY or leaf.outcome is None:
-            continue
-        finished = leaf.outcome in _FINISHED
-        if not finished and not (config.unfinished and leaf.outcome is Outcome.CONTEXT_LIMIT):
-            dropped[f"run without an end: {leaf.outcome.value}"] += 1
-            continue
-        turns = tuple(n for n in tree.path(leaf.id) if n.origin is Origin.POLICY)
-        found.append(_Run(turns, leaf.reward, Origin.POLICY, turns[0].parent, finished))
-    if not found:
-        dropped["no run of the policy in the tree"] += 1
-    return sorted(found, key=lambda run: run.before)
-
-
-def _demonstration(tree: Tree, config: ContrastConfig) -> _Run | None:
+def _demonstration(tree: Tree, config: ContrastConfig) -> _Trajectory | None:
     """The best finished path on which no turn is a policy's."""
     leaves = [n for n in tree.nodes if n.depth > 0 and n.origin is not Origin.POLICY and n.outcome in _FINISHED]
     best = max(leaves, key=lambda n: n.reward, default=None)
     if best is None:
         return None
-    return _Run(tuple(tree.path(best.id)), 1.0 if config.expert_is_perfect else best.reward, Origin.EXPERT)
-
-
-# contests -------------------------------------------------------------------------------------------------------------
-
-
-def _trajectories(tree: Tree, expert: Tree | None, runs: list[_Run], config: ContrastConfig, dropped: Counter[str]) -> Iterable[_Contest]:
-    whole = [run for run in runs if run.before == 0]
-    if config.against is Against.own:
-        return _decided(combinations(whole, 2), config, dropped)
-    if expert is None:
-        dropped["no demonstration of the task"] += 1
-        return []
-    if expert.prompt_ids != tree.prompt_ids:
-        dropped["the demonstration has another prompt"] += 1
-        return []
-    shown = _demonstration(expert, config)
-    if shown is None:
-        dropped["the demonstration has no end"] += 1
-        return []
-    return _decided(((shown, run) for run in whole), config, dropped)
-
-
-def _steps(tree: Tree, path: _Run | None, runs: list[_Run], config: ContrastConfig, dropped: Counter[str]) -> Iterable[_Contest]:
-    if path is None:
-        dropped["no finished path of the expert in the tree"] += 1
-        return []
-    # A turn of the expert's is worth what the expert's path earned in the end.
-    shown = {turn.parent: _Run((turn,), path.earned, Origin.EXPERT, turn.parent) for turn in path.turns}
-    firsts = [_Run(run.turns[:1], run.earned, run.by, run.before, run.finished) for run in runs if run.before in shown]
-    return _decided(((shown[first.before], first) for first in firsts), config, dropped)
-
-
-def _decided(contests: Iterable[tuple[_Run, _Run]], config: ContrastConfig, dropped: Counter[str]) -> Iterator[_Contest]:
-    for one, other in contests:
-        better, worse = (one, other) if one.earned > other.earned else (other, one)
-        if better.earned == worse.earned:
-            dropped["tie"] += 1
-        elif not better.earned - worse.earned > config.margin:
-            dropped["difference within the margin"] += 1
-        elif not better.finished:
-            dropped["the better run has no end"] += 1
-        elif worse.by is Origin.EXPERT and not config.policy_may_win:
-            dropped["the policy did better than the expert"] += 1
-        else:
-            yield _Contest(better, worse)
-
-
-# rows -----------------------------------------------------------------------------------------------------------------
-
-
-def _pair(
-    tree: Tree,
-    contest: _Contest,
-    kind: str,
-    config: ContrastConfig,
-    build: BuildConfig,
-    seen: set[frozenset[tuple[int, ...]]],
-    dropped: Counter[str],
-) -> Preference | None:
-    better, worse = contest.better, contest.worse
-    longest = len(better.turns) + config.extra_turns if config.extra_turns >= 0 else len(worse.turns)
-    pair = make_pair(
-        tree,
-        tree.prompt(better.before),
-        recorded(better.turns, trained=True),
-        recorded(worse.turns[:longest], trained=True),
-        kind,
-        chosen_by=better.by.value,
-        rejected_by=worse.by.value,
-        chosen_return=better.earned,
-        rejected_return=worse.earned,
-        depth=tree.nodes[better.before].depth,
-        cut=max(0, len(worse.turns) - longest),
-    )
-    if pair is None:
-        dropped["a side with nothing to train on"] += 1
-        return None
-    # Either way round: the same two sides with opposite verdicts would only pull against each other.
-    sides = frozenset((*pair.prompt_ids, *side) for side in (pair.chosen_ids, pair.rejected_ids))
-    if len(sides) == 1:
-        dropped["both sides are the same"] += 1
-    elif sides in seen:
-        dropped["pair made twice"] += 1
-    elif pair.longest > build.max_length:
-        dropped["longer than build.max_length"] += 1
-    else:
-        seen.add(sides)
-        return pair
-    return None
+    return _Trajectory(tuple(tree.path(best.id)), 1.0 if config.expert_is_perfect else best.reward, Origin.EXPERT)

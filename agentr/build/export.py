@@ -161,16 +161,16 @@ def _agent_r(row: Row, tree: Tree, action_format: ActionFormat) -> dict[str, Any
     entry: dict[str, Any] = {"task_num": tree.task.id, "revise_log": log, "revise": row.provenance.kind == "revision"}
     if row.provenance.kind != "revision":
         return entry
-    for revision in tree.search["revisions"]:
-        if revision["transition"] in row.provenance.nodes and revision["reflection"] == row.provenance.detail["reflection"]:
-            entry["high_log"] = _log(tree, revision["good"])
-            entry["low_log"] = _log(tree, revision["bad"])
+    for revision in tree.revisions:
+        if revision.transition in row.provenance.nodes and revision.reflection == row.provenance.detail["reflection"]:
+            entry["high_log"] = _log(tree, revision.good)
+            entry["low_log"] = _log(tree, revision.bad)
             break
     entry["task_description"] = tree.messages[-1].content
     entry["revise_feedback"] = [
-        {"revision_feedback": n.note.get("reason", ""), "action": n.action, "obs": n.observation, "judgement": n.judgement}
+        {"revision_feedback": n.verdict.reason or "", "action": n.action, "obs": n.observation, "judgement": n.verdict.rating.value}
         for n in (tree.nodes[i] for i in row.provenance.nodes if i >= 0)
-        if n.judgement
+        if n.verdict is not None
     ]
     return entry
 

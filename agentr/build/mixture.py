@@ -1,19 +1,94 @@
-"""What stands beside the agent's own rows: demonstrations, and general conversations (Agent-R Eq. 6)."""
+"""Mixing a round's own rows with others: demonstrations, earlier rounds, general conversations (Agent-R Eq. 6), pairs from files."""
 
 from __future__ import annotations
 
 import itertools
 import random
+from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from agentr.build.imports import import_file
+from agentr.config.checks import number, share
+from agentr.errors import DataError
 from agentr.policy.chat import ChatCodec
-from agentr.store.rows import Row
+from agentr.store.rows import Preference, Row
+
+
+@dataclass
+class MixtureConfig:
+    """What a round trains on beside its own rows, for methods that imitate."""
+
+    demonstrations: float = share(0.0)
+    """Share of rows taken from the demonstrations."""
+    earlier_rounds: int = number(0, least=0)
+    """Own rows of so many rounds before this one are trained on again."""
+    general_path: str = ""
+    """General conversations in ShareGPT format."""
+    eta: float = share(1.0)
+    """Share of agent rows when general_path is set (Eq. 6; 0.2 in the paper)."""
+    balance_tasks: bool = False
+    """Repeat rows of tasks with few, so that every task weighs the same."""
+
+
+@dataclass
+class ExtraPairs:
+    """Preference pairs from a file, trained on beside the agent's own: what keeps DensePolicy's model from drifting."""
+
+    path: str = ""
+    """JSON with prompt/chosen/rejected or conversations/chosen/rejected; see 'agentr import --help'."""
+    limit: int = number(0, least=0)
+    """Pairs to draw; 0 means all."""
+
+
+def mix_rows(
+    own: Sequence[Row],
+    mixture: MixtureConfig,
+    *,
+    demonstrations: Sequence[Row],
+    earlier: Sequence[Row],
+    codec: ChatCodec,
+    max_length: int,
+    seed: int,
+) -> list[Row]:
+    """Returns a round's rows in a seeded order: its own, those of earlier rounds, demonstrations and general conversations.
+
+    Args:
+        demonstrations: Rows that ``mixture.demonstrations`` draws from.
+        earlier: The agent's own rows of earlier rounds.
+        max_length: Longest general conversation, in tokens.
+    """
+    rows = mix([*earlier, *(_balanced(own) if mixture.balance_tasks else own)], demonstrations, mixture.demonstrations, seed)
+    if mixture.general_path:
+        rows = mix(rows, general_rows(Path(mixture.general_path), codec, max_length), 1 - mixture.eta, seed)
+    random.Random(f"order/{seed}").shuffle(rows)
+    return rows
+
+
+def mix_pairs_from_files(
+    own: Sequence[Preference], extra: Sequence[ExtraPairs], *, codec: ChatCodec, max_length: int, seed: int
+) -> tuple[list[Preference], Counter[str]]:
+    """Returns a round's pairs in a seeded order, its own and those of files, and the entries of files left out by reason.
+
+    Raises:
+        DataError: A file is missing, is not in a known format, or holds sequences.
+    """
+    rows, dropped = list(own), Counter[str]()
+    for number_, file in enumerate(extra):
+        imported, refused = import_file(Path(file.path), "auto", codec, max_length)
+        dropped.update(refused)
+        pairs = [pair for pair in imported if isinstance(pair, Preference)]
+        if len(pairs) < len(imported):
+            raise DataError(f"{file.path} in method.extra_pairs holds sequences, and pairs are wanted")
+        random.Random(f"extra/{seed}/{number_}").shuffle(pairs)
+        rows += pairs[: file.limit or None]
+    random.Random(f"order/{seed}").shuffle(rows)
+    return rows, dropped
 
 
 def general_rows(path: Path, codec: ChatCodec, max_length: int) -> list[Row]:
-    """Conversations of a ShareGPT file (JSON list or JSON lines); those that are longer or cannot be trained on are left out.
+    """Reads conversations of a ShareGPT file (JSON list or JSON lines); those that are longer or cannot be trained on are left out.
 
     Raises:
         DataError: The file is missing or not in ShareGPT form; the error names the entry.
@@ -22,16 +97,25 @@ def general_rows(path: Path, codec: ChatCodec, max_length: int) -> list[Row]:
     return [row for row in rows if isinstance(row, Row)]
 
 
-def mix(own: Sequence[Row], other: Sequence[Row], share: float, seed: int) -> list[Row]:
-    """``own`` together with so many of ``other`` that they make up ``share`` of the result, drawn in a seeded order without gaps.
+def mix(own: Sequence[Row], other: Sequence[Row], share_: float, seed: int) -> list[Row]:
+    """Returns ``own`` and as many of ``other`` as make up ``share_`` of the result, drawn in a seeded order without gaps.
 
-    If ``other`` has too few rows they are repeated; if ``share`` is 1 or ``own`` is empty the result is ``other``.
+    If ``other`` has too few rows they are repeated; if the share is 1 or ``own`` is empty the result is ``other``.
     """
-    if not other or share <= 0:
+    if not other or share_ <= 0:
         return list(own)
-    if share >= 1 or not own:
+    if share_ >= 1 or not own:
         return list(other)
-    wanted = round(len(own) * share / (1 - share))
+    wanted = round(len(own) * share_ / (1 - share_))
     shuffled = list(other)
     random.Random(f"mix/{seed}").shuffle(shuffled)
     return [*own, *itertools.islice(itertools.cycle(shuffled), wanted)]
+
+
+def _balanced(rows: Sequence[Row]) -> list[Row]:
+    """Each task's rows repeated, whole, until it has as many as the task with most."""
+    by_task: dict[str, list[Row]] = {}
+    for row in rows:
+        by_task.setdefault(row.provenance.tree, []).append(row)
+    most = max(map(len, by_task.values()), default=0)
+    return [row for found in by_task.values() for row in found * max(1, most // len(found))]

@@ -2,8 +2,8 @@
 
 Three splices of a bad prefix and a good end:
 
-- ``executed``: the branch that `agentr.collect.revise` ran in the environment, if it paid. The bad prefix is context, everything from
-  the reflecting turn on is trained on.
+- ``executed``: the branch that `agentr.collect.revise` ran in the environment, if it earned the good path's return. The bad prefix is
+  context, everything from the reflecting turn on is trained on.
 - ``paper``: texts. Bad prefix, then a turn with the reflection and ``Action: wait`` that is answered "ok.", then the good path after
   the point where both part. The environment never saw this conversation.
 - ``direct``: the same with the whole bad path as prefix (the Direct-Revision baseline).
@@ -12,12 +12,11 @@ Three splices of a bad prefix and a good end:
 from __future__ import annotations
 
 import itertools
-from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
-from agentr.build.sequences import Turn, inserted, make_row, recorded
-from agentr.config.methods import BuildConfig, ReviseConfig, Splice
+from agentr.build.sequences import Dropped, Turn, inserted, make_row, recorded
 from agentr.policy.chat import ChatCodec
+from agentr.search.revision import Revision, Splice
 from agentr.search.tree import Node, Origin, Tree
 from agentr.store.rows import Row
 from agentr.tasks.formats import ActionFormat
@@ -25,88 +24,105 @@ from agentr.types import Outcome
 
 
 def revision_rows(
-    tree: Tree, config: ReviseConfig, build: BuildConfig, codec: ChatCodec, action_format: ActionFormat, dropped: Counter[str]
-) -> Iterator[Row]:
-    """Revision trajectories of one tree, at most ``revisions_per_task``, each sequence of actions once.
+    tree: Tree, splice: Splice, codec: ChatCodec, action_format: ActionFormat, *, limit: int, train_on_invalid: bool
+) -> Iterator[Row | Dropped]:
+    """Yields the revision trajectories of one tree, each sequence of actions once.
 
     Args:
-        dropped: Counts, by reason, what was left out.
+        limit: Most rows; 0 means all.
+        train_on_invalid: Also train on turns that the environment did not understand.
     """
     seen: set[tuple[int, ...]] = set()
     made = 0
-    # The good path's own actions first: where the policy went on by itself, its turns are less certain.
-    for revision in sorted(tree.search.get("revisions", ()), key=lambda r: r["continued"]):
-        if made >= build.revisions_per_task > 0:
-            dropped["revisions over the cap"] += 1
+    # The good path's own actions first: if the policy went on by itself, its turns are less certain.
+    for revision in sorted(tree.revisions, key=lambda r: r.continued):
+        if made >= limit > 0:
+            yield Dropped(tree.task.key, "revisions over the cap")
             continue
-        if config.splice is Splice.executed:
-            if revision["end"] < 0:
-                dropped["executed revision did not pay"] += 1
+        if splice is Splice.executed:
+            if revision.end < 0:
+                yield Dropped(tree.task.key, "executed revision earned less than the good path")
                 continue
-            turns = _executed(tree, revision, build)
+            turns = _executed(tree, revision, train_on_invalid)
         else:
             turns = _spliced(tree, revision, codec, action_format)
         row = make_row(
             tree,
             turns,
             "revision",
-            splice=config.splice.value,
-            bad_return=tree.nodes[revision["bad"]].reward,
-            good_return=tree.nodes[revision["good"]].reward,
-            ancestor_depth=tree.nodes[revision["ancestor"]].depth,
-            transition_depth=tree.nodes[revision["transition"]].depth,
-            continued=int(revision["continued"]),
-            reflection=revision["reflection"],
+            splice=splice.value,
+            bad_return=tree.nodes[revision.bad].reward,
+            good_return=tree.nodes[revision.good].reward,
+            ancestor_depth=tree.nodes[revision.ancestor].depth,
+            transition_depth=tree.nodes[revision.transition].depth,
+            continued=int(revision.continued),
+            reflection=revision.reflection,
         )
         if row is None or row.input_ids in seen:
-            dropped["revision made twice" if row else "revision with nothing to train on"] += 1
+            yield Dropped(tree.task.key, "revision made twice" if row else "revision with nothing to train on")
             continue
         seen.add(row.input_ids)
         made += 1
         yield row
 
 
+def count_splices(trees: Iterable[Tree]) -> dict[str, int]:
+    """Counts the revisions that were tried, those whose text splice would fail, and those that were kept after execution."""
+    revisions = [revision for tree in trees for revision in tree.revisions]
+    if not revisions:
+        return {}
+    return {
+        "tried": len(revisions),
+        "text splice would fail": sum(not revision.spliced for revision in revisions),
+        "kept after execution": sum(revision.end >= 0 for revision in revisions),
+    }
+
+
 def _rank(path: list[Node]) -> tuple[int, int, float, int]:
     return sum(not n.valid for n in path), len(path), -sum(sum(n.logprobs) for n in path), path[-1].id
 
 
-def _executed(tree: Tree, revision: dict, build: BuildConfig) -> list[Turn]:
-    path = tree.path(revision["end"])
-    start = tree.nodes[revision["transition"]].depth
-    return recorded(path[:start], trained=False) + recorded(path[start:], trained=True, on_invalid=build.train_on_invalid)
+def _executed(tree: Tree, revision: Revision, train_on_invalid: bool) -> list[Turn]:
+    path = tree.path(revision.end)
+    start = tree.nodes[revision.transition].depth
+    return recorded(path[:start], trained=False) + recorded(path[start:], trained=True, on_invalid=train_on_invalid)
 
 
-def _spliced(tree: Tree, revision: dict, codec: ChatCodec, action_format: ActionFormat) -> list[Turn]:
-    bad = tree.path(revision["transition"])
+def _spliced(tree: Tree, revision: Revision, codec: ChatCodec, action_format: ActionFormat) -> list[Turn]:
+    bad = tree.path(revision.transition)
     # A transition inside the shared prefix continues after itself: the state is the same there.
-    good = tree.path(revision["good"])[min(tree.nodes[revision["ancestor"]].depth, len(bad)) :]
-    wait = inserted(codec, action_format.compose(revision["reflection"], "wait"), "ok.", trained=True)
+    good = tree.path(revision.good)[min(tree.nodes[revision.ancestor].depth, len(bad)) :]
+    wait = inserted(codec, action_format.compose(revision.reflection, "wait"), "ok.", trained=True)
     return [*recorded(bad, trained=False), wait, *recorded(good, trained=True)]
 
 
-def good_rows(tree: Tree, build: BuildConfig, alpha: float) -> Iterator[Row]:
-    """The policy's trajectories with a return of at least ``alpha``, at most ``good_per_task``, each sequence of actions once.
+def good_rows(tree: Tree, min_return: float, *, limit: int, train_on_invalid: bool) -> Iterator[Row]:
+    """Yields the policy's trajectories with a return of at least ``min_return``, each sequence of actions once.
 
     Those with the fewest invalid turns come first, then the shortest, then the most likely: among equal actions, a thought that the
     policy itself finds odd is not one to learn.
+
+    Args:
+        limit: Most rows.
+        train_on_invalid: Also train on turns that the environment did not understand.
     """
-    leaves = [n for n in tree.ended() if n.depth > 0 and n.reward >= alpha and n.origin is Origin.POLICY]
-    return itertools.islice(_whole(tree, leaves, build, "good"), build.good_per_task)
+    leaves = [n for n in tree.ended() if n.depth > 0 and n.reward >= min_return and n.origin is Origin.POLICY]
+    return itertools.islice(_whole(tree, leaves, train_on_invalid, "good"), limit)
 
 
-def demonstrated_rows(tree: Tree, build: BuildConfig) -> Iterator[Row]:
-    """The expert's trajectories that succeeded, by the environment's own threshold: BabyAI pays the fastest success less than 1."""
+def demonstrated_rows(tree: Tree, *, train_on_invalid: bool) -> Iterator[Row]:
+    """Yields the expert's trajectories that succeeded, by the environment's own threshold: BabyAI pays the fastest success less than 1."""
     leaves = [n for n in tree.ended() if n.depth > 0 and n.outcome is Outcome.SUCCESS and n.origin is Origin.EXPERT]
-    return _whole(tree, leaves, build, "demonstration")
+    return _whole(tree, leaves, train_on_invalid, "demonstration")
 
 
-def _whole(tree: Tree, leaves: list[Node], build: BuildConfig, kind: str) -> Iterator[Row]:
+def _whole(tree: Tree, leaves: list[Node], train_on_invalid: bool, kind: str) -> Iterator[Row]:
     seen: set[tuple[str, ...]] = set()
     for path in sorted((tree.path(leaf.id) for leaf in leaves), key=_rank):
         actions = tuple(n.action for n in path)
         if actions in seen:
             continue
         seen.add(actions)
-        row = make_row(tree, recorded(path, trained=True, on_invalid=build.train_on_invalid), kind, good_return=path[-1].reward)
+        row = make_row(tree, recorded(path, trained=True, on_invalid=train_on_invalid), kind, good_return=path[-1].reward)
         if row is not None:
             yield row

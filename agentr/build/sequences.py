@@ -15,6 +15,19 @@ from agentr.store.rows import Preference, Provenance, Row
 
 
 @dataclass(frozen=True)
+class Dropped:
+    """A candidate that became no row.
+
+    Attributes:
+        tree: Key of the tree that it is from.
+        reason: Why, as the dataset's manifest counts it.
+    """
+
+    tree: str
+    reason: str
+
+
+@dataclass(frozen=True)
 class Turn:
     """A turn of a sequence: its ids, the ids to the next turn, and whether it is trained on. ``node`` is -1 for inserted text."""
 
@@ -68,5 +81,5 @@ def make_pair(
     (chosen_ids, chosen_mask), (rejected_ids, rejected_mask) = joined(chosen), joined(rejected)
     if not any(chosen_mask) or not any(rejected_mask):
         return None
-    origin = Provenance(tree.task.key, tuple(t.node for t in chosen), kind, detail, tuple(t.node for t in rejected))
-    return Preference(tuple(prompt_ids), chosen_ids, chosen_mask, rejected_ids, rejected_mask, origin)
+    provenance = Provenance(tree.task.key, tuple(t.node for t in chosen), kind, detail, tuple(t.node for t in rejected))
+    return Preference(tuple(prompt_ids), chosen_ids, chosen_mask, rejected_ids, rejected_mask, provenance)

@@ -9,43 +9,77 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields
 
-from agentr.config.methods import BuildConfig, SiblingsConfig
+from agentr.build.sequences import Dropped
+from agentr.config.checks import Problem, number
 from agentr.errors import ConfigError
-from agentr.search.siblings import Estimate, SiblingPair, estimates, sibling_pairs
+from agentr.search.siblings import SiblingPair, SiblingRule, TurnValue, estimates, sibling_candidates
 from agentr.search.tree import Node, Tree
 from agentr.store.rows import Preference, Provenance
 from agentr.types import Task
 
 
-def preference_rows(tree: Tree, config: SiblingsConfig, build: BuildConfig, dropped: Counter[str]) -> Iterator[Preference]:
-    """The pairs of one tree, largest gap first, at most ``pairs_per_parent`` below a node and ``pairs_per_task`` in all.
+@dataclass
+class SiblingsConfig(SiblingRule):
+    """Pairs of two turns after the same conversation, by the value of what follows them (DensePolicy)."""
 
-    A turn that the environment did not understand is not chosen, unless ``build.train_on_invalid``; it may be rejected.
+    pairs_per_task: int = number(0, least=0)
+    """Most pairs of a tree, largest difference first; 0 means all."""
+    tasks: int = number(0, least=0)
+    """Keep so many tasks (of each group, with `mix`), those with most pairs first; 0 means all. With `pairs`, the density axis."""
+    pairs: int = number(0, least=0)
+    """Draw so many pairs, the same share from each task; 0 means all."""
+    mix_label: str = ""
+    """Task label by which `mix` names groups, such as family."""
+    mix: dict[str, int] = field(default_factory=dict)
+    """Pairs to draw from each group, 0 for all of it; groups that are not named are left out. Replaces `pairs`."""
+
+    def problems(self) -> Iterator[Problem]:
+        if self.mix and not self.mix_label:
+            yield Problem("mix", "mix needs mix_label", "Name the task label whose values are the groups.")
+        for group, pairs in self.mix.items():
+            if pairs < 0:
+                yield Problem(f"mix.{group}", f"{pairs} is out of range", "Give a number at least 0; 0 means all.")
+
+    def rule(self) -> SiblingRule:
+        """Returns the part that says which turns are a pair, without how many of them are used."""
+        return SiblingRule(**{f.name: getattr(self, f.name) for f in fields(SiblingRule)})
+
+
+def preference_rows(tree: Tree, config: SiblingsConfig, max_length: int, *, train_on_invalid: bool) -> Iterator[Preference | Dropped]:
+    """Yields the pairs of one tree, largest gap first, at most ``pairs_per_parent`` below a node and ``pairs_per_task`` in all.
 
     Args:
-        dropped: Counts, by reason, what was left out.
+        max_length: Most tokens of a pair's longer side.
+        train_on_invalid: Also choose turns that the environment did not understand; they may be rejected in any case.
     """
     found = estimates(tree)
     below: Counter[int] = Counter()
-    for pair in sibling_pairs(tree, config, dropped):
+    for pair in sibling_candidates(tree, config):
         chosen, rejected = tree.nodes[pair.chosen], tree.nodes[pair.rejected]
-        if not (chosen.valid or build.train_on_invalid):
-            dropped["pairs whose chosen turn was invalid"] += 1
+        reason = pair.fault
+        row: Preference | None = None
+        if reason:
+            pass
+        elif not (chosen.valid or train_on_invalid):
+            reason = "pairs whose chosen turn was invalid"
         elif not (chosen.token_ids and rejected.token_ids):
-            dropped["pairs with a turn without tokens"] += 1
-        elif (row := _row(tree, pair, chosen, rejected, found)).longest > build.max_length:
-            dropped["longer than build.max_length"] += 1
+            reason = "pairs with a turn without tokens"
+        elif (row := _row(tree, pair, chosen, rejected, found)).longest > max_length:
+            reason = "longer than build.max_length"
         elif 0 < config.pairs_per_parent <= below[chosen.parent]:
-            dropped["over build.siblings.pairs_per_parent"] += 1
+            reason = "over method.pairs.pairs_per_parent"
         elif 0 < config.pairs_per_task <= below.total():
-            dropped["over build.siblings.pairs_per_task"] += 1
+            reason = "over method.pairs.pairs_per_task"
+        if reason or row is None:
+            yield Dropped(tree.task.key, reason)
         else:
             below[chosen.parent] += 1
             yield row
 
 
-def _row(tree: Tree, pair: SiblingPair, chosen: Node, rejected: Node, found: list[Estimate | None]) -> Preference:
+def _row(tree: Tree, pair: SiblingPair, chosen: Node, rejected: Node, found: list[TurnValue | None]) -> Preference:
     better, worse = found[chosen.id], found[rejected.id]
     assert better is not None and worse is not None, "a pair is made of estimates"
     detail: dict[str, float | int | str] = {
@@ -76,19 +110,17 @@ def mix_pairs(by_task: Mapping[Task, Sequence[Preference]], config: SiblingsConf
         seed: Of the draw; the same rows in the same order for the same seed.
 
     Raises:
-        ConfigError: ``mix`` names a group that no task belongs to, or there is no ``mix_label``.
+        ConfigError: ``mix`` names a group that no task belongs to.
     """
     if not config.mix:
         return _draw(by_task, config.tasks, config.pairs, random.Random(f"siblings/{seed}"))
-    if not config.mix_label:
-        raise ConfigError("build.siblings.mix needs build.siblings.mix_label", hint="Name the task label whose values are the groups.")
     labels = {task: str(task.labels[config.mix_label]) for task in by_task if config.mix_label in task.labels}
     pairs: list[Preference] = []
     for name, wanted in config.mix.items():
         group = {task: by_task[task] for task, label in labels.items() if label == name}
         if not group:
             raise ConfigError(
-                f"build.siblings.mix names {name!r}, and no task has {config.mix_label} = {name!r}",
+                f"method.pairs.mix names {name!r}, and no task has {config.mix_label} = {name!r}",
                 hint=f"The tasks of this round have: {', '.join(sorted(set(labels.values()))) or 'no such label'}.",
             )
         pairs += _draw(group, config.tasks, wanted, random.Random(f"siblings/{seed}"))

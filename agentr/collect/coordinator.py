@@ -1,158 +1,101 @@
-"""The coordinator: many trees in flight in one event loop.
+"""The coordinator as a Ray actor: one event loop that owns whole trees and talks to engines and environment servers.
 
-Invariant: every unit of a stage ends either as a finished tree in the forest, exactly once, or as a recorded failure; nothing else. A
-unit that fails for infrastructure reasons is tried again from its journal, ``infra_retries`` times, with growing pauses.
+It keeps nothing that a restart would miss: what is finished is in the forest, what is growing is in the journals, and each call names
+the policy and the engines. So the driver may call again after it died.
 """
 
 from __future__ import annotations
 
-import asyncio
-import time
-from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field, fields
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
-from agentr.errors import InfraError, RunError
-from agentr.search.tree import Tree
-from agentr.store.forest import Forest
+from agentr.collect.agent import Agent
+from agentr.collect.demonstrate import NoPolicy
+from agentr.collect.job import TreeJob, run_job
+from agentr.collect.units import Progress, as_dict
+from agentr.config.schema import Config, PolicyBackend, TaskSelection
+from agentr.envs.agentgym import connect
+from agentr.envs.splits import assert_disjoint, assert_trainable
+from agentr.errors import ConfigError
+from agentr.models.load import load_codec
+from agentr.policy.base import Policy
 from agentr.types import Task
-
-Make = Callable[[Task], Awaitable[Tree | None]]
-
-
-@dataclass
-class Progress:
-    """What one would like to see of a running stage.
-
-    Attributes:
-        counts: What the finished trees cost (:attr:`Tree.counts`, summed).
-        growing: The trees that are not finished, by their task's key.
-    """
-
-    total: int = 0
-    done: int = 0
-    failed: int = 0
-    skipped: int = 0
-    in_flight: int = 0
-    retried: int = 0
-    successes: int = 0
-    counts: dict[str, int] = field(default_factory=dict)
-    started: float = field(default_factory=time.time)
-    last_error: str = ""
-    growing: dict[str, Tree] = field(default_factory=dict)
-
-    def begin(self, tree: Tree) -> None:
-        self.growing[tree.task.key] = tree
-
-    def add(self, tree: Tree) -> None:
-        self.done += 1
-        self.successes += bool(tree.successes())
-        for name, amount in tree.counts.items():
-            self.counts[name] = self.counts.get(name, 0) + amount
-
-    def spent(self) -> dict[str, int]:
-        """``counts`` with those of the growing trees so far."""
-        total = Counter(self.counts)
-        for tree in self.growing.values():
-            total.update(tree.counts)
-        return dict(total)
-
-    def fits(self, limit: int, most: int) -> bool:
-        """Whether one more tree can be begun: all together draw at most ``limit`` completions (0: no limit), or less than one tree more.
-
-        Args:
-            most: Completions that no tree exceeds. What finished trees took would say too little of the others: cheap trees end first.
-        """
-        drawn = self.spent().get("completions", 0)
-        if not limit or not self.in_flight:
-            return not limit or drawn < limit
-        to_come = self.in_flight * most - sum(tree.counts.get("completions", 0) for tree in self.growing.values())
-        return drawn + to_come + most <= limit
+from env_servers.protocol import EnvironmentSpec
 
 
-async def run_units(
-    tasks: Sequence[Task],
-    make: Make,
-    forest: Forest,
-    progress: Progress,
-    *,
-    in_flight: int,
-    infra_retries: int,
-    max_failed: float,
-    max_completions: int = 0,
-    most: int = 0,
-) -> Progress:
-    """Makes the trees of ``tasks`` that the forest does not have yet.
+class Coordinator:
+    """Runs stages of trees.
 
     Args:
-        make: Makes one tree; None means that there is nothing to make for this task.
-        in_flight: Trees that grow at the same time.
-        infra_retries: Attempts at a unit after an infrastructure failure.
-        max_failed: Share of the tasks that may be given up.
-        max_completions: No tree is begun that might not fit in (:meth:`Progress.fits`); 0 means no limit.
-        most: Completions that no tree exceeds.
-
-    Raises:
-        RunError: More units were given up than allowed. The finished ones are kept.
+        urls: Where the environment servers are: their addresses, or an async function that says.
+        model: Folder of the base model, for its tokenizer.
     """
-    finished = forest.finished()
-    progress.total = len(tasks)
-    for task in tasks:
-        if task.key in finished:
-            progress.add(forest.read(task.key))
 
-    async def unit(task: Task) -> None:
-        for attempt in range(infra_retries + 1):
-            try:
-                tree = await make(task)
-            except InfraError as error:
-                progress.last_error = str(error)
-                if attempt == infra_retries:
-                    progress.failed += 1
-                    forest.fail(task.key, str(error))
-                    return
-                progress.retried += 1
-                await asyncio.sleep(min(30.0, 0.5 * 2**attempt))
-                continue
-            if tree is None:
-                progress.skipped += 1
-                return
-            forest.write(tree)
-            progress.add(tree)
-            return
+    def __init__(self, config: Config, urls: Any, token: str, model: Path) -> None:
+        self.config = config
+        self.env = connect(config.env, urls, token)
+        self.codec = load_codec(model, config.model)
+        self._progress = Progress()
+        self._policy: Policy | None = None
+        self._engines: tuple = ()
 
-    async def work(task: Task) -> None:
-        try:
-            await unit(task)
-        finally:
-            progress.in_flight -= 1
-            progress.growing.pop(task.key, None)
-        if progress.failed > max_failed * len(tasks):
-            raise RunError(
-                f"{progress.failed} of {len(tasks)} units failed for infrastructure reasons; the last: {progress.last_error}",
-                hint="Mend the cause and start the same run again; finished units are kept.",
-            )
+    async def ready(self) -> EnvironmentSpec:
+        """The environment's specification: it answers once everything is up."""
+        return await self.env.spec()
 
-    try:
-        async with asyncio.TaskGroup() as group:
-            working: set[asyncio.Task[None]] = set()
-            for task in tasks:
-                if task.key in finished:
-                    continue
-                while working and (len(working) >= in_flight or not progress.fits(max_completions, most)):
-                    working = (await asyncio.wait(working, return_when=asyncio.FIRST_COMPLETED))[1]
-                if not progress.fits(max_completions, most):
-                    progress.skipped += 1
-                    continue
-                progress.in_flight += 1
-                working.add(group.create_task(work(task)))
-    except ExceptionGroup as failed:
-        raise failed.exceptions[0] from failed
-    return progress
+    async def tasks(self, selection: TaskSelection, training: bool) -> list[Task]:
+        """The tasks of a selection. Held-out tasks are refused for a stage that trains, unless ``env.allow_leaks``.
 
+        Raises:
+            ConfigError: Unknown split or label, no task, or a held-out task in a training stage.
+        """
+        tasks = await self.env.tasks(selection)
+        if not tasks:
+            raise ConfigError(f"split {selection.split!r} with these filters has no task", hint="Widen tasks.where or raise tasks.limit.")
+        if training and not self.config.env.allow_leaks:
+            spec = await self.env.spec()
+            assert_trainable(tasks, spec, await self.env.held_out())
+            assert_disjoint(tasks, await self.env.tasks(self.config.eval.tasks), spec)
+        return tasks
 
-def as_dict(progress: Progress) -> dict[str, Any]:
-    """Progress as plain data: with seconds since its start, and what the growing trees cost so far."""
-    plain = {f.name: getattr(progress, f.name) for f in fields(progress) if f.name != "growing"}
-    return {**plain, "counts": progress.spent(), "seconds": time.time() - progress.started}
+    async def run(self, job: TreeJob, policy: Path | None, engines: Sequence[Any]) -> dict[str, Any]:
+        """Runs a job to its end and returns its progress.
+
+        Args:
+            policy: Checkpoint that is to answer; None for jobs without a policy.
+            engines: Handles of the engines' actors.
+
+        Raises:
+            RunError: Too many units failed. AgentrError in general: with what was wrong.
+        """
+        self._progress = Progress()
+        spec = await self.env.spec()
+        agent = Agent.of(self.config, await self._ready_policy(policy, engines), self.env, self.codec, spec)
+        steps = self.env.stats.steps
+        await run_job(job, agent, self._progress)
+        self._progress.env_steps_executed = self.env.stats.steps - steps
+        return as_dict(self._progress)
+
+    async def progress(self) -> dict[str, Any]:
+        """Progress of the stage that is running."""
+        return as_dict(self._progress)
+
+    async def _ready_policy(self, checkpoint: Path | None, engines: Sequence[Any]) -> Policy:
+        if checkpoint is None:
+            return NoPolicy()
+        if self.config.policy.backend is PolicyBackend.openai:
+            if self._policy is None:
+                from agentr.policy.openai_api import OpenAIPolicy
+
+                self._policy = OpenAIPolicy(self.config.policy, self.codec)
+            return self._policy
+        from agentr.policy.router import Router
+
+        if self._policy is None or tuple(engines) != self._engines:
+            if isinstance(self._policy, Router):
+                await self._policy.close()
+            self._policy, self._engines = Router.over_actors(engines, self.config.policy), tuple(engines)
+        assert isinstance(self._policy, Router)
+        await self._policy.load(str(checkpoint))
+        return self._policy

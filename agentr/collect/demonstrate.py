@@ -1,24 +1,77 @@
-"""Expert demonstrations by themselves: no policy, no model, no Ray."""
+"""Expert demonstrations: played in the environment, into trees of one branch. No policy is asked."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 
-from agentr.collect.coordinator import Progress
-from agentr.collect.player import Player
-from agentr.collect.stage import Kind, Stage, run_stage
-from agentr.config.methods import SamplingConfig
-from agentr.config.schema import PromptConfig
+from agentr.collect.agent import Agent, Sessions
+from agentr.collect.job import TreeJob, Unit, Work, run_job
+from agentr.collect.units import Limits, Progress
+from agentr.config.schema import PromptConfig, SamplingConfig
 from agentr.envs.client import EnvClient
 from agentr.policy.base import GenerateRequest, PolicyStats
 from agentr.policy.chat import ChatCodec
+from agentr.search import Origin, Tree
+from agentr.store.forest import Forest
 from agentr.tasks.formats import action_format
 from agentr.types import Completion, Message, Task
 
 #: A context that no demonstration fills.
 ENDLESS = 1 << 40
+
+
+@dataclass(frozen=True)
+class Demonstrate(Work):
+    """Play the expert's episode of each task.
+
+    Attributes:
+        scripted_turns: Turns to play by task id, in place of the environment's own expert. Other tasks are left out.
+    """
+
+    scripted_turns: Mapping[str, tuple[str, ...]] | None = None
+
+    kind = "expert"
+
+    def tasks(self, tasks: Sequence[Task], source: Forest | None) -> list[Task]:
+        return [task for task in tasks if self.scripted_turns is None or task.id in self.scripted_turns]
+
+    async def make(self, unit: Unit) -> Tree | None:
+        scripted = None if self.scripted_turns is None else self.scripted_turns[unit.task.id]
+        return await demonstrate(unit.task, unit.agent, unit.seed, scripted)
+
+
+async def demonstrate(task: Task, agent: Agent, seed: int, scripted: Sequence[str] | None = None) -> Tree | None:
+    """Returns the expert's episode as a tree of one branch, or None if the environment has no expert for the task.
+
+    Args:
+        scripted: An expert's turns to play in place of the environment's own.
+
+    Raises:
+        InfraError: The environment did not answer, or its answers were not those of a replay.
+    """
+    if scripted is None:
+        steps = await agent.env.expert(task)
+        if steps is None:
+            return None
+        scripted = [agent.format.compose(thought, action) for thought, action in steps]
+    tree, session = await agent.start(task, seed)
+    sessions = Sessions(tree, agent.env, session)
+    try:
+        node = 0
+        for text in scripted:
+            turns = await agent.act(tree, node, session, text)
+            child, session = turns.children[0], turns.sessions[0]
+            node = tree.add(node, child, Origin.EXPERT).id
+            sessions.keep(node, session)
+            if child.outcome is not None:
+                tree.back_up(node)
+                break
+    finally:
+        await sessions.close()
+    return tree
 
 
 class NoPolicy:
@@ -61,7 +114,7 @@ async def demonstrate_all(
         RunError: A task failed for infrastructure reasons.
     """
     spec = await client.spec()
-    player = Player(
+    agent = Agent(
         policy=NoPolicy(),
         env=client,
         codec=cast(ChatCodec, codec or NoTokens()),
@@ -71,5 +124,6 @@ async def demonstrate_all(
         sampling=SamplingConfig(),
         max_model_len=ENDLESS,
     )
-    stage = Stage(Kind.EXPERT, folder, tuple(tasks), 0, "expert", SamplingConfig(), in_flight, max_failed=0.0)
-    return await run_stage(stage, player, Progress())
+    limits = Limits(in_flight=in_flight, max_failed=0.0)
+    job = TreeJob(folder=folder, tasks=tuple(tasks), seed=0, policy="expert", work=Demonstrate(), limits=limits)
+    return await run_job(job, agent, Progress())

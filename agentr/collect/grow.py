@@ -1,21 +1,116 @@
-"""Growing one tree: ask the strategy, take the turns, tell it, and keep a journal that a restart continues from."""
+"""Growing one tree: ask the strategy, sample the turns, tell it, and keep a journal that a restart continues from."""
 
 from __future__ import annotations
 
 import asyncio
+import random
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import asdict, fields
+from dataclasses import asdict, dataclass, fields
+from typing import ClassVar
 
-from agentr.collect.player import Player, Sessions, Turns
-from agentr.search import Child, Dense, Expansion, Node, Origin, Strategy, Tree
+from agentr.collect.agent import Agent, Expanded, Sessions
+from agentr.collect.job import Unit, Work
+from agentr.search import Child, Expansion, Node, Origin, Strategy, Tree
+from agentr.search.stored import read_child, split_counts, stored_child, stored_counts
+from agentr.seeds import derived_seed
 from agentr.store.forest import Forest
-from agentr.types import FinishReason, Outcome, Task
+from agentr.types import Cost, Task
 
-#: Sessions of expanded nodes that a tree keeps open where its strategy comes back to them.
+#: Sessions of expanded nodes that a tree keeps open if its strategy comes back to them.
 SPARE_SESSIONS = 32
 
 
-async def grow(task: Task, strategy: Strategy, player: Player, forest: Forest, seed: int, prefix: Sequence[Node] = ()) -> Tree:
+class Prefix(ABC):
+    """How trees begin with turns of other trees of the same tasks."""
+
+    #: Stage that those trees are from, as in ``Work.source``.
+    source: ClassVar[str]
+    #: Names the work in place of its strategy, if it is not what the strategy is for.
+    kind: ClassVar[str] = ""
+
+    @abstractmethod
+    def turns(self, tree: Tree, seed: int) -> list[Node]:
+        """Returns the turns that a tree of the same task begins with, in order.
+
+        Args:
+            seed: Seed of the new tree.
+        """
+
+    @abstractmethod
+    def applies(self, tree: Tree) -> bool:
+        """Whether ``tree`` has such turns."""
+
+
+@dataclass(frozen=True)
+class ExpertPath(Prefix):
+    """The demonstration of the task."""
+
+    source = "rounds/00/demonstrations"
+
+    def turns(self, tree: Tree, seed: int) -> list[Node]:
+        return best_path(tree)
+
+    def applies(self, tree: Tree) -> bool:
+        return any(tree.ended())
+
+
+@dataclass(frozen=True)
+class BadBeginning(Prefix):
+    """The beginning of the warm start's failed episode, cut after a random turn but before its last one (Agent-R, Table 3).
+
+    Attributes:
+        seed: Of the cut. It depends on the failed episode alone, so every policy goes on from the same place.
+    """
+
+    source = "rounds/00/eval"
+    kind = "recover"
+
+    seed: int
+
+    def turns(self, tree: Tree, seed: int) -> list[Node]:
+        leaf = next(n for n in tree.ended() if n.reward == 0 and n.depth > 1)
+        path = tree.path(leaf.id)
+        return path[: random.Random(derived_seed(self.seed, "cut", tree.task.key)).randint(1, len(path) - 1)]
+
+    def applies(self, tree: Tree) -> bool:
+        return any(n.reward == 0 and n.depth > 1 for n in tree.ended())
+
+
+@dataclass(frozen=True)
+class Grow(Work):
+    """Grow a tree of each task by a strategy, perhaps from turns of another tree on."""
+
+    strategy: Strategy
+    prefix: Prefix | None = None
+
+    @property
+    def kind(self) -> str:  # type: ignore[override]
+        return (self.prefix.kind if self.prefix else "") or self.strategy.kind
+
+    @property
+    def source(self) -> str:  # type: ignore[override]
+        return self.prefix.source if self.prefix else ""
+
+    def tasks(self, tasks: Sequence[Task], source: Forest | None) -> list[Task]:
+        if self.prefix is None or source is None:
+            return list(tasks)
+        known = {tree.task.key for tree in source if self.prefix.applies(tree)}
+        return [task for task in tasks if task.key in known]
+
+    def max_completions(self, step_limit: int) -> int:
+        return self.strategy.bounded(step_limit).max_completions
+
+    async def make(self, unit: Unit) -> Tree:
+        prefix: list[Node] = []
+        if self.prefix is not None:
+            assert unit.source is not None, "a prefix comes from the trees of another stage"
+            prefix = self.prefix.turns(unit.source.read(unit.task.key), unit.seed)
+        strategy = self.strategy.bounded(unit.agent.spec.step_limit)
+        return await grow(unit.task, strategy, unit.agent, unit.forest, unit.seed, prefix)
+
+
+async def grow(task: Task, strategy: Strategy, agent: Agent, forest: Forest, seed: int, prefix: Sequence[Node] = ()) -> Tree:
     """Grows the tree of a task to its end and returns it; the caller makes it visible.
 
     Every expansion is journaled after it was told. If the journal of an earlier attempt is there, its expansions are told again and
@@ -27,85 +122,60 @@ async def grow(task: Task, strategy: Strategy, player: Player, forest: Forest, s
     Raises:
         InfraError: The policy or the environment did not answer. The journal holds what was done.
     """
-    tree, root = await player.start(task, seed)
-    sessions = Sessions(tree, player.env, root, SPARE_SESSIONS if isinstance(strategy, Dense) else 0)
+    tree, root = await agent.start(task, seed)
+    sessions = Sessions(tree, agent.env, root, SPARE_SESSIONS if strategy.revisits else 0)
     try:
         for turn in prefix:
             tree.nodes[-1].expansions = 1
             tree.add(tree.nodes[-1].id, _as_child(turn), Origin.PREFIX)
         for entry in forest.journal(task.key):
-            strategy.tell(tree, Expansion(**entry["expansion"]), [_child(c) for c in entry["children"]])
-            tree.count(**entry["counts"])
-        while wishes := strategy.ask(tree):
-            drawn = await _draw_all(tree, wishes, player, sessions)
-            for wish, turns in zip(wishes, drawn, strict=True):
-                first = len(tree.nodes)
-                strategy.tell(tree, wish, turns.children)
-                tree.count(**turns.counts)
-                children = [asdict(child) for child in turns.children]
-                forest.log(task.key, {"expansion": asdict(wish), "children": children, "counts": turns.counts})
-                after = {child.action: session for child, session in zip(turns.children, turns.sessions, strict=True)}
-                for node in tree.nodes[first:]:
-                    sessions.keep(node.id, after[node.action])
+            strategy.tell(tree, Expansion(**entry["expansion"]), [read_child(c) for c in entry["children"]])
+            _account(tree, *split_counts(entry["counts"]))
+        while expansions := strategy.ask(tree):
+            results = await _sample_all(tree, expansions, agent, sessions)
+            for expansion, turns in zip(expansions, results, strict=True):
+                nodes = strategy.tell(tree, expansion, turns.children)
+                _account(tree, turns.cost, turns.events)
+                forest.log(
+                    task.key,
+                    {
+                        "expansion": asdict(expansion),
+                        "children": [stored_child(child) for child in turns.children],
+                        "counts": stored_counts(turns.cost, turns.events),
+                    },
+                )
+                for node, session in zip(nodes, turns.sessions, strict=True):
+                    if node is not None:
+                        sessions.keep(node.id, session)
             await sessions.drop_finished()
         return tree
     finally:
         await sessions.close()
 
 
-async def _draw_all(tree: Tree, wishes: list[Expansion], player: Player, sessions: Sessions) -> list[Turns]:
+async def _sample_all(tree: Tree, expansions: list[Expansion], agent: Agent, sessions: Sessions) -> list[Expanded]:
     """All expansions of one ask at the same time; if one fails, the others are cancelled."""
 
-    async def one(wish: Expansion) -> Turns:
-        return await player.draw(tree, wish, await sessions.at(wish.node))
+    async def one(expansion: Expansion) -> Expanded:
+        return await agent.sample(tree, expansion, await sessions.at(expansion.node))
 
     try:
         async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(one(wish)) for wish in wishes]
+            tasks = [group.create_task(one(expansion)) for expansion in expansions]
     except ExceptionGroup as failed:
         raise failed.exceptions[0] from failed
     return [task.result() for task in tasks]
 
 
-async def demonstrate(task: Task, player: Player, seed: int, given: Sequence[str] | None = None) -> Tree | None:
-    """The expert's episode as a tree of one branch, or None where the environment has no expert for the task.
+def best_path(tree: Tree) -> list[Node]:
+    """Returns the path to the ended leaf with the highest return; of an expert's tree, its episode."""
+    return tree.path(max(tree.ended(), key=lambda n: (n.reward, -n.id)).id)
 
-    Args:
-        given: An expert's turns to play in place of the environment's own.
 
-    Raises:
-        InfraError: The environment did not answer, or its answers were not those of a replay.
-    """
-    if given is None:
-        steps = await player.env.expert(task)
-        if steps is None:
-            return None
-        given = [player.format.compose(thought, action) for thought, action in steps]
-    tree, session = await player.start(task, seed)
-    sessions = Sessions(tree, player.env, session)
-    try:
-        node = 0
-        for text in given:
-            turns = await player.act(tree, node, session, text)
-            child, session = turns.children[0], turns.sessions[0]
-            node = tree.add(node, child, Origin.EXPERT).id
-            sessions.keep(node, session)
-            if child.outcome is not None:
-                tree.back_up(node)
-                break
-    finally:
-        await sessions.close()
-    return tree
+def _account(tree: Tree, cost: Cost, events: dict[str, int]) -> None:
+    tree.spend(cost)
+    tree.count(**events)
 
 
 def _as_child(node: Node) -> Child:
     return Child(**{field.name: getattr(node, field.name) for field in fields(Child)})
-
-
-def _child(data: dict) -> Child:
-    data = dict(data)
-    for name in ("token_ids", "bridge_ids", "logprobs"):
-        data[name] = tuple(data[name])
-    data["finish"] = FinishReason(data["finish"])
-    data["outcome"] = Outcome(data["outcome"]) if data["outcome"] else None
-    return Child(**data)

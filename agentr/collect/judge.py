@@ -7,16 +7,18 @@ A verdict that cannot be read is counted, and the tree's own values decide in it
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
 
-from agentr.collect.player import Player
-from agentr.config.methods import Judge, ReviseConfig
+from agentr.collect.agent import Agent
+from agentr.config.schema import SamplingConfig
 from agentr.policy.base import GenerateRequest
 from agentr.search import Tree
 from agentr.search.pairs import Pair, falls_behind
+from agentr.search.revision import Rating, Verdict
 from agentr.search.tree import Node
 from agentr.seeds import derived_seed
-from agentr.types import Message, Sampling
+from agentr.types import Cost, Message, Sampling
 
 _INSTRUCTION = """\
 You check the work of an agent in an interactive environment, one step at a time.
@@ -36,25 +38,39 @@ Give your reason in one sentence. Then end with one line: Judgement: Good, Judge
 _VERDICT = re.compile(r"judge?ment:?\W*(good|bad|uncertain)", re.IGNORECASE)
 
 
-@dataclass(frozen=True)
-class Verdict:
-    """``label`` is good, bad, uncertain, or empty for an answer that could not be read."""
+class Judge(StrEnum):
+    actor = "actor"
+    """The current policy is asked for a verdict on each step (Agent-R)."""
+    tree = "tree"
+    """The first step after which the tree's mean return falls behind its best sibling's; no model call."""
 
-    label: str
-    reason: str = ""
+
+@dataclass
+class JudgeConfig:
+    """Who says which step of a bad path was wrong."""
+
+    judge: Judge = Judge.actor
+    """The policy itself, or the tree's values."""
+    judge_sampling: SamplingConfig = field(default_factory=lambda: SamplingConfig(temperature=0.0, max_tokens=128))
+    """How the judge's answers are drawn."""
+    judge_shared_prefix: bool = False
+    """Judge from the first step on (the original) instead of from where the two paths part."""
 
 
-def read_verdict(text: str) -> Verdict:
-    """The last verdict in an answer and the reason before it."""
+def read_verdict(text: str) -> Verdict | None:
+    """Returns the last verdict in an answer with the reason before it, or None if there is none to be read."""
     found = list(_VERDICT.finditer(text))
     if not found:
-        return Verdict("")
+        return None
     reason = re.sub(r"\s+", " ", text[: found[-1].start()]).strip()
-    return Verdict(found[-1][1].lower(), re.sub(r"^reasons?:\s*", "", reason, flags=re.IGNORECASE))
+    return Verdict(Rating(found[-1][1].lower()), re.sub(r"^reasons?:\s*", "", reason, flags=re.IGNORECASE))
 
 
-async def find_transition(tree: Tree, pair: Pair, player: Player, config: ReviseConfig) -> Node | None:
-    """The first bad step of the pair's bad path, or None if no step is bad.
+async def find_transition(tree: Tree, pair: Pair, agent: Agent, config: JudgeConfig, margin: float) -> Node | None:
+    """Returns the first bad step of the pair's bad path, or None if no step is bad.
+
+    Args:
+        margin: How far a step's value must fall behind its best sibling's to be bad by the tree's verdict.
 
     Raises:
         InfraError: The judge did not answer.
@@ -63,42 +79,39 @@ async def find_transition(tree: Tree, pair: Pair, player: Player, config: Revise
     first = 0 if config.judge_shared_prefix else tree.nodes[pair.ancestor].depth
     for step in range(first, len(path)):
         node = path[step]
-        if not node.judgement:
-            await _judge(tree, path[: step + 1], player, config)
-        if node.judgement == "bad":
+        if node.verdict is None:
+            node.verdict = await _judge(tree, path[: step + 1], agent, config, margin)
+        if node.verdict.rating is Rating.BAD:
             return node
     return None
 
 
-async def _judge(tree: Tree, path: list[Node], player: Player, config: ReviseConfig) -> None:
-    node = path[-1]
-    behind = "bad" if falls_behind(tree, node, config.beta) else "uncertain"
+async def _judge(tree: Tree, path: list[Node], agent: Agent, config: JudgeConfig, margin: float) -> Verdict:
+    by_value = Rating.BAD if falls_behind(tree, path[-1], margin) else Rating.UNCERTAIN
     if config.judge is Judge.tree:
-        node.judgement = behind
-        return
-    request = _question(tree, path, player, config)
-    (answer,) = await player.policy.generate(request)
-    tree.count(judge_calls=1, prompt_tokens=len(request.prompt_ids), completion_tokens=len(answer.token_ids))
+        return Verdict(by_value)
+    request = _question(tree, path, agent, config)
+    (answer,) = await agent.policy.generate(request)
+    tree.spend(Cost(judge_calls=1, prompt_tokens=len(request.prompt_ids), completion_tokens=len(answer.token_ids)))
     verdict = read_verdict(answer.text)
-    if not verdict.label:
+    if verdict is None:
         tree.count(judge_malformed=1)
-    node.judgement = verdict.label or behind
-    node.note["reason"] = verdict.reason
+    return verdict or Verdict(by_value, "")
 
 
-def _question(tree: Tree, path: list[Node], player: Player, config: ReviseConfig) -> GenerateRequest:
+def _question(tree: Tree, path: list[Node], agent: Agent, config: JudgeConfig) -> GenerateRequest:
     """The judge's prompt. Oldest steps are left out, whole, until it fits the context."""
     *history, node = [f"Action: {n.action}\nObservation: {n.observation}" for n in path]
     sampling = config.judge_sampling
     while True:
         text = _INSTRUCTION.format(task=tree.messages[-1].content, history="\n".join(history) or "(none)", step=node)
         messages = (Message("user", text),)
-        ids = tuple(player.codec.prompt(messages))
-        if len(ids) + sampling.max_tokens <= player.max_model_len or not history:
+        ids = tuple(agent.codec.prompt(messages))
+        if len(ids) + sampling.max_tokens <= agent.max_model_len or not history:
             break
         history = history[1:]
     drawn = Sampling(sampling.temperature, sampling.max_tokens, sampling.top_p, derived_seed(tree.seed, "judge", path[-1].id))
     request = GenerateRequest(ids, 1, drawn, affinity=tree.task.key, messages=messages)
     # A task whose own text leaves no room is cut at the front: the judge still sees the step.
-    room = player.max_model_len - sampling.max_tokens
+    room = agent.max_model_len - sampling.max_tokens
     return replace(request, prompt_ids=ids[-room:]) if len(ids) > room else request

@@ -1,133 +1,134 @@
-"""Revision trajectories: a bad beginning, a reflection, and a good end (Agent-R section 3.2).
+"""Splicing and executing revisions: a bad beginning, a reflection, and a good end (Agent-R section 3.2).
 
 The original splices texts and asserts that the result would earn the good path's reward. Here the bad prefix stands in the real
 environment (its node in the tree), the reflection becomes part of the thought of the next real action, and the good actions are
-executed from the state that really holds. What comes of it is recorded as a branch of the same tree, whether it paid or not, so that
-`build` is a query and the share of text splices that would have failed is a count.
+executed from the actual environment state after the bad prefix. The result is recorded as a branch of the same tree, whether or not it
+earned the good path's return, so that building rows is a query and the share of text splices that would have failed is a count.
 """
 
 from __future__ import annotations
 
 import random
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 
-from agentr.collect.judge import find_transition
-from agentr.collect.player import Player, Sessions
-from agentr.config.methods import ReviseConfig, Splice
+from agentr.collect.agent import Agent, Sessions
+from agentr.collect.judge import JudgeConfig, find_transition
+from agentr.config.checks import Problem
 from agentr.search import Expansion, Origin, Tree
-from agentr.search.pairs import Pair, good_suffix, pair_paths
+from agentr.search.pairs import Pair, PairingConfig, good_suffix
+from agentr.search.revision import Revision, Splice
 from agentr.search.tree import Node
 from agentr.seeds import derived_seed
 from agentr.types import Outcome
 
 
 @dataclass
-class Revision:
-    """One attempt to revise a bad path.
+class ReviseConfig(JudgeConfig, PairingConfig):
+    """From pairs of paths to revision trajectories (Agent-R section 3.3)."""
 
-    Attributes:
-        bad: Leaf of the bad path.
-        good: Leaf of the good path.
-        ancestor: Where they part.
-        transition: Last node of the bad prefix.
-        reflection: The sentence put before the good action's thought.
-        spliced: The good actions alone, executed after the bad prefix, earned the good path's reward.
-        end: Leaf of the executed revision if it paid, else -1.
-        continued: The policy had to go on by itself.
+    splice: Splice = Splice.executed
+    """How a bad prefix and a good end are joined."""
+    reflections: list[str] = field(
+        default_factory=lambda: [
+            "My last action was a mistake.",
+            "That did not help.",
+            "I went the wrong way.",
+            "This is not what the task needs.",
+            "I should correct what I just did.",
+            "Looking back, that step was wrong.",
+            "That was not the right step.",
+            "I need to change my plan.",
+        ]
+    )
+    """Openings of a reflection; the tree's seed and the transition choose one. A very small model needs one that it can learn to say."""
+    reflect_with_reason: bool = False
+    """Put the judge's reason into the reflection; the original has a fixed sentence only."""
+    continue_with_policy: bool = True
+    """If the good actions no longer apply after a bad prefix, let the policy go on."""
+    audit: bool = True
+    """With splice=paper or direct: also run each splice in the environment and count how many earn less than the good path."""
+
+    def problems(self) -> Iterator[Problem]:
+        if not self.reflections:
+            yield Problem("reflections", "the list is empty", "Give at least one sentence.")
+
+
+async def transition(tree: Tree, pair: Pair, agent: Agent, config: ReviseConfig) -> Node | None:
+    """Returns the last node of the bad prefix, or None if the path has no bad step to end it.
+
+    Without any bad step the whole path is the prefix (as in the original), if one can go on from there.
+
+    Raises:
+        InfraError: The judge did not answer.
     """
-
-    bad: int
-    good: int
-    ancestor: int
-    transition: int
-    reflection: str
-    spliced: bool = False
-    end: int = -1
-    continued: bool = False
+    last = tree.nodes[pair.bad]
+    if config.splice is Splice.direct:
+        return last
+    found = await find_transition(tree, pair, agent, config, config.beta)
+    return found or (last if last.outcome is Outcome.STEP_LIMIT or config.splice is Splice.paper else None)
 
 
-async def revise(tree: Tree, player: Player, config: ReviseConfig, alpha: float, max_depth: int) -> Tree:
-    """Adds revision branches to a searched tree (in place) and lists them in ``tree.search["revisions"]``.
+def splice(tree: Tree, pair: Pair, last: Node, config: ReviseConfig) -> Revision:
+    """Returns the revision that joins the bad prefix up to ``last`` with the good path's end by a reflection."""
+    sentence = random.Random(derived_seed(tree.seed, "reflection", last.id)).choice(config.reflections)
+    reason = (last.verdict.reason if last.verdict else None) or ""
+    reflection = f"{sentence} {reason}".strip() if config.reflect_with_reason else sentence
+    return Revision(bad=pair.bad, good=pair.good, ancestor=pair.ancestor, transition=last.id, reflection=reflection)
+
+
+async def execute(
+    tree: Tree, pair: Pair, revision: Revision, agent: Agent, sessions: Sessions, config: ReviseConfig, max_depth: int
+) -> None:
+    """Runs the good actions after the bad prefix in the environment; if they stop to apply, the policy may go on.
+
+    Nothing is run if the splice is not to be executed (``config.splice``, ``config.audit``), or if the episode ended at the transition.
 
     Args:
-        alpha: Least return of a good path in this round.
         max_depth: Longest revised path, in actions.
 
     Raises:
         InfraError: The policy or the environment did not answer.
     """
-    sessions = Sessions(tree, player.env)
-    revisions: list[Revision] = []
-    try:
-        for pair in pair_paths(tree, config, alpha):
-            transition = await _transition(tree, pair, player, config)
-            if transition is None:
-                tree.count(revise_no_transition=1)
-                continue
-            revision = Revision(pair.bad, pair.good, pair.ancestor, transition.id, _reflection(tree, transition, config))
-            executable = transition.outcome is None or transition.outcome is Outcome.STEP_LIMIT
-            if executable and (config.splice is Splice.executed or config.audit):
-                await _execute(tree, pair, revision, player, sessions, config, max_depth)
-            revisions.append(revision)
-    finally:
-        await sessions.close()
-    tree.search["revisions"] = [asdict(r) for r in revisions]
-    return tree
-
-
-async def _transition(tree: Tree, pair: Pair, player: Player, config: ReviseConfig) -> Node | None:
-    """Where the bad prefix ends. Without any bad step the whole path is the prefix (as in the original), if one can go on from there."""
-    last = tree.nodes[pair.bad]
-    if config.splice is Splice.direct:
-        return last
-    found = await find_transition(tree, pair, player, config)
-    return found or (last if last.outcome is Outcome.STEP_LIMIT or config.splice is Splice.paper else None)
-
-
-def _reflection(tree: Tree, transition: Node, config: ReviseConfig) -> str:
-    sentence = random.Random(derived_seed(tree.seed, "reflection", transition.id)).choice(config.reflections)
-    reason = transition.note.get("reason", "")
-    return f"{sentence} {reason}".strip() if config.reflect_with_reason else sentence
-
-
-async def _execute(
-    tree: Tree, pair: Pair, revision: Revision, player: Player, sessions: Sessions, config: ReviseConfig, max_depth: int
-) -> None:
-    """Runs the good actions after the bad prefix; where they stop to apply, the policy may go on."""
+    last = tree.nodes[revision.transition]
+    executable = last.outcome is None or last.outcome is Outcome.STEP_LIMIT
+    if not executable or (config.splice is not Splice.executed and not config.audit):
+        return
     node, goal = revision.transition, tree.nodes[pair.good].reward
     for turn in good_suffix(tree, pair):
-        parsed = player.format.parse(turn.text)
+        parsed = agent.format.parse(turn.text)
         thought = f"{revision.reflection} {parsed.thought}".strip() if node == revision.transition else parsed.thought
-        turns = await player.act(tree, node, await sessions.at(node), player.format.compose(thought, turn.action))
+        turns = await agent.act(tree, node, await sessions.at(node), agent.format.compose(thought, turn.action))
         if not turns.children[0].valid:
             break
         node = tree.add(node, turns.children[0], Origin.REVISION).id
         sessions.keep(node, turns.sessions[0])
         if tree.nodes[node].outcome is not None:
             break
-    revision.spliced = _paid(tree, node, revision, goal)
+    revision.spliced = _earned(tree, node, revision, goal)
     if not revision.spliced and config.splice is Splice.executed and config.continue_with_policy:
         revision.continued = True
-        node = await _continue(tree, node, revision, player, sessions, max_depth)
-    if _paid(tree, node, revision, goal):
+        node = await _continue(tree, node, revision, agent, sessions, max_depth)
+    if _earned(tree, node, revision, goal):
         revision.end = node
 
 
-def _paid(tree: Tree, node: int, revision: Revision, goal: float) -> bool:
-    """Whether something was executed after the transition, it ended the episode, and its return is that of the good path."""
+def _earned(tree: Tree, node: int, revision: Revision, goal: float) -> bool:
+    """Whether turns were executed after the transition, the episode ended, and its return is at least the good path's."""
     return node != revision.transition and tree.nodes[node].outcome is not None and tree.nodes[node].reward >= goal
 
 
-async def _continue(tree: Tree, node: int, revision: Revision, player: Player, sessions: Sessions, max_depth: int) -> int:
+async def _continue(tree: Tree, node: int, revision: Revision, agent: Agent, sessions: Sessions, max_depth: int) -> int:
     """Lets the policy play on from ``node`` and returns where it ended. Its first turn opens with the reflection if none was made yet."""
     # The transition itself may be a leaf at the search's step limit: the environment can still go on from there.
     while (node == revision.transition or tree.nodes[node].outcome is None) and tree.nodes[node].depth <= max_depth:
         session, seed = await sessions.at(node), derived_seed(tree.seed, "continue", len(tree.nodes))
         if node == revision.transition:
-            turns = await player.complete(tree, node, session, player.format.begin(revision.reflection), seed)
+            turns = await agent.complete(tree, node, session, agent.format.begin(revision.reflection), seed)
         else:
-            turns = await player.draw(tree, Expansion(node, 0, 1, seed), session)
-        tree.count(**turns.counts)
+            turns = await agent.sample(tree, Expansion(node, 0, 1, seed), session)
+        tree.spend(turns.cost)
+        tree.count(**turns.events)
         node = tree.add(node, turns.children[0], Origin.CONTINUATION).id
         sessions.keep(node, turns.sessions[0])
     return node

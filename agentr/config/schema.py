@@ -1,15 +1,17 @@
 """The typed configuration. One dataclass for each section of the YAML; an unknown key is an error.
 
-Imports nothing heavy, so that `agentr run --dry-run` answers at once. Numbers that a paper gives say which.
+What a method needs is in ``Config.method``, whose class the method's recipe brings along; nothing in this package knows a method by name.
+Imports nothing heavy, so that ``agentr run --dry-run`` answers at once. Numbers that a paper gives say which.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from agentr.config.methods import BuildConfig, DenseConfig, ReviseConfig, SamplingConfig, SearchConfig
+from agentr.config.checks import Problem, number, share
 
 
 class ModelSource(StrEnum):
@@ -21,21 +23,65 @@ class ModelSource(StrEnum):
     """Any Hugging Face folder or model name, in ``model.path``."""
 
 
+class Dtype(StrEnum):
+    float32 = "float32"
+    """Full precision: small models on a CPU."""
+    bfloat16 = "bfloat16"
+    """Eight bits of mantissa, the range of float32: the usual choice."""
+    float16 = "float16"
+    """Eleven bits of mantissa, a small range: accelerators without bfloat16."""
+
+
 class PolicyBackend(StrEnum):
     vllm = "vllm"
+    """vLLM engines that agentr starts."""
     openai = "openai"
+    """An OpenAI-compatible API."""
 
 
 class EnvProtocol(StrEnum):
     agentr = "agentr"
+    """agentr's own, whose states fork."""
     agentgym = "agentgym"
     """The server at ``env.url`` is AgentGym's own. It cannot copy a state, so every branch is a reset and a replay, which is checked."""
 
 
-class Preset(StrEnum):
-    default = "default"
-    paper = "paper"
-    released = "released"
+class Schedule(StrEnum):
+    cosine = "cosine"
+    """Falls along half a cosine to ``min_lr_ratio`` of the peak."""
+    linear = "linear"
+    """Falls in a straight line to ``min_lr_ratio`` of the peak."""
+    constant_with_warmup = "constant_with_warmup"
+    """Stays at the peak after the warm-up."""
+
+
+class ContinueFrom(StrEnum):
+    previous = "previous"
+    """Each round trains on from the last round's checkpoint."""
+    warm_start = "warm_start"
+    """Each round trains on from the warm start."""
+
+
+@dataclass
+class MethodConfig:
+    """What every method's section has; a method's own keys are in its subclass (docs of the method)."""
+
+    type: str = ""
+    """The method: a name of ``agentr methods``, or a Python file with a recipe (docs/add_a_method.md), relative to the YAML file."""
+    preset: str = "default"
+    """Starting values: default (ours), or those that the method's paper or released code gives."""
+
+
+@dataclass
+class SamplingConfig:
+    """How completions are drawn."""
+
+    temperature: float = number(1.0, least=0)
+    """0 means greedy."""
+    top_p: float = number(1.0, above=0, most=1)
+    """Nucleus sampling: the most likely tokens that together have this probability; 1 means all."""
+    max_tokens: int = number(256, least=1)
+    """Longest completion, in tokens; a turn that reaches it is cut off and not executed."""
 
 
 @dataclass
@@ -43,27 +89,38 @@ class RunConfig:
     """What this experiment is called and how long it goes on."""
 
     name: str = "experiment"
+    """Name in tables and pages."""
     dir: str = ""
     """Run directory; empty means runs/<name>."""
-    recipe: str = "agent_r"
-    preset: Preset = Preset.default
-    """Starting values of collect.search, revise and build: ours, those of the paper, or those of the released code."""
-    seed: int = 0
-    rounds: int = 3
+    seed: int = number(0, least=0)
+    """Every random decision derives from it."""
+    rounds: int = number(3, least=0)
+    """Rounds of self-training after the warm start; 0 evaluates the warm start only."""
     control: bool = False
     """Also train the warm start on demonstrations alone for as many steps, and evaluate it."""
 
 
 @dataclass
 class ModelConfig:
+    """The model that the experiment starts from."""
+
     source: ModelSource = ModelSource.nano
+    """Where the model comes from."""
     path: str = ""
     """Folder or name, for source=hf."""
-    dtype: str = "bfloat16"
-    max_model_len: int = 2048
+    dtype: Dtype = Dtype.bfloat16
+    """Number format of the weights in the engines and of the saved checkpoints."""
+    max_model_len: int = number(2048, least=1)
     """Longest context in tokens: prompts that would not leave room for a turn end the episode."""
     chat_template: str = ""
     """A Jinja chat template that replaces the tokenizer's own; empty keeps it."""
+
+    def problems(self) -> Iterator[Problem]:
+        if self.source is ModelSource.hf and not self.path:
+            yield Problem("path", "model.source = hf needs model.path", "Give a folder or a model name.")
+        if self.source is not ModelSource.hf and self.path:
+            message = f"model.path is set, but model.source = {self.source.value} would not use it"
+            yield Problem("path", message, "Set model.source=hf, or remove model.path.")
 
 
 @dataclass
@@ -71,11 +128,13 @@ class EnvConfig:
     """Which environment, and how its servers run."""
 
     name: str = "textcraft"
+    """A name of ``agentr envs``, or ``module:class``."""
     options: dict[str, Any] = field(default_factory=dict)
     """Arguments of the environment's class, e.g. distractors: 3."""
     allow_leaks: bool = False
     """Train on tasks that are held out or evaluated on, as released splits of ETO and DensePolicy do; reports then say so."""
-    servers: int = 1
+    servers: int = number(1, least=1)
+    """Server processes; sessions are spread over them."""
     url: str = ""
     """An environment server that already runs; empty starts our own."""
     protocol: EnvProtocol = EnvProtocol.agentr
@@ -84,18 +143,21 @@ class EnvConfig:
     """Environment variable that holds the bearer token of that server."""
     python: str = ""
     """Interpreter for the server's process; empty means this one."""
-    timeout_s: float = 30.0
+    timeout_s: float = number(30.0, above=0)
     """Deadline of one request; experts and lists of tasks have five minutes."""
-    retries: int = 4
+    retries: int = number(4, least=0)
     """Attempts after the first, for requests that are safe to repeat."""
 
 
 @dataclass
 class PromptConfig:
+    """How an episode opens."""
+
     system: str = ""
+    """System message; empty for none."""
     instruction: bool = True
     """Start with the environment's instruction; a model fine-tuned on the format does without."""
-    examples: int = 0
+    examples: int = number(0, least=0)
     """Worked episodes before the task."""
 
 
@@ -104,10 +166,13 @@ class TaskSelection:
     """Tasks of one split, filtered and in a seeded order."""
 
     split: str = "train"
+    """A split of the environment (``agentr envs``)."""
     where: dict[str, Any] = field(default_factory=dict)
     """Label filters: a value, a list of values, or {min: .., max: ..}."""
-    limit: int | None = None
-    seed: int = 0
+    limit: int | None = number(None, least=1)
+    """Most tasks; none given means all."""
+    seed: int = number(0, least=0)
+    """Of the order in which tasks are taken."""
 
 
 @dataclass
@@ -115,107 +180,168 @@ class OpenAIConfig:
     """An OpenAI-compatible API as the policy (GPT-4o as Agent-R's actor, or a vLLM server elsewhere)."""
 
     base_url: str = "https://api.openai.com/v1"
+    """Address of the API, up to and including its version."""
     model: str = ""
+    """Name of the model there."""
     api_key_env: str = "OPENAI_API_KEY"
-    max_cost: float = 0.0
+    """Environment variable that holds the key."""
+    max_cost: float = number(0.0, least=0)
     """Stop when this much was spent, in the currency of the prices; 0 means no limit."""
-    prompt_price_per_mtok: float = 0.0
-    completion_price_per_mtok: float = 0.0
-    concurrency: int = 16
+    prompt_price_per_mtok: float = number(0.0, least=0)
+    """Price of a million prompt tokens."""
+    completion_price_per_mtok: float = number(0.0, least=0)
+    """Price of a million generated tokens."""
+    concurrency: int = number(16, least=1)
+    """Requests at the same time."""
 
 
 @dataclass
 class PolicyConfig:
+    """Who answers, and with how much of the machine."""
+
     backend: PolicyBackend = PolicyBackend.vllm
-    engines: int = 1
-    max_num_seqs: int = 64
+    """Our own engines, or an API."""
+    engines: int = number(1, least=1)
+    """vLLM engines; trees are spread over them."""
+    max_num_seqs: int = number(64, least=1)
     """Sequences that an engine decodes together."""
-    kv_cache_gib: float = 1.0
+    kv_cache_gib: float = number(1.0, above=0)
     """Memory for the key-value cache on a CPU."""
-    block_size: int = 32
+    block_size: int = number(32, least=1)
     """Tokens in a block of the prefix cache."""
-    gpu_memory_utilization: float = 0.85
-    tensor_parallel_size: int = 1
-    threads: int = 1
+    gpu_memory_utilization: float = number(0.85, above=0, most=1)
+    """Share of a GPU's memory that an engine takes."""
+    tensor_parallel_size: int = number(1, least=1)
+    """GPUs that share one engine's model."""
+    threads: int = number(1, least=1)
     """OpenMP threads of an engine on a CPU."""
-    timeout_s: float = 300.0
+    timeout_s: float = number(300.0, above=0)
     """Deadline of one call."""
-    retries: int = 3
+    retries: int = number(3, least=0)
+    """Attempts at a call after the first."""
     openai: OpenAIConfig = field(default_factory=OpenAIConfig)
+    """For backend=openai."""
+
+    def problems(self) -> Iterator[Problem]:
+        if self.backend is PolicyBackend.openai and not self.openai.model:
+            yield Problem("openai.model", "policy.backend = openai needs policy.openai.model", "Name the model.")
 
 
 @dataclass
 class CollectConfig:
+    """Which tasks a round explores, and with how much at a time. How it explores is the method's."""
+
     tasks: TaskSelection = field(default_factory=TaskSelection)
-    episodes: int = 1
-    """Runs of each task, for recipes that explore without a tree (eto, rft)."""
-    dense: DenseConfig = field(default_factory=DenseConfig)
-    """For recipe dense_policy."""
+    """Training tasks."""
     fresh_tasks: bool = True
     """Each round takes the next tasks of the selection's order (wrapping round) instead of the same ones."""
-    search: SearchConfig = field(default_factory=SearchConfig)
     sampling: SamplingConfig = field(default_factory=SamplingConfig)
-    in_flight: int = 32
+    """How turns are drawn."""
+    in_flight: int = number(32, least=1)
     """Trees that grow at the same time."""
-    max_completions: int = 0
-    """Most completions that a round draws, for comparisons at equal cost; 0 means no limit. A tree is begun only if the limit holds however
-    much it and those that grow draw, or if none grows: so the last tree may go beyond it."""
-    infra_retries: int = 3
+    max_completions: int = number(0, least=0)
+    """Most completions that a round draws, for comparisons at equal cost; 0 means no limit. A tree starts only if the budget would hold
+    even if it and every running tree used their maximum. If nothing is running one tree is always started, so the total can overshoot by
+    at most one tree."""
+    infra_retries: int = number(3, least=0)
     """Attempts at a tree after an infrastructure failure."""
-    max_failed: float = 0.05
+    max_failed: float = share(0.05)
     """Share of trees that may fail for infrastructure reasons before the stage is refused."""
+
+
+@dataclass
+class BuildConfig:
+    """Which rows may be in a dataset, whatever the method."""
+
+    max_length: int = number(1024, least=1)
+    """Rows with more tokens are dropped and counted."""
+    train_on_invalid: bool = False
+    """Also train on turns that the environment did not understand (Agent-R does, in good trajectories)."""
 
 
 @dataclass
 class DPOConfig:
     """Direct preference optimisation (arXiv 2305.18290, Eq. 7), for datasets of preferences. The reference is the start checkpoint."""
 
-    beta: float = 0.1
-    sft: float = 0.0
+    beta: float = number(0.1, above=0)
+    """Strength of the pull towards the reference: the factor of the log-ratio in the implicit reward. With 0 no pair would count."""
+    sft: float = number(0.0, least=0)
     """Weight of the chosen side's mean token loss beside it."""
     length_normalized: bool = False
     """Compare mean log-probabilities of a side's tokens in place of sums."""
-    label_smoothing: float = 0.0
+    label_smoothing: float = number(0.0, least=0, below=0.5)
     """Share of pairs that are assumed to be the wrong way round (needs the loss without length_normalized)."""
+
+    def problems(self) -> Iterator[Problem]:
+        if self.label_smoothing and self.length_normalized:
+            hint = "Set one of them: the loss with wrong pairs is defined on sums."
+            yield Problem("label_smoothing", "label_smoothing and length_normalized contradict each other", hint)
 
 
 @dataclass
 class LoRAConfig:
     """Low-rank adapters (arXiv 2106.09685). They are merged at the end: the checkpoint is a whole model."""
 
-    rank: int = 0
+    rank: int = number(0, least=0)
     """0 trains all weights."""
-    alpha: float = 16.0
-    dropout: float = 0.0
+    alpha: float = number(16.0, above=0)
+    """Adapters are scaled by alpha / rank."""
+    dropout: float = number(0.0, least=0, below=1)
+    """Share of the adapters' inputs that is dropped in training."""
     targets: list[str] = field(default_factory=lambda: ["all-linear"])
+    """Names of linear layers, or all-linear."""
+
+    def problems(self) -> Iterator[Problem]:
+        if not self.targets:
+            yield Problem("targets", "the list is empty", "Name linear layers, or all-linear.")
 
 
 @dataclass
 class TrainConfig:
-    steps: int = 0
+    """One training: how long, how fast, in which batches."""
+
+    steps: int = number(0, least=0)
     """Optimiser steps; 0 means by epochs."""
-    epochs: float = 1.0
-    learning_rate: float = 2e-5
-    min_lr_ratio: float = 0.0
-    batch_size: int = 16
-    """Rows in an optimiser step, over all workers."""
-    micro_batch_size: int = 16
+    epochs: float = number(1.0, least=0)
+    """Passes over the dataset, rounded up to whole batches; not used if steps is given."""
+    learning_rate: float = number(2e-5, above=0)
+    """Peak learning rate of AdamW."""
+    min_lr_ratio: float = share(0.0)
+    """Learning rate at the end of the schedule, as a share of the peak."""
+    batch_size: int = number(16, least=1)
+    """Rows in an optimiser step, over all workers; a multiple of micro_batch_size x trainer.workers."""
+    micro_batch_size: int = number(16, least=1)
     """Rows in a forward pass of one worker; a pair is one row."""
-    schedule: str = "cosine"
-    warmup_ratio: float = 0.03
-    weight_decay: float = 0.0
-    max_grad_norm: float = 1.0
-    adam_beta2: float = 0.999
-    max_length: int = 1024
+    schedule: Schedule = Schedule.cosine
+    """Shape of the learning rate after the warm-up."""
+    warmup_ratio: float = share(0.03)
+    """Share of the steps in which the learning rate rises to its peak."""
+    weight_decay: float = number(0.0, least=0)
+    """AdamW's decoupled weight decay."""
+    max_grad_norm: float = number(1.0, above=0)
+    """Gradients are scaled down to this norm."""
+    adam_beta2: float = number(0.999, above=0, below=1)
+    """AdamW's decay of the squared gradients."""
+    max_length: int = number(1024, least=1)
+    """Longest row that is accepted, in tokens."""
     bf16: bool = True
+    """Compute in bfloat16; masters stay in float32."""
     gradient_checkpointing: bool = False
-    checkpoint_every: int = 100
+    """Compute activations again in the backward pass: less memory, more time."""
+    checkpoint_every: int = number(100, least=1)
     """Steps between resumable checkpoints."""
-    log_every: int = 10
-    seed: int = 0
+    log_every: int = number(10, least=1)
+    """Steps between two lines of metrics."""
+    seed: int = number(0, least=0)
+    """Of the order of rows; run.seed is added."""
     dpo: DPOConfig = field(default_factory=DPOConfig)
     """For datasets of preferences."""
     lora: LoRAConfig = field(default_factory=LoRAConfig)
+    """Low-rank adapters in place of all weights."""
+
+    def problems(self) -> Iterator[Problem]:
+        if not self.steps and not self.epochs:
+            yield Problem("steps", "neither steps nor epochs is positive", "Set one of them.")
 
 
 @dataclass
@@ -223,54 +349,74 @@ class WarmStartConfig:
     """Supervised fine-tuning on expert demonstrations before the first round."""
 
     enabled: bool = True
+    """Without it the model itself is the first policy."""
     tasks: list[TaskSelection] = field(default_factory=lambda: [TaskSelection()])
     """Tasks to demonstrate: the union of these selections."""
     files: list[str] = field(default_factory=list)
     """Expert trajectories of your own (docs/your_own_trajectories.md), played in place of the environment's expert."""
     train: TrainConfig = field(default_factory=TrainConfig)
+    """How the demonstrations are imitated."""
 
 
 @dataclass
 class TrainerConfig:
     """Where and how training runs."""
 
-    workers: int = 1
+    workers: int = number(1, least=1)
+    """Processes that share a batch; with use_gpu one GPU each."""
     use_gpu: bool = False
-    threads: int = 2
+    """Train on GPUs."""
+    threads: int = number(2, least=1)
     """OpenMP threads of a worker on a CPU."""
-    start_timeout_s: float = 600.0
-    max_failures: int = 2
+    start_timeout_s: float = number(600.0, above=0)
+    """Deadline for the workers to come up."""
+    max_failures: int = number(2, least=0)
     """Restarts from the last checkpoint after a worker died."""
-    continue_from: str = "previous"
-    """previous: each round trains on from the last checkpoint; base: from the warm start."""
+    continue_from: ContinueFrom = ContinueFrom.previous
+    """Checkpoint that a round's training starts from."""
 
 
 @dataclass
 class EvalConfig:
+    """How policies are measured on held-out tasks."""
+
     tasks: TaskSelection = field(default_factory=lambda: TaskSelection(split="dev"))
-    episodes: int = 1
+    """Held-out tasks."""
+    episodes: int = number(1, least=1)
     """Episodes for each task; more than one needs a temperature."""
     sampling: SamplingConfig = field(default_factory=lambda: SamplingConfig(temperature=0.0))
-    max_steps: int = 0
+    """How turns are drawn; greedy by default."""
+    max_steps: int = number(0, least=0)
     """Actions in an episode; 0 means the environment's own limit."""
-    max_invalid: int = 0
+    max_invalid: int = number(0, least=0)
     """An episode ends after so many invalid actions in a row; 0 means never."""
-    in_flight: int = 64
+    in_flight: int = number(64, least=1)
+    """Episodes at the same time."""
     recovery: bool = False
     """Also measure recovery from a bad prefix (Agent-R Table 3)."""
-    bootstrap: int = 10_000
+    bootstrap: int = number(10_000, least=100)
     """Resamples for intervals."""
+
+    def problems(self) -> Iterator[Problem]:
+        if self.episodes > 1 and self.sampling.temperature == 0:
+            message = f"eval.episodes = {self.episodes} with temperature 0 would repeat the same episode"
+            yield Problem("episodes", message, "Set eval.sampling.temperature, or eval.episodes=1.")
 
 
 @dataclass
 class ClusterConfig:
+    """The Ray cluster that everything runs on."""
+
     address: str = ""
     """Ray cluster to join; empty starts one on this machine, 'auto' joins the one that runs here."""
-    cpus: int = 0
+    cpus: int = number(0, least=0)
     """CPUs of a local cluster; 0 means all."""
-    object_store_mib: int = 200
+    object_store_mib: int = number(200, least=80)
+    """Shared memory of a local cluster's object store."""
     dashboard: bool = False
-    actor_restarts: int = 3
+    """Start Ray's dashboard with a local cluster."""
+    actor_restarts: int = number(3, least=0)
+    """How often a dead engine is started again."""
 
 
 @dataclass
@@ -278,16 +424,52 @@ class Config:
     """A whole experiment."""
 
     run: RunConfig = field(default_factory=RunConfig)
+    method: MethodConfig = field(default_factory=MethodConfig)
     model: ModelConfig = field(default_factory=ModelConfig)
     env: EnvConfig = field(default_factory=EnvConfig)
     prompt: PromptConfig = field(default_factory=PromptConfig)
     policy: PolicyConfig = field(default_factory=PolicyConfig)
     warm_start: WarmStartConfig = field(default_factory=WarmStartConfig)
     collect: CollectConfig = field(default_factory=CollectConfig)
-    revise: ReviseConfig = field(default_factory=ReviseConfig)
     build: BuildConfig = field(default_factory=BuildConfig)
     train: list[TrainConfig] = field(default_factory=lambda: [TrainConfig()])
     """By round; the last entry holds for later rounds."""
     trainer: TrainerConfig = field(default_factory=TrainerConfig)
     eval: EvalConfig = field(default_factory=EvalConfig)
     cluster: ClusterConfig = field(default_factory=ClusterConfig)
+
+    def problems(self) -> Iterator[Problem]:
+        """Rules between sections."""
+        if not self.train:
+            yield Problem("train", "the list is empty", "Give at least one entry; the last one holds for later rounds.")
+        if self.build.max_length > self.model.max_model_len and self.policy.backend is PolicyBackend.vllm:
+            message = f"build.max_length = {self.build.max_length} is longer than model.max_model_len = {self.model.max_model_len}"
+            yield Problem("build.max_length", message, "No trajectory can be longer than the context.")
+        if self.run.control and not self.warm_start.enabled:
+            yield Problem(
+                "run.control", "the control trains on demonstrations, and there are none without a warm start", "Set run.control=false."
+            )
+        yield from self._sampling()
+        yield from self._batches()
+
+    def _sampling(self) -> Iterator[Problem]:
+        for key, sampling in (("collect", self.collect.sampling), ("eval", self.eval.sampling)):
+            if sampling.max_tokens >= self.model.max_model_len and self.policy.backend is PolicyBackend.vllm:
+                context = self.model.max_model_len
+                message = f"{sampling.max_tokens} tokens for a turn leave no room for a prompt in model.max_model_len = {context}"
+                yield Problem(f"{key}.sampling.max_tokens", message, "Lower it, or raise model.max_model_len.")
+
+    def _batches(self) -> Iterator[Problem]:
+        """One rule for all trainings: batches are cut into equal micro-batches, and rows that were built are accepted."""
+        named = [(f"train[{index}]", train) for index, train in enumerate(self.train)]
+        if self.warm_start.enabled:
+            named.append(("warm_start.train", self.warm_start.train))
+        for key, train in named:
+            together = train.micro_batch_size * self.trainer.workers
+            if together > 0 and train.batch_size % together:
+                sizes = f"{train.micro_batch_size} x {self.trainer.workers}"
+                message = f"{train.batch_size} is no multiple of micro_batch_size x trainer.workers = {sizes}"
+                yield Problem(f"{key}.batch_size", message, "Choose sizes that divide.")
+            if train.max_length < self.build.max_length:
+                message = f"{train.max_length} is less than build.max_length = {self.build.max_length}: the trainer would refuse its rows"
+                yield Problem(f"{key}.max_length", message, "Raise it, or lower build.max_length.")

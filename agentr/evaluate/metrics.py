@@ -8,6 +8,7 @@ from statistics import fmean
 from typing import Any
 
 from agentr.evaluate.statistics import Estimate, mean_interval
+from agentr.search.stored import stored_counts
 from agentr.search.tree import Node, Origin, Tree
 from agentr.types import Outcome
 
@@ -102,7 +103,7 @@ def evaluate(
         for label in labels:
             if label in tree.task.labels:
                 strata.setdefault(label, {}).setdefault(str(tree.task.labels[label]), []).append(success[tree.task.key])
-        for name, amount in tree.counts.items():
+        for name, amount in stored_counts(tree.cost, tree.events).items():
             counts[name] = counts.get(name, 0) + amount
     turns = [node for episode in episodes for node in episode]
     return Evaluation(
@@ -135,7 +136,5 @@ def repeated(episode: list[Node], length: int) -> int:
 
 def revision_length(trees: Iterable[Tree]) -> tuple[float, int]:
     """Mean number of actions from the start of a bad path to its first judged error (Agent-R, figure 5), and over how many paths."""
-    lengths = [
-        tree.nodes[transition].depth for tree in trees for transition in sorted({r["transition"] for r in tree.search.get("revisions", ())})
-    ]
+    lengths = [tree.nodes[transition].depth for tree in trees for transition in sorted({r.transition for r in tree.revisions})]
     return (fmean(lengths) if lengths else 0.0), len(lengths)

@@ -10,9 +10,11 @@ from typing import Any
 
 from agentr.errors import DataError
 from agentr.evaluate.statistics import Estimate, mean_interval, paired_difference
-from agentr.observe.summary import Arm, Summary, summarise
+from agentr.observe.summary import ArmSummary, RunSummary, summarise
 from agentr.store.files import read_json, write_json
+from agentr.store.layout import CONTROL, EVAL, Arm, ArmKind, stage_of
 from agentr.store.run import RunStore
+from agentr.store.summaries import EvalSummary
 
 #: File in which a comparison notes its runs.
 PLAN = "plan.json"
@@ -27,12 +29,11 @@ class Line:
     store: RunStore
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Point:
     """A policy of one recipe, over all its seeds.
 
     Attributes:
-        title: warm start, round N or control.
         success: Held-out success over all seeds and tasks; the interval is over problems, each with all its tasks and seeds.
         by_seed: Mean success of each seed.
         calls: LLM calls of exploration up to here, mean of the seeds.
@@ -41,13 +42,17 @@ class Point:
         gain: Success less that of the same seed's warm start, paired by task and seed; None at the warm start.
     """
 
-    title: str
+    arm: Arm
     success: Estimate
     by_seed: dict[int, float]
     calls: float
     tokens: float
     seconds: float
     gain: Estimate | None
+
+    @property
+    def title(self) -> str:
+        return self.arm.title
 
 
 @dataclass(frozen=True)
@@ -93,9 +98,15 @@ def progress(lines: Sequence[Line]) -> list[dict[str, Any]]:
     found = []
     for line in lines:
         records = line.store.records()
-        unsealed = [record.name for record in records if record.state != "sealed"]
-        state = "not begun" if not records else "done" if summarise(line.store).complete else ", ".join(unsealed) or "between two stages"
-        success = [record.summary["success"] for record in records if "success" in record.summary]
+        unsealed = [record.name for record in records if not record.sealed]
+        if not records:
+            state = "not begun"
+        elif summarise(line.store).complete:
+            state = "done"
+        else:
+            state = ", ".join(unsealed) or "between two stages"
+        evaluated = [r for r in records if r.sealed and (place := stage_of(r.name)) is not None and place[1] == EVAL]
+        success = [record.read(EvalSummary).success for record in evaluated]
         found.append({"recipe": line.label, "seed": line.seed, "state": state, "stages": len(records) - len(unsealed), "success": success})
     return found
 
@@ -109,7 +120,7 @@ def compare_runs(lines: Sequence[Line], failed: dict[str, str]) -> Comparison:
     Raises:
         DataError: None of them has a stage yet.
     """
-    summaries: dict[str, dict[int, Summary]] = {}
+    summaries: dict[str, dict[int, RunSummary]] = {}
     for line in lines:
         if line.store.records():
             summaries.setdefault(line.label, {})[line.seed] = summarise(line.store)
@@ -129,60 +140,60 @@ def compare_runs(lines: Sequence[Line], failed: dict[str, str]) -> Comparison:
     )
 
 
-def _points(by_seed: dict[int, Summary]) -> list[Point]:
-    titles = [arm.title for arm in max(by_seed.values(), key=lambda summary: len(summary.arms)).arms]
+def _points(by_seed: dict[int, RunSummary]) -> list[Point]:
+    """One point for each policy that some seed has evaluated, in order."""
     found = []
-    for title in titles:
-        arms = {seed: arm for seed, s in by_seed.items() for arm in s.arms if arm.title == title and arm.evaluation is not None}
+    for arm in max(by_seed.values(), key=lambda summary: len(summary.arms)).arms:
+        arms = {seed: a for seed, s in by_seed.items() for a in s.arms if a.arm == arm.arm and a.evaluation is not None}
         if not arms:
             continue
         starts = {seed: by_seed[seed].arms[0] for seed in arms}
         scores, problems = _pooled(arms)
-        until = {seed: _until(by_seed[seed], title) for seed in arms}
+        until = [_until(by_seed[seed], arm.arm) for seed in arms]
         found.append(
             Point(
-                title,
-                mean_interval(list(scores.values()), problems=[problems[key] for key in scores]),
-                {seed: arm.evaluation.success.mean for seed, arm in arms.items() if arm.evaluation is not None},
-                fmean(sum(a.calls for a in before) for before in until.values()),
-                fmean(sum(a.completion_tokens for a in before) for before in until.values()),
-                fmean(sum(sum(a.seconds.values()) for a in before) for before in until.values()),
-                None if title == "warm start" else _difference(arms, starts),
+                arm=arm.arm,
+                success=mean_interval(list(scores.values()), problems=[problems[key] for key in scores]),
+                by_seed={seed: a.evaluation.success.mean for seed, a in arms.items() if a.evaluation is not None},
+                calls=fmean(sum(a.calls for a in before) for before in until),
+                tokens=fmean(sum(a.cost.completion_tokens for a in before) for before in until),
+                seconds=fmean(sum(sum(a.seconds.values()) for a in before) for before in until),
+                gain=None if arm.arm.kind is ArmKind.WARM_START else _difference(arms, starts),
             )
         )
     return found
 
 
-def _until(summary: Summary, title: str) -> list[Arm]:
+def _until(summary: RunSummary, arm: Arm) -> list[ArmSummary]:
     """What had to be done for a policy: the warm start and the rounds up to it; of a control only the warm start and itself."""
-    names = [arm.title for arm in summary.arms]
-    if title == "control":
-        return [summary.arms[0], summary.arms[names.index(title)]]
-    return summary.arms[: names.index(title) + 1]
+    if arm == CONTROL:
+        return [a for a in summary.arms if a.arm == arm or a.arm.kind is ArmKind.WARM_START]
+    return [a for a in summary.arms if a.arm.kind is not ArmKind.CONTROL and a.arm.number <= arm.number]
 
 
-def _last(by_seed: dict[int, Summary]) -> dict[int, Arm]:
-    """The last policies of the runs that came to their end."""
-    return {seed: [a for a in s.arms if a.title != "control"][-1] for seed, s in by_seed.items() if s.complete}
+def _last(by_seed: dict[int, RunSummary]) -> dict[int, ArmSummary]:
+    """The last policies of the runs that came to their end; of one that has begun a further round since, the last one measured."""
+    return {seed: [a for a in s.arms if a.arm != CONTROL and a.evaluation is not None][-1] for seed, s in by_seed.items() if s.complete}
 
 
-def _pooled(arms: dict[int, Arm]) -> tuple[dict[str, float], dict[str, str]]:
-    """Scores and problems by seed and task: the same problem in another seed is the same problem."""
+def _pooled(arms: dict[int, ArmSummary]) -> tuple[dict[str, float], dict[str, str]]:
+    """Scores and problems by seed and task of the policies that were evaluated: the same problem in another seed is the same problem."""
     scores: dict[str, float] = {}
     problems: dict[str, str] = {}
     for seed, arm in arms.items():
-        assert arm.evaluation is not None
+        if arm.evaluation is None:
+            continue
         for task, score in arm.evaluation.per_task.items():
             scores[f"{seed}/{task}"] = score
             problems[f"{seed}/{task}"] = arm.evaluation.problems.get(task, task)
     return scores, problems
 
 
-def _difference(after: dict[int, Arm], before: dict[int, Arm]) -> Estimate:
+def _difference(after: dict[int, ArmSummary], before: dict[int, ArmSummary]) -> Estimate:
     scores, problems = _pooled(after)
-    return paired_difference(scores, _pooled({s: a for s, a in before.items() if a.evaluation is not None})[0], problems=problems)
+    return paired_difference(scores, _pooled(before)[0], problems=problems)
 
 
-def _common(summaries: dict[str, dict[int, Summary]]) -> dict[str, Any]:
+def _common(summaries: dict[str, dict[int, RunSummary]]) -> dict[str, Any]:
     about = next(iter(next(iter(summaries.values())).values())).about
     return {key: about[key] for key in ("model", "environment", "options", "held-out split")}

@@ -12,6 +12,7 @@ from agentr.evaluate.statistics import Estimate
 from agentr.observe.comparison import Comparison, compare_runs, read_plan
 from agentr.observe.report import figure, svg
 from agentr.store.files import read_json, write_bytes, write_json
+from agentr.store.layout import CONTROL
 
 _COLOURS = ("#2a6f97", "#d68c45", "#588157", "#9d4edd", "#bc4749", "#7a8b99", "#3a5a40", "#e09f3e")
 
@@ -51,7 +52,7 @@ def table(comparison: Comparison) -> Table:
     for column in names:
         shown.add_column(column, justify="left" if column in ("recipe", "policy") else "right")
     for label, points in comparison.points.items():
-        last = next((point for point in reversed(points) if point.title != "control"), None)
+        last = next((point for point in reversed(points) if point.arm != CONTROL), None)
         for point in points:
             difference = comparison.against_first.get(label) if point is last else None
             shown.add_row(
@@ -75,11 +76,11 @@ def plot(comparison: Comparison, cost: str, title: str) -> str:
     """Success with intervals against what was spent, a line for each recipe, its control apart. SVG."""
     canvas, axes = figure(6.8, 3.6)
     for (label, points), colour in zip(comparison.points.items(), _cycle(len(comparison.points)), strict=True):
-        rounds = [p for p in points if p.title != "control"]
+        rounds = [p for p in points if p.arm != CONTROL]
         spent, success = [getattr(p, cost) for p in rounds], [p.success for p in rounds]
         axes.vlines(spent, [100 * s.low for s in success], [100 * s.high for s in success], color=colour, linewidth=1, alpha=0.4)
         axes.plot(spent, [100 * s.mean for s in success], label=label, color=colour, marker="o")
-        for control in (p for p in points if p.title == "control"):
+        for control in (p for p in points if p.arm == CONTROL):
             axes.axhline(100 * control.success.mean, color=colour, linestyle=":", linewidth=1)
     axes.set_xlabel(title)
     axes.set_ylabel("held-out success, %")
@@ -91,7 +92,7 @@ def plot(comparison: Comparison, cost: str, title: str) -> str:
 def gains_plot(comparison: Comparison) -> str:
     """What the last policy of each recipe has over the warm start, with intervals, the best on top. SVG."""
     colours = dict(zip(comparison.points, _cycle(len(comparison.points)), strict=True))
-    last = {label: [p.gain for p in points if p.gain is not None and p.title != "control"] for label, points in comparison.points.items()}
+    last = {label: [p.gain for p in points if p.gain is not None and p.arm != CONTROL] for label, points in comparison.points.items()}
     gains = sorted(((label, found[-1]) for label, found in last.items() if found), key=lambda entry: entry[1].mean)
     canvas, axes = figure(6.8, 0.8 + 0.32 * len(gains))
     axes.axvline(0, color="#888888", linewidth=1)

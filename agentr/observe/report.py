@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import io
+import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -12,8 +13,9 @@ from markupsafe import Markup
 from rich.table import Table
 
 from agentr.errors import DataError
-from agentr.observe.summary import STAGES, Summary, summarise
+from agentr.observe.summary import RunSummary, summarise
 from agentr.store.files import write_bytes, write_json
+from agentr.store.layout import DATASET, ArmKind
 from agentr.store.rows import Row, read_rows
 from agentr.store.run import RunStore
 
@@ -22,9 +24,9 @@ Decode = Callable[[Sequence[int]], str]
 _COLOURS = ("#7a8b99", "#2a6f97", "#61a5c2", "#bcb8b1", "#d68c45", "#588157", "#a3b18a", "#9d4edd")
 
 
-def table(summary: Summary) -> Table:
+def table(summary: RunSummary) -> Table:
     """One line for each policy."""
-    shown = Table(title=f"{summary.name}: {summary.about['recipe']}, {summary.about['environment']}, seed {summary.about['seed']}")
+    shown = Table(title=f"{summary.name}: {summary.about['method']}, {summary.about['environment']}, seed {summary.about['seed']}")
     for column in ("policy", "held-out success, % [95 %]", "n", "trees", "solved", "rows", "LLM calls", "tokens", "cached", "seconds"):
         shown.add_column(column, justify="left" if column == "policy" else "right")
     for arm in summary.arms:
@@ -33,14 +35,14 @@ def table(summary: Summary) -> Table:
             arm.title,
             evaluated.success.as_percent() if evaluated else "-",
             str(evaluated.success.n) if evaluated else "-",
-            *(str(v) if v else "-" for v in (arm.trees, arm.solved, arm.rows, arm.calls, arm.completion_tokens)),
-            f"{100 * arm.cached_share:.0f} %" if arm.prompt_tokens else "-",
+            *(str(v) if v else "-" for v in (arm.trees, arm.solved, arm.rows, arm.calls, arm.cost.completion_tokens)),
+            f"{100 * arm.cached_share:.0f} %" if arm.cost.prompt_tokens else "-",
             f"{sum(arm.seconds.values()):.0f}",
         )
     return shown
 
 
-def write_report(store: RunStore, decode: Decode | None = None) -> Summary:
+def write_report(store: RunStore, decode: Decode | None = None) -> RunSummary:
     """Writes ``report.json`` and ``report.html`` into the run directory.
 
     Args:
@@ -57,26 +59,25 @@ def write_report(store: RunStore, decode: Decode | None = None) -> Summary:
         revision=Markup(_revision(store, summary, decode)) if decode else "",
         splices=_splices(summary),
     )
-    write_bytes(store.root / "report.html", page.encode())
+    write_bytes(store.layout.report, page.encode())
     return summary
 
 
-def success_plot(summary: Summary) -> str:
+def success_plot(summary: RunSummary) -> str:
     """Held-out success by round with intervals, rounds and control as two lines that start at the warm start. SVG."""
     canvas, axes = figure(6.0, 3.6)
-    rounds = max((int(a.title.split()[1]) for a in summary.arms if a.title.startswith("round")), default=0)
-    start = [a for a in summary.arms if a.title == "warm start"]
-    for prefix, label, colour, style in (
-        ("round", "self-training", "#2a6f97", "-"),
-        ("control", "control: demonstrations only", "#d68c45", "--"),
+    rounds = max((a.arm.number for a in summary.arms), default=0)
+    for kind, label, colour, style in (
+        (ArmKind.ROUND, "self-training", "#2a6f97", "-"),
+        (ArmKind.CONTROL, "control: demonstrations only", "#d68c45", "--"),
     ):
-        arms = [a for a in [*start, *(x for x in summary.arms if x.title.startswith(prefix))] if a.evaluation is not None]
-        if len(arms) < 2 and prefix == "control":
+        arms = [a for a in summary.arms if a.arm.kind in (ArmKind.WARM_START, kind) and a.evaluation is not None]
+        if len(arms) < 2 and kind is ArmKind.CONTROL:
             continue
         estimates = [a.evaluation.success for a in arms if a.evaluation is not None]
         means = [100 * e.mean for e in estimates]
         errors = [[100 * (e.mean - e.low) for e in estimates], [100 * (e.high - e.mean) for e in estimates]]
-        places = range(len(arms)) if prefix == "round" else (0, rounds)
+        places = range(len(arms)) if kind is ArmKind.ROUND else (0, rounds)
         axes.errorbar(places, means, yerr=errors, label=label, color=colour, linestyle=style, marker="o", capsize=4)
     axes.set_xticks(range(rounds + 1), ["warm start", *(f"round {r}" for r in range(1, rounds + 1))])
     axes.set_ylabel("held-out success, %")
@@ -85,12 +86,13 @@ def success_plot(summary: Summary) -> str:
     return svg(canvas)
 
 
-def time_plot(summary: Summary) -> str:
+def time_plot(summary: RunSummary) -> str:
     """Seconds of each policy's stages, stacked. SVG."""
     canvas, axes = figure(6.0, 0.7 + 0.45 * len(summary.arms))
     titles = [a.title for a in summary.arms][::-1]
     left = [0.0] * len(titles)
-    for stage, colour in zip(STAGES, _COLOURS, strict=True):
+    stages = list(dict.fromkeys(stage for arm in summary.arms for stage in arm.seconds))
+    for stage, colour in zip(stages, itertools.cycle(_COLOURS)):
         seconds = [a.seconds.get(stage, 0.0) for a in summary.arms][::-1]
         if any(seconds):
             axes.barh(titles, seconds, left=left, label=stage, color=colour)
@@ -100,7 +102,7 @@ def time_plot(summary: Summary) -> str:
     return svg(canvas)
 
 
-def preference_plot(summary: Summary) -> str:
+def preference_plot(summary: RunSummary) -> str:
     """What DPO did to both sides of the pairs, step by step: margin of the rewards, share of pairs the right way round, and
     log-probabilities. SVG, or nothing where no round trained on preferences."""
     arms = [a for a in summary.arms if any(line.get("reward_margin") is not None for line in a.curve)]
@@ -131,11 +133,11 @@ def mark_up(row: Row, decode: Decode) -> str:
     return "".join(parts)
 
 
-def _revision(store: RunStore, summary: Summary, decode: Decode) -> str:
+def _revision(store: RunStore, summary: RunSummary, decode: Decode) -> str:
     """The last round's first revision row, or nothing if there is none."""
-    for arm in reversed([a for a in summary.arms if a.title.startswith("round")]):
+    for arm in reversed([a for a in summary.arms if a.arm.kind is ArmKind.ROUND]):
         try:
-            rows = read_rows(store.root / arm.name / "dataset")
+            rows = read_rows(store.layout.stage(arm.arm.stage(DATASET)))
         except DataError:
             continue
         for row in rows:
@@ -144,7 +146,7 @@ def _revision(store: RunStore, summary: Summary, decode: Decode) -> str:
     return ""
 
 
-def _splices(summary: Summary) -> str:
+def _splices(summary: RunSummary) -> str:
     tried = summary.splices.get("tried", 0)
     if not tried:
         return ""

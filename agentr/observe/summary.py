@@ -9,46 +9,56 @@ from agentr.errors import DataError
 from agentr.evaluate.metrics import Evaluation
 from agentr.evaluate.statistics import Estimate, paired_difference
 from agentr.store.files import read_json, read_lines
-from agentr.store.run import RunStore
+from agentr.store.layout import CONTROL, DATASET, EVAL, RECOVERY, TRAIN, WARM_START, Arm, ArmKind, arms_in, stage_of
+from agentr.store.run import RunStore, StageRecord
+from agentr.store.summaries import DatasetSummary, S, TrainSummary, TreeSummary
+from agentr.types import Cost
 
-#: Stages of a round in the order they run, as the plot of seconds shows them.
-STAGES = ("demonstrations", "collect", "steps", "revise", "dataset", "train", "eval", "recovery")
+#: Stages that are no exploration; those of a method's exploration are all others.
+COMMON_STAGES = (DATASET, TRAIN, EVAL, RECOVERY)
 
 
-@dataclass(frozen=True)
-class Arm:
-    """One policy of the run: the warm start, a round, or a control.
+@dataclass(frozen=True, kw_only=True)
+class ArmSummary:
+    """One policy of the run: the warm start, a round, or the control.
 
     Attributes:
         recovery: Success from the beginnings of the warm start's failed episodes, if that was measured.
-        prompt_tokens: Prompt tokens of search and revision, each request's prompt once.
-        seconds: By stage.
-        training: What the trainer said of its last step: steps, loss, and of preferences the margin, accuracy and rewards.
-        curve: Its logged steps, as ``metrics.jsonl`` has them.
+        trees: Trees of its first stage of exploration.
+        cost: What its exploration cost.
+        seconds: By stage, in the order in which the stages ran.
+        training: Summary of its training, if it was trained.
+        curve: Its logged steps of training.
     """
 
-    name: str
-    title: str
+    arm: Arm
     evaluation: Evaluation | None
     trees: int
     solved: int
     rows: int
-    calls: int
-    completion_tokens: int
-    prompt_tokens: int
-    cached_tokens: int
+    cost: Cost
     seconds: dict[str, float]
     recovery: Estimate | None = None
-    training: dict[str, Any] = field(default_factory=dict)
+    training: TrainSummary | None = None
     curve: list[dict[str, Any]] = field(default_factory=list, repr=False)
 
     @property
+    def title(self) -> str:
+        return self.arm.title
+
+    @property
+    def calls(self) -> int:
+        """Requests to the policy: turns and verdicts."""
+        return self.cost.calls + self.cost.judge_calls
+
+    @property
     def cached_share(self) -> float:
-        return self.cached_tokens / self.prompt_tokens if self.prompt_tokens else 0.0
+        """Share of the prompt tokens that came from the prefix cache."""
+        return self.cost.cached_tokens / self.cost.prompt_tokens if self.cost.prompt_tokens else 0.0
 
 
 @dataclass(frozen=True)
-class Comparison:
+class Difference:
     """A paired difference of held-out success between two arms, and what it means."""
 
     after: str
@@ -58,13 +68,13 @@ class Comparison:
 
 
 @dataclass(frozen=True)
-class Summary:
+class RunSummary:
     """A whole run."""
 
     name: str
     about: dict[str, Any]
-    arms: list[Arm]
-    comparisons: list[Comparison]
+    arms: list[ArmSummary]
+    comparisons: list[Difference]
     splices: dict[str, int]
     seconds: float
     complete: bool
@@ -73,7 +83,7 @@ class Summary:
         return asdict(self)
 
 
-def summarise(store: RunStore) -> Summary:
+def summarise(store: RunStore) -> RunSummary:
     """Reads a run, finished or not.
 
     Raises:
@@ -83,89 +93,84 @@ def summarise(store: RunStore) -> Summary:
     records = {r.name: r for r in store.records()}
     if not records:
         raise DataError(f"{store.root} has no stage yet", hint="Start it with 'agentr run CONFIG'.")
-    names = sorted({name.rpartition("/")[0] for name in records if "/" in name}, key=lambda n: (n == "control", n))
-    arms = [_arm(store, name, records) for name in names]
+    arms = [_arm(store, arm, records) for arm in arms_in(records)]
     planned = config["run"]["rounds"] + 1 + bool(config["run"]["control"] and config["run"]["rounds"])
     splices: dict[str, int] = {}
-    for name in names:
-        for key, value in (_summary(records, f"{name}/dataset").get("splices") or {}).items():
+    for arm in arms:
+        for key, value in _read(records, arm.arm.stage(DATASET), DatasetSummary).splices.items():
             splices[key] = splices.get(key, 0) + value
-    return Summary(
+    method = config["method"]
+    revise = method.get("revise") or {}
+    return RunSummary(
         name=config["run"]["name"],
         about={
-            "recipe": config["run"]["recipe"],
-            "preset": config["run"]["preset"],
+            "method": method["type"],
+            "preset": method["preset"],
             "seed": config["run"]["seed"],
             "model": config["model"]["path"] or config["model"]["source"],
             "environment": config["env"]["name"],
             "options": config["env"]["options"],
             "held-out split": config["eval"]["tasks"]["split"] + (" (leaks allowed)" if config["env"].get("allow_leaks") else ""),
-            "splice": config["revise"]["splice"],
-            "judge": config["revise"]["judge"],
+            **{key: revise[key] for key in ("splice", "judge") if key in revise},
         },
         arms=arms,
-        comparisons=_comparisons(arms, config["eval"]["bootstrap"]),
+        comparisons=_differences(arms, config["eval"]["bootstrap"]),
         splices=splices,
         seconds=sum(r.seconds for r in records.values()),
         complete=sum(a.evaluation is not None for a in arms) == planned,
     )
 
 
-def _arm(store: RunStore, name: str, records: dict[str, Any]) -> Arm:
-    title = {"rounds/00": "warm start", "control": "control"}.get(name) or f"round {int(name.rpartition('/')[2])}"
-    searched = [_summary(records, f"{name}/{stage}") for stage in ("collect", "revise")]
-    steps = _summary(records, f"{name}/steps")
-    path = store.root / name / "eval" / "evaluation.json"
-    done = f"{name}/eval" in records and records[f"{name}/eval"].state == "sealed"
-
-    def total(key: str) -> int:
-        # A revised tree carries the counts of its search, so the later stage includes the earlier one.
-        return max(int(s.get(key, 0)) for s in searched) + int(steps.get(key, 0))
-
-    return Arm(
-        name=name,
-        title=title,
-        evaluation=Evaluation.from_dict(read_json(path)) if done else None,
-        trees=int((searched[0] or steps).get("trees", 0)),
-        solved=int((searched[0] or steps).get("solved", 0)),
-        rows=int(_summary(records, f"{name}/dataset").get("rows", 0)),
-        calls=total("calls") + total("judge_calls"),
-        completion_tokens=total("completion_tokens"),
-        prompt_tokens=total("prompt_tokens"),
-        cached_tokens=total("cached_tokens"),
-        recovery=_recovery(store, name, records),
-        training=_summary(records, f"{name}/train"),
-        curve=read_lines(store.root / name / "train" / "metrics.jsonl"),
-        seconds={s: records[f"{name}/{s}"].seconds for s in STAGES if f"{name}/{s}" in records},
+def _arm(store: RunStore, arm: Arm, records: dict[str, StageRecord]) -> ArmSummary:
+    seconds = {place[1]: record.seconds for name, record in records.items() if (place := stage_of(name)) is not None and place[0] == arm}
+    names = [arm.stage(name) for name in seconds if name not in COMMON_STAGES] if arm != WARM_START else []
+    explored = {name: records[name].read(TreeSummary) for name in names}
+    first = next(iter(explored.values()), TreeSummary())
+    evaluated, recovered, trained = (records.get(arm.stage(name)) for name in (EVAL, RECOVERY, TRAIN))
+    return ArmSummary(
+        arm=arm,
+        evaluation=_evaluation(store, arm.stage(EVAL)) if evaluated and evaluated.sealed else None,
+        trees=first.trees,
+        solved=first.solved,
+        rows=_read(records, arm.stage(DATASET), DatasetSummary).rows,
+        cost=_exploration_cost(explored),
+        seconds=seconds,
+        recovery=_evaluation(store, arm.stage(RECOVERY)).success if recovered and recovered.sealed else None,
+        training=trained.read(TrainSummary) if trained and trained.sealed else None,
+        curve=read_lines(store.layout.training_curve(arm.stage(TRAIN))),
     )
 
 
-def _recovery(store: RunStore, name: str, records: dict[str, Any]) -> Estimate | None:
-    record = records.get(f"{name}/recovery")
-    if record is None or record.state != "sealed":
-        return None
-    return Evaluation.from_dict(read_json(store.root / name / "recovery" / "evaluation.json")).success
+def _exploration_cost(explored: dict[str, TreeSummary]) -> Cost:
+    """Cost of an arm's stages of trees, by their names, each tree counted once."""
+    included = {summary.includes for summary in explored.values()}
+    return sum((summary.cost for name, summary in explored.items() if name not in included), Cost())
 
 
-def _summary(records: dict[str, Any], stage: str) -> dict[str, Any]:
-    return records[stage].summary if stage in records else {}
+def _evaluation(store: RunStore, stage: str) -> Evaluation:
+    return Evaluation.from_dict(read_json(store.layout.evaluation(stage)))
 
 
-def _comparisons(arms: list[Arm], resamples: int) -> list[Comparison]:
+def _read(records: dict[str, StageRecord], stage: str, kind: type[S]) -> S:
+    """The summary of a stage; an empty one if it was not begun."""
+    return records[stage].read(kind) if stage in records else kind()
+
+
+def _differences(arms: list[ArmSummary], resamples: int) -> list[Difference]:
     evaluated = [a for a in arms if a.evaluation is not None]
-    rounds = [a for a in evaluated if a.title.startswith("round")]
+    rounds = [a for a in evaluated if a.arm.kind is ArmKind.ROUND]
     if not rounds:
         return []
-    return [_compare(rounds[-1], other, resamples) for other in evaluated if other.title in ("warm start", "control")]
+    return [_difference(rounds[-1], other, resamples) for other in evaluated if other.arm.kind is not ArmKind.ROUND]
 
 
-def _compare(after: Arm, before: Arm, resamples: int) -> Comparison:
+def _difference(after: ArmSummary, before: ArmSummary, resamples: int) -> Difference:
     assert after.evaluation is not None and before.evaluation is not None
     scores = after.evaluation.per_task, before.evaluation.per_task
     difference = paired_difference(*scores, resamples, problems=after.evaluation.problems)
     interval = f"95 % interval {100 * difference.low:+.1f} to {100 * difference.high:+.1f}, n = {difference.n}"
     points = f"{100 * difference.mean:+.1f} points ({interval})"
-    control = before.title == "control"
+    control = before.arm == CONTROL
     if difference.low > 0:
         meaning = "more than the same number of steps on the demonstrations alone explains" if control else "a real gain on held-out tasks"
         words = f"{after.title} is better than {before.title} by {points}: {meaning}."
@@ -173,4 +178,4 @@ def _compare(after: Arm, before: Arm, resamples: int) -> Comparison:
         words = f"{after.title} is worse than {before.title} by {points}: self-training did harm here."
     else:
         words = f"{after.title} against {before.title}: {points}. The interval holds 0: no evidence of a difference."
-    return Comparison(after.title, before.title, difference, words)
+    return Difference(after.title, before.title, difference, words)

@@ -1,20 +1,89 @@
-"""One file for each published method, over the same stages."""
+"""One file for each method: a recipe over the common pipeline. A file beside this one that says ``RECIPE = ItsClass`` is found by itself.
+
+A recipe elsewhere is named by its file: ``method: {type: best_of_n.py}`` (docs/add_a_method.md).
+"""
 
 from __future__ import annotations
 
+import difflib
+import importlib
+import importlib.util
+import pkgutil
+import sys
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from types import ModuleType
+
+from agentr.config import load as loading
+from agentr.config.schema import Config
 from agentr.errors import ConfigError
-from agentr.recipes import agent_r, dense_policy, eto, rft, sft
-from agentr.recipes.recipe import Recipe
+from agentr.rounds.recipe import Recipe
 
-RECIPES = {"agent_r": agent_r.RECIPE, "eto": eto.RECIPE, "dense_policy": dense_policy.RECIPE, "rft": rft.RECIPE, "sft": sft.RECIPE}
+#: Method of a configuration that names none.
+DEFAULT = "agent_r"
 
 
-def recipe(name: str) -> Recipe:
-    """A recipe by its name in ``run.recipe``.
+@cache
+def recipes() -> dict[str, type[Recipe]]:
+    """Returns the recipes in this package by the names of their methods."""
+    modules = (importlib.import_module(f"{__name__}.{found.name}") for found in pkgutil.iter_modules(__path__))
+    found = [module.RECIPE for module in modules if hasattr(module, "RECIPE")]
+    return {recipe.name: recipe for recipe in sorted(found, key=lambda recipe: recipe.name)}
+
+
+def find_recipe(type: str) -> type[Recipe]:
+    """Finds the recipe of a method.
+
+    Args:
+        type: Name of a method, or a Python file that says ``RECIPE = ItsClass``; empty for the default.
 
     Raises:
-        ConfigError: There is none of that name.
+        ConfigError: There is no such method, or the file is not there or holds no recipe.
     """
-    if name not in RECIPES:
-        raise ConfigError(f"unknown recipe {name!r}", hint=f"Recipes: {', '.join(RECIPES)}.")
-    return RECIPES[name]
+    if type.endswith(".py"):
+        return _from_file(Path(type).resolve())
+    name = type or DEFAULT
+    if name not in recipes():
+        near = difflib.get_close_matches(name, recipes(), n=1)
+        hint = f"Did you mean {near[0]!r}?" if near else f"Methods: {', '.join(recipes())}; or a Python file (docs/add_a_method.md)."
+        raise ConfigError(f"method.type = {name!r} is not known", hint=hint)
+    return recipes()[name]
+
+
+def recipe_of(config: Config) -> Recipe:
+    """Returns the recipe of a configuration."""
+    return find_recipe(config.method.type)(config.method)
+
+
+def load(path: Path | None, overrides: Sequence[str] = (), base: Path | None = None, *, files: bool = True) -> Config:
+    """Reads and checks a configuration; see ``agentr.config.load.load``."""
+    return loading.load(path, overrides, base, find=find_recipe, files=files)
+
+
+@cache
+def _from_file(path: Path) -> type[Recipe]:
+    if not path.is_file():
+        raise ConfigError(f"method.type: there is no file {path}", hint="Give a path relative to the configuration file.")
+    module = _executed(path)
+    recipe = getattr(module, "RECIPE", None)
+    if not (isinstance(recipe, type) and issubclass(recipe, Recipe)):
+        raise ConfigError(f"{path} says no RECIPE = ItsClass, a subclass of agentr.rounds.recipe.Recipe", hint="See docs/add_a_method.md.")
+    return recipe
+
+
+def _executed(path: Path) -> ModuleType:
+    """A module of the file, whose classes travel to other processes by value: they cannot import it."""
+    import ray.cloudpickle
+
+    name = f"agentr_method_{path.stem}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:  # whatever the user's file raises
+        raise ConfigError(f"{path} cannot be loaded: {type(error).__name__}: {error}") from error
+    ray.cloudpickle.register_pickle_by_value(module)
+    return module

@@ -1,38 +1,156 @@
-"""Agent-R (Yuan et al. 2025, arXiv 2501.11425): train on revisions of one's own search trees, round after round."""
+"""Agent-R (Yuan et al. 2025, arXiv 2501.11425): train on revisions of one's own search trees, round after round.
+
+A round: **search** a tree for each task by UCT; **pair** its good and bad paths; **judge** where the bad one went wrong; **splice** a
+reflection and the good path's end to what came before; **execute** that in the environment; **imitate** the revisions that earned the
+good path's return, and the good paths themselves.
+"""
 
 from __future__ import annotations
 
-from pathlib import Path
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
 
-from agentr.build.assemble import build_revisions
-from agentr.recipes.recipe import Recipe
-from agentr.rounds.experiment import Checkpoint, Experiment
-
-
-def collect(experiment: Experiment, r: int, policy: Checkpoint) -> None:
-    """Search trees, and in them the revisions of bad paths."""
-    experiment.revise(r, policy, experiment.collect(r, policy))
-
-
-def build(experiment: Experiment, r: int) -> Path:
-    """Revision trajectories and good trajectories."""
-    config = experiment.config
-    revised = experiment.forest(r, "revise")
-    return experiment.build(
-        r,
-        lambda folder: build_revisions(
-            folder,
-            revised,
-            experiment.demonstration_rows(),
-            experiment.earlier_rows(r),
-            revise=config.revise,
-            build=config.build,
-            alpha=experiment.alpha(r),
-            codec=experiment.codec,
-            action_format=experiment.action_format,
-            seed=experiment.seed(r),
-        ),
-    )
+from agentr.build.dataset import Candidate
+from agentr.build.revision import count_splices, good_rows, revision_rows
+from agentr.collect.agent import Sessions
+from agentr.collect.grow import Grow
+from agentr.collect.job import Unit, Work
+from agentr.collect.revise import ReviseConfig, execute, splice, transition
+from agentr.config.checks import number
+from agentr.rounds.recipe import Imitation, ImitationConfig, by_round
+from agentr.rounds.round import Round
+from agentr.search import UCT, Tree, UCTConfig
+from agentr.search.pairs import pair_paths
 
 
-RECIPE = Recipe(collect, build)
+@dataclass
+class AgentRConfig(ImitationConfig):
+    """Agent-R (docs/agent_r.md)."""
+
+    type: str = "agent_r"
+    search: UCTConfig = field(default_factory=UCTConfig)
+    """How a tree is searched."""
+    revise: ReviseConfig = field(default_factory=ReviseConfig)
+    """How bad paths become revisions."""
+    good_per_task: int = number(2, least=0)
+    """Most good trajectories of a task (shortest first); 0 means none."""
+    revisions_per_task: int = number(4, least=0)
+    """Most revision trajectories of a task; 0 means all."""
+
+
+@dataclass(frozen=True)
+class Revise(Work):
+    """Add revisions of bad paths to the searched trees.
+
+    Attributes:
+        alpha: Least return of a good path in this round.
+        max_depth: Longest revised path, in actions.
+    """
+
+    config: ReviseConfig
+    alpha: float
+    max_depth: int
+
+    kind = "revise"
+    source = "collect"
+    extends = True
+
+    async def make(self, unit: Unit) -> Tree:
+        assert unit.source is not None, "revisions are made of searched trees"
+        tree = unit.source.read(unit.task.key)
+        sessions = Sessions(tree, unit.agent.env)
+        try:
+            for pair in pair_paths(tree, self.config, self.alpha):  # pair: a bad and a good path of one tree (Eq. 4)
+                last = await transition(tree, pair, unit.agent, self.config)  # judge: the first bad step ends the bad prefix
+                if last is None:
+                    tree.count(revise_no_transition=1)
+                    continue
+                revision = splice(tree, pair, last, self.config)  # splice: bad prefix, reflection, good end
+                await execute(tree, pair, revision, unit.agent, sessions, self.config, self.max_depth)  # execute: does it earn as much?
+                tree.revisions.append(revision)
+        finally:
+            await sessions.close()
+        return tree
+
+
+class AgentR(Imitation[AgentRConfig]):
+    """MCTS trees, revision trajectories with a reflection, imitation."""
+
+    name = "agent_r"
+    title = "Agent-R (arXiv 2501.11425)"
+    page = "docs/agent_r.md"
+    Config = AgentRConfig
+
+    def exploration(self, round_: int) -> Mapping[str, Work]:
+        search, revise = self.config.search, self.config.revise
+        return {
+            "collect": Grow(UCT(search)),  # search
+            "revise": Revise(revise, by_round(revise.alpha, round_), search.max_depth),  # pair, judge, splice, execute
+        }
+
+    def rows(self, round_: Round) -> Iterator[Candidate]:
+        config, invalid = self.config, round_.config.build.train_on_invalid
+        alpha = by_round(config.revise.alpha, round_.number)
+        for tree in round_.trees("revise"):  # imitate
+            yield from revision_rows(
+                tree,
+                config.revise.splice,
+                round_.codec,
+                round_.action_format,
+                limit=config.revisions_per_task,
+                train_on_invalid=invalid,
+            )
+            yield from good_rows(tree, alpha, limit=config.good_per_task, train_on_invalid=invalid)
+
+    def facts(self, round_: Round) -> dict[str, Any]:
+        splices = count_splices(round_.trees("revise"))
+        return {"splices": splices} if splices else {}
+
+    # The paper (section 4.2): 8 simulations of depth 20, 4 candidates at temperature 1, alpha 0.5/0.7/1.0, beta 0.2.
+    _paper: ClassVar[Mapping[str, Any]] = {
+        "method": {
+            "search": {
+                "iterations": 8,
+                "max_depth": 20,
+                "width": 4,
+                "c_uct": 0.25,
+                "dedupe": "none",
+                "stop_simulation_at_success": False,
+                "enough_good": 0,
+                "stop_hopeless_after": 0,
+                "max_invalid": 0,
+            },
+            "revise": {
+                "splice": "paper",
+                "alpha": [0.5, 0.7, 1.0],
+                "alpha_inclusive": True,
+                "beta": 0.2,
+                "pairing": "threshold",
+                "pairs_per_task": 0,
+                "judge": "actor",
+                "judge_sampling": {"temperature": 1.0, "max_tokens": 500},
+                "judge_shared_prefix": True,
+                "audit": False,
+            },
+            "good_per_task": 1_000_000,
+            "revisions_per_task": 0,
+            "mixture": {"eta": 0.2},
+        },
+        "collect": {"sampling": {"temperature": 1.0, "max_tokens": 500}},
+        "build": {"train_on_invalid": True},
+    }
+    # The released code differs: siblings with the same text are one node, good - bad > beta in place of Eq. 4, good > alpha in place
+    # of >= (with which the paper's last alpha, 1.0, leaves no data: 0.99 stands for it here).
+    _released: ClassVar[Mapping[str, Any]] = {
+        **_paper,
+        "method": {
+            **_paper["method"],
+            "search": {**_paper["method"]["search"], "dedupe": "text"},
+            "revise": {**_paper["method"]["revise"], "pairing": "gap", "alpha_inclusive": False, "alpha": [0.5, 0.7, 0.99]},
+        },
+    }
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"paper": _paper, "released": _released}
+
+
+RECIPE = AgentR

@@ -2,36 +2,119 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
 
-from agentr.build.preferences import build_contrast
-from agentr.collect.stage import Kind
-from agentr.config.methods import Against, Unit
-from agentr.recipes.recipe import Recipe
-from agentr.rounds.experiment import Checkpoint, Experiment
-
-
-def collect(experiment: Experiment, r: int, policy: Checkpoint) -> None:
-    """Runs of each task, and for step-wise pairs also runs from every point of the expert's episodes."""
-    unit = experiment.config.build.contrast.unit
-    if unit is not Unit.step:
-        experiment.collect(r, policy, Kind.SAMPLE)
-    if unit is not Unit.trajectory:
-        experiment.steps(r, policy, experiment.demonstrations())
+from agentr.build.contrast import Baseline, ContrastConfig, Granularity, contrast_rows
+from agentr.build.dataset import Candidate
+from agentr.collect.grow import ExpertPath, Grow
+from agentr.collect.job import Work
+from agentr.config.checks import Problem, number
+from agentr.config.schema import Config
+from agentr.rounds.recipe import PreferenceConfig, Preferring
+from agentr.rounds.round import Round
+from agentr.search import Sample, Stepwise
 
 
-def build(experiment: Experiment, r: int) -> Path:
-    """Pairs of a better and a worse run."""
-    contrast = experiment.config.build.contrast
-    forests = [experiment.forest(r, "collect")] if contrast.unit is not Unit.step else []
-    forests += [experiment.forest(r, "steps")] if contrast.unit is not Unit.trajectory else []
-    experts = experiment.demonstrations() if contrast.against is Against.expert else None
-    return experiment.build(
-        r,
-        lambda folder: build_contrast(
-            folder, forests, experts, build=experiment.config.build, codec=experiment.codec, seed=experiment.seed(r)
-        ),
-    )
+@dataclass
+class ETOConfig(PreferenceConfig):
+    """ETO (docs/eto.md)."""
+
+    type: str = "eto"
+    episodes: int = number(1, least=1)
+    """Runs of each task, or from each turn of the expert's episode; more than one needs a temperature."""
+    max_steps: int = number(0, least=0)
+    """Actions in a run; 0 means the environment's own limit."""
+    max_invalid: int = number(0, least=0)
+    """A run ends after so many invalid actions in a row; 0 means never."""
+    pairs: ContrastConfig = field(default_factory=ContrastConfig)
+    """Which runs are a better and a worse one."""
+
+    def problems(self) -> Iterator[Problem]:
+        pairs = self.pairs
+        if pairs.baseline is Baseline.own and self.episodes == 1:
+            message = "method.pairs.baseline = own compares runs of one task, and method.episodes = 1 makes only one"
+            yield Problem("pairs.baseline", message, "Set method.episodes=2 or more, and a temperature.")
+        if pairs.baseline is Baseline.own and pairs.granularity is not Granularity.trajectory:
+            message = f"granularity = {pairs.granularity.value} needs the expert's turns, and baseline = own does without"
+            yield Problem("pairs.granularity", message, "Set method.pairs.baseline=expert, or method.pairs.granularity=trajectory.")
 
 
-RECIPE = Recipe(collect, build)
+class ETO(Preferring[ETOConfig]):
+    """Runs of each task, pairs of a better and a worse one, preference optimisation."""
+
+    name = "eto"
+    title = "ETO (arXiv 2403.02502)"
+    page = "docs/eto.md"
+    Config = ETOConfig
+
+    @classmethod
+    def check(cls, config: Config) -> Iterator[Problem]:
+        yield from sampling_problems(config)
+        assert isinstance(config.method, ETOConfig)
+        if config.method.pairs.baseline is Baseline.expert and not config.warm_start.enabled:
+            message = "the expert's runs are those of the warm start, and warm_start.enabled = false"
+            yield Problem("method.pairs.baseline", message, "Enable the warm start, or set method.pairs.baseline=own.")
+
+    def exploration(self, round_: int) -> Mapping[str, Work]:
+        config, granularity = self.config, self.config.pairs.granularity
+        stages: dict[str, Work] = {}
+        if granularity is not Granularity.step:  # whole runs
+            stages["collect"] = Grow(Sample(config.episodes, config.max_steps, config.max_invalid))
+        if granularity is not Granularity.trajectory:  # runs from every point of the expert's episode
+            stages["steps"] = Grow(Stepwise(config.episodes, config.max_steps, config.max_invalid), ExpertPath())
+        return stages
+
+    def rows(self, round_: Round) -> Iterator[Candidate]:
+        pairs = self.config.pairs
+        experts = round_.demonstrations() if pairs.baseline is Baseline.expert else None
+        known = experts.finished() if experts is not None else set()
+        for stage in self.exploration(round_.number):
+            for tree in round_.trees(stage):
+                expert = experts.read(tree.task.key) if experts is not None and tree.task.key in known else None
+                yield from contrast_rows(tree, expert, pairs, round_.config.build.max_length)
+
+    # The paper (section 4.1): behavioural cloning at 1e-5, one greedy exploration of each training task with one example in the prompt,
+    # DPO with beta 0.1 at 1e-6. Two rounds (WebShop, ScienceWorld; ALFWorld has one).
+    _paper: ClassVar[Mapping[str, Any]] = {
+        "run": {"rounds": 2},
+        "model": {"max_model_len": 4096},
+        "prompt": {"examples": 1},
+        "warm_start": {"train": {"epochs": 3.0, "learning_rate": 1e-5, "batch_size": 64, "micro_batch_size": 4, "max_length": 4096}},
+        "method": {"episodes": 1, "pairs": {"baseline": "expert", "granularity": "trajectory", "margin": 0.0, "extra_turns": 5}},
+        "collect": {"fresh_tasks": False, "sampling": {"temperature": 0.0, "max_tokens": 512}},
+        "build": {"max_length": 4096},
+        "train": [
+            {
+                "epochs": 3.0,
+                "learning_rate": 1e-6,
+                "batch_size": 32,
+                "micro_batch_size": 2,
+                "schedule": "constant_with_warmup",
+                "warmup_ratio": 0.1,
+                "max_length": 4096,
+                "dpo": {"beta": 0.1, "sft": 0.0},
+            }
+        ],
+        "eval": {"sampling": {"temperature": 0.0, "max_tokens": 512}},
+    }
+    # The released script: cloning at 2e-5, three rounds, and from the second on beta 0.5 at 5e-7.
+    _released: ClassVar[Mapping[str, Any]] = {
+        **_paper,
+        "run": {"rounds": 3},
+        "warm_start": {"train": {**_paper["warm_start"]["train"], "learning_rate": 2e-5}},
+        "train": [_paper["train"][0], {**_paper["train"][0], "learning_rate": 5e-7, "dpo": {"beta": 0.5, "sft": 0.0}}],
+    }
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"paper": _paper, "released": _released}
+
+
+def sampling_problems(config: Config) -> Iterator[Problem]:
+    """Yields a problem if several runs of a task would all be the same."""
+    episodes = getattr(config.method, "episodes", 1)
+    if episodes > 1 and config.collect.sampling.temperature == 0:
+        message = f"{episodes} episodes with temperature 0 would repeat the same run"
+        yield Problem("method.episodes", message, "Set collect.sampling.temperature, or method.episodes=1.")
+
+
+RECIPE = ETO

@@ -2,35 +2,62 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 
-from agentr.build.assemble import build_filtered
-from agentr.collect.stage import Kind
-from agentr.recipes.recipe import Recipe
-from agentr.rounds.experiment import Checkpoint, Experiment
-
-
-def collect(experiment: Experiment, r: int, policy: Checkpoint) -> None:
-    """``collect.episodes`` runs of each task."""
-    experiment.collect(r, policy, Kind.SAMPLE)
-
-
-def build(experiment: Experiment, r: int) -> Path:
-    """The runs with a return of at least ``revise.alpha``."""
-    runs = experiment.forest(r, "collect")
-    return experiment.build(
-        r,
-        lambda folder: build_filtered(
-            folder,
-            runs,
-            experiment.demonstration_rows(),
-            experiment.earlier_rows(r),
-            build=experiment.config.build,
-            alpha=experiment.alpha(r),
-            codec=experiment.codec,
-            seed=experiment.seed(r),
-        ),
-    )
+from agentr.build.dataset import Candidate
+from agentr.build.revision import good_rows
+from agentr.collect.grow import Grow
+from agentr.collect.job import Work
+from agentr.config.checks import Problem, number, share
+from agentr.config.schema import Config
+from agentr.recipes.eto import sampling_problems
+from agentr.rounds.recipe import Imitation, ImitationConfig, by_round
+from agentr.rounds.round import Round
+from agentr.search import Sample
 
 
-RECIPE = Recipe(collect, build)
+@dataclass
+class RFTConfig(ImitationConfig):
+    """Rejection-sampling fine-tuning (docs/comparison.md)."""
+
+    type: str = "rft"
+    episodes: int = number(1, least=1)
+    """Runs of each task; more than one needs a temperature."""
+    max_steps: int = number(0, least=0)
+    """Actions in a run; 0 means the environment's own limit."""
+    max_invalid: int = number(0, least=0)
+    """A run ends after so many invalid actions in a row; 0 means never."""
+    min_return: list[float] = share([1.0])
+    """Least return of a run that is imitated, by round; the last value holds for later rounds."""
+    good_per_task: int = number(2, least=1)
+    """Most runs of a task that are imitated (shortest first)."""
+
+    def problems(self) -> Iterator[Problem]:
+        if not self.min_return:
+            yield Problem("min_return", "the list is empty", "Give one threshold for each round; the last one holds for later rounds.")
+
+
+class RFT(Imitation[RFTConfig]):
+    """Runs of each task, imitation of those that earned enough."""
+
+    name = "rft"
+    title = "RFT (baseline of arXiv 2403.02502)"
+    page = "docs/comparison.md"
+    Config = RFTConfig
+
+    @classmethod
+    def check(cls, config: Config) -> Iterator[Problem]:
+        yield from sampling_problems(config)
+
+    def exploration(self, round_: int) -> Mapping[str, Work]:
+        return {"collect": Grow(Sample(self.config.episodes, self.config.max_steps, self.config.max_invalid))}
+
+    def rows(self, round_: Round) -> Iterator[Candidate]:
+        config, invalid = self.config, round_.config.build.train_on_invalid
+        least = by_round(config.min_return, round_.number)
+        for tree in round_.trees("collect"):
+            yield from good_rows(tree, least, limit=config.good_per_task, train_on_invalid=invalid)
+
+
+RECIPE = RFT

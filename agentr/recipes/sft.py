@@ -2,21 +2,45 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 
-from agentr.recipes.recipe import Recipe
-from agentr.rounds.experiment import Checkpoint, Experiment
-from agentr.store.rows import read_rows, write_rows
-
-
-def collect(experiment: Experiment, r: int, policy: Checkpoint) -> None:
-    """Nothing: it does not explore."""
-
-
-def build(experiment: Experiment, r: int) -> Path:
-    """The demonstrations, once more."""
-    demonstrations = experiment.demonstration_dataset(experiment.demonstrations())
-    return experiment.build(r, lambda folder: write_rows(folder, read_rows(demonstrations)))
+from agentr.build.dataset import Candidate
+from agentr.collect.job import Work
+from agentr.config.checks import Problem
+from agentr.config.schema import Config, MethodConfig
+from agentr.rounds.recipe import Recipe
+from agentr.rounds.round import Round
+from agentr.types import Loss
 
 
-RECIPE = Recipe(collect, build)
+@dataclass
+class SFTConfig(MethodConfig):
+    """Supervised fine-tuning on the demonstrations (docs/comparison.md)."""
+
+    type: str = "sft"
+
+
+class SFT(Recipe[SFTConfig]):
+    """No exploration; imitation of the demonstrations, once more."""
+
+    name = "sft"
+    title = "SFT (behavioural cloning)"
+    page = "docs/comparison.md"
+    Config = SFTConfig
+    loss = Loss.IMITATE
+
+    @classmethod
+    def check(cls, config: Config) -> Iterator[Problem]:
+        if not config.warm_start.enabled:
+            message = "sft trains on the demonstrations of the warm start, and there is none"
+            yield Problem("warm_start.enabled", message, "Set warm_start.enabled=true.")
+
+    def exploration(self, round_: int) -> Mapping[str, Work]:
+        return {}
+
+    def rows(self, round_: Round) -> Iterator[Candidate]:
+        yield from round_.demonstration_rows()
+
+
+RECIPE = SFT

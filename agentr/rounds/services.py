@@ -10,12 +10,14 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from agentr.collect.actor import Coordinator
-from agentr.collect.stage import Stage
+from agentr.collect.coordinator import Coordinator
+from agentr.collect.job import TreeJob
 from agentr.config.schema import Config, PolicyBackend, TaskSelection
 from agentr.envs.fleet import EnvServers
 from agentr.errors import AgentrError, InfraError, RunError
 from agentr.observe.progress import Reporter
+from agentr.store.layout import Checkpoint
+from agentr.store.summaries import TrainSummary
 from agentr.train.job import TrainJob
 from agentr.types import Task
 from env_servers.protocol import EnvironmentSpec
@@ -64,16 +66,17 @@ class Services:
         """The tasks of a selection; held-out ones are refused where ``training`` is set."""
         return self._call(self._start_coordinator().tasks.remote(selection, training), "the list of tasks", 120.0)
 
-    def run_stage(self, title: str, stage: Stage, policy: Path | None) -> dict[str, Any]:
-        """Runs a stage of trees on the coordinator, shows its progress, and survives the coordinator's death."""
+    def run_job(self, title: str, job: TreeJob, policy: Checkpoint | None) -> dict[str, Any]:
+        """Runs a job on the coordinator, shows its progress, and survives the coordinator's death."""
         from ray.exceptions import ActorDiedError, ActorUnavailableError
 
-        engines = self.engines(policy) if policy is not None else []
+        engines = self.engines(policy.path) if policy is not None else []
+        path = policy.path if policy is not None else None
         for attempt in range(COORDINATOR_ATTEMPTS):
             coordinator = self._start_coordinator()
             try:
                 with self.reporter.task(title) as update:
-                    return self._watch(coordinator, coordinator.run.remote(stage, policy, engines), update)
+                    return self._watch(coordinator, coordinator.run.remote(job, path, engines), update)
             except (ActorDiedError, ActorUnavailableError) as error:
                 if attempt == COORDINATOR_ATTEMPTS - 1:
                     raise InfraError(f"the coordinator died {COORDINATOR_ATTEMPTS} times during {title}: {error}") from error
@@ -81,7 +84,7 @@ class Services:
                 self._coordinator = None
         raise AssertionError("unreachable")
 
-    def train(self, jobs: list[TrainJob], title: str) -> list[dict[str, Any]]:
+    def train(self, jobs: list[TrainJob], title: str) -> list[TrainSummary]:
         """Trains a chain of jobs and returns their results. Engines on the same accelerators make room first."""
         from agentr.train.launch import train_many
 
@@ -89,10 +92,11 @@ class Services:
         if self.config.trainer.use_gpu:
             self._stop_engines()
         elif self.engines_early and self.model is not None:
-            self.engines(self.model)  # both starts are imports, one thread each
+            # Overlap the two start-ups: each spends most of its time importing, on one core.
+            self.engines(self.model)
         with self.reporter.task(title) as update:
             results = train_many(jobs, lambda m: update(m.get("step", 0), m.get("steps", 0), f"loss {m.get('loss', float('nan')):.3f}"))
-        return [asdict(result) for result in results]
+        return [TrainSummary.read(asdict(result)) for result in results]
 
     def take_over(self, config: Config) -> None:
         """Serves the experiment of ``config`` from here on. What it would start the same runs on; the coordinator starts anew."""

@@ -1,10 +1,10 @@
 """DensePolicy's adaptive tree: wide where siblings differ in value, deep everywhere.
 
-A node is a turn with a *label* 0 .. base - 1, kept in its note; the label says at what temperature the turn is drawn, and each label of
-a node is drawn once. A *rollout* is an index of ``max_depth`` labels: it follows the turns that are there, draws those that are missing,
-and ends where the episode ends. The first batch is (i, 0, 0, ...) for each label i. For a later one the open node with the highest score
-is selected, and its labels are followed by random ones. The rollouts of a batch advance together: one ``ask`` names every turn that any
-of them needs next.
+A node is a turn on one of its parent's *branches* 0 .. base - 1; the branch says at what temperature the turn is drawn, and each branch
+is drawn once. A *rollout* is an index of ``max_depth`` branches: it follows the turns that are there, draws those that are missing, and
+ends where the episode ends. The first batch is (i, 0, 0, ...) for each branch i. For a later one the open node with the highest score is
+selected, and its branches are followed by random ones. The rollouts of a batch advance together: one ``ask`` names every turn that any of
+them needs next.
 
 Where this differs from the released code, whose search does not run as published:
 
@@ -21,73 +21,114 @@ import heapq
 import math
 import random
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from agentr.config.methods import DenseConfig, SiblingsConfig
-from agentr.errors import ConfigError
-from agentr.search.siblings import contrasts, estimates, sibling_pairs
-from agentr.search.strategy import Expansion, cut_off
+from agentr.config.checks import Problem, number
+from agentr.search.siblings import SiblingRule, contrasts, estimates, sibling_pairs
+from agentr.search.strategy import Expansion, Strategy, cut_off
 from agentr.search.tree import Child, Node, Origin, Tree
 from agentr.seeds import derived_seed
 from agentr.types import Outcome
 
 
+@dataclass
+class DenseConfig:
+    """DensePolicy's adaptive tree (docs/dense_policy.md). Each of a node's branches is one turn; its number decides the temperature."""
+
+    base: int = number(10, least=1)
+    """Branches of a node: most children that it can have, and first rollouts of a tree."""
+    max_depth: int = number(8, least=1)
+    """Turns of a path."""
+    max_invalid: int = number(0, least=0)
+    """A path ends after so many invalid actions in a row; 0 means never (the original)."""
+    window: int = number(8, least=1)
+    """Rollouts of a batch after the first."""
+    greedy_branch: bool = True
+    """Branch 0 is drawn at temperature 0."""
+    temperatures: list[float] = number([1.0, 0.5, 0.7], least=0)
+    """Temperatures of branches 1, 2, 3, 4, ... in turn."""
+    contrast_weight: float = number(0.8, least=0)
+    """Selection adds up three terms. The first: this weight x (largest difference in value to a sibling) ^ contrast_power."""
+    contrast_power: float = number(0.25, above=0)
+    """Exponent of the first term."""
+    depth_weight: float = number(0.2, least=0)
+    """The second term: this weight x (mean turns left below the node / max_depth)."""
+    explore_weight: float = number(1.0, least=0)
+    """The third term: this weight x 2 sqrt(1 + n) / (2 + n), n the node's visits."""
+    stop_pairs: int = number(512, least=0)
+    """The tree is done when it has so many pairs that the sibling rule selects, caps by task aside; 0 means never."""
+    stop_rollouts: int = number(1000, least=1)
+    """Rollouts of a tree at most."""
+    stop_empty: int = number(1000, least=1)
+    """The tree is done after so many batches in a row that found nothing new to try."""
+
+    def problems(self) -> Iterator[Problem]:
+        if not self.temperatures:
+            yield Problem("temperatures", "the list is empty", "Give at least one temperature.")
+
+
 @dataclass(frozen=True)
-class Dense:
+class Dense(Strategy):
     """The strategy.
 
-    State in the tree: ``batches`` (how many were begun), ``batch`` (the rollouts of this one), ``wave`` (what of the last ``ask`` was not
-    told yet: node, attempt, labels), ``stopped`` (why the search is over: exhausted, pairs, rollouts or empty).
+    State in the tree: ``batches`` (how many were begun), ``batch`` (the rollouts of this one), ``pending`` (expansions of the last ``ask``
+    that were not told yet: node, attempt, branches), ``stopped`` (why the search is over: exhausted, pairs, rollouts or empty).
 
     Attributes:
         siblings: The rule by which pairs are counted for ``stop_pairs``.
-
-    Raises:
-        ConfigError: A size in ``config`` that leaves nothing to do.
     """
 
-    config: DenseConfig
-    siblings: SiblingsConfig
+    kind = "dense"
+    revisits = True
 
-    def __post_init__(self) -> None:
-        for key in ("base", "max_depth", "window", "temperatures", "stop_rollouts", "stop_empty"):
-            value = getattr(self.config, key)
-            if not value or (isinstance(value, int) and value < 0):
-                raise ConfigError(f"collect.dense.{key} = {value} leaves nothing to draw", hint="Give at least 1, or one temperature.")
+    config: DenseConfig
+    siblings: SiblingRule
 
     @property
-    def most(self) -> int:
+    def max_completions(self) -> int:
         return self.config.stop_rollouts * self.config.max_depth
 
     def ask(self, tree: Tree) -> list[Expansion]:
         if tree.search.get("stopped") or tree.root.terminal:
             return []
-        wave = tree.search["wave"] if "wave" in tree.search else self._missing(tree, self._first_batch())
+        pending = tree.search["pending"] if "pending" in tree.search else self._missing(tree, self._first_batch())
         return [
-            Expansion(node, attempt, len(labels), derived_seed(tree.seed, "expand", node, attempt), self.temperature(labels[0]))
-            for node, attempt, labels in wave
+            Expansion(node, attempt, len(branches), derived_seed(tree.seed, "expand", node, attempt), self.temperature(branches[0]))
+            for node, attempt, branches in pending
         ]
 
-    def tell(self, tree: Tree, expansion: Expansion, children: Sequence[Child]) -> None:
-        search = tree.search
-        if "wave" not in search:
-            search |= {"batches": 1, "batch": self._first_batch(), "wave": self._missing(tree, self._first_batch())}
-        wish = next((w for w in search["wave"] if w[:2] == [expansion.node, expansion.attempt]), None)
-        if wish is None:  # told before
-            return
-        for label, child in zip(wish[2], children, strict=True):
-            self._add(tree, expansion.node, label, child)
-        tree.nodes[expansion.node].expansions += 1
-        search["wave"].remove(wish)
-        if not search["wave"]:
-            self._advance(tree)
+    def record(self, tree: Tree, expansion: Expansion, children: Sequence[Child]) -> list[Node | None]:
+        if "pending" not in tree.search:
+            first = self._first_batch()
+            tree.search.update(batches=1, batch=first, pending=self._missing(tree, first))
+        pending = tree.search["pending"]
+        told = next(entry for entry in pending if entry[:2] == [expansion.node, expansion.attempt])
+        added: list[Node | None] = [self._add(tree, expansion.node, branch, child) for branch, child in zip(told[2], children, strict=True)]
+        pending.remove(told)
+        return added
 
-    def temperature(self, label: int) -> float:
-        """At what temperature the turn of a label is drawn. Without a greedy label, label 0 is one more in the cycle."""
-        if label == 0 and self.config.greedy_label:
+    def advance(self, tree: Tree, expanded: Node, new: list[Node]) -> None:
+        """Takes the batch one turn further once all its pending expansions were told, or begins the next one, or ends the search."""
+        search = tree.search
+        if search["pending"]:
+            return
+        search["pending"] = self._missing(tree, search["batch"])
+        if search["pending"]:
+            return
+        reason = self._reason_to_stop(tree)
+        search["batch"] = [] if reason else self._propose(tree)
+        if search["batch"]:
+            search["batches"] += 1
+            search["pending"] = self._missing(tree, search["batch"])
+        else:
+            search["stopped"] = reason or "empty"
+
+    def temperature(self, branch: int) -> float:
+        """Returns the temperature at which a branch is drawn. Without a greedy branch, branch 0 is one more in the cycle."""
+        if branch == 0 and self.config.greedy_branch:
             return 0.0
-        return self.config.temperatures[(label - 1) % len(self.config.temperatures)]
+        return self.config.temperatures[(branch - 1) % len(self.config.temperatures)]
 
     def score(self, contrast: float, turns_left: float, visits: int) -> float:
         """How much is to be learnt below a node: a contrast^power + b turns_left / max_depth + c 2 sqrt(1 + n) / (2 + n).
@@ -110,47 +151,36 @@ class Dense:
 
     def _first_batch(self) -> list[list[int]]:
         count = min(self.config.base, self.config.stop_rollouts)
-        return [[label] + [0] * (self.config.max_depth - 1) for label in range(count)]
+        return [[branch] + [0] * (self.config.max_depth - 1) for branch in range(count)]
 
     def _missing(self, tree: Tree, batch: list[list[int]]) -> list[list]:
-        """The turns that the rollouts of a batch need next: node, attempt, and labels that are drawn at the same temperature."""
+        """The turns that the rollouts of a batch need next: node, attempt, and branches that are drawn at the same temperature."""
         needed: dict[int, set[int]] = {}
         for index in batch:
-            node, label = _follow(tree, index)
-            if label is not None:
-                needed.setdefault(node.id, set()).add(label)
-        wave: list[list] = []
+            node, branch = _follow(tree, index)
+            if branch is not None:
+                needed.setdefault(node.id, set()).add(branch)
+        missing: list[list] = []
         for node in sorted(needed):
             alike: dict[float, list[int]] = {}
-            for label in sorted(needed[node]):
-                alike.setdefault(self.temperature(label), []).append(label)
-            wave += [[node, tree.nodes[node].expansions + i, labels] for i, labels in enumerate(alike.values())]
-        return wave
+            for branch in sorted(needed[node]):
+                alike.setdefault(self.temperature(branch), []).append(branch)
+            missing += [[node, tree.nodes[node].expansions + i, branches] for i, branches in enumerate(alike.values())]
+        return missing
 
-    def _add(self, tree: Tree, parent: int, label: int, child: Child) -> None:
+    def _add(self, tree: Tree, parent: int, branch: int, child: Child) -> Node:
         child = cut_off(tree, parent, child, self.config.max_depth, self.config.max_invalid)
         node = tree.add(parent, child, Origin.POLICY)
-        node.note["label"] = label
+        node.branch = branch
         if not node.terminal:
-            return
+            return node
         if node.outcome is not Outcome.INFRA:
             tree.back_up(node.id)
-        for above in tree.path(node.id, root=True)[-2::-1]:  # backing up knows of no labels that are still to be drawn
+        # Backing up closes a parent whose children have all ended; here it is closed only if no branch is left to draw.
+        *ancestors, _ = tree.path(node.id, root=True)
+        for above in reversed(ancestors):
             above.terminal = len(above.children) == self.config.base and all(tree.nodes[c].terminal for c in above.children)
-
-    def _advance(self, tree: Tree) -> None:
-        """Takes the batch one turn further, or begins the next one, or ends the search."""
-        search = tree.search
-        search["wave"] = self._missing(tree, search["batch"])
-        if search["wave"]:
-            return
-        reason = self._reason_to_stop(tree)
-        search["batch"] = [] if reason else self._propose(tree)
-        if search["batch"]:
-            search["batches"] += 1
-            search["wave"] = self._missing(tree, search["batch"])
-        else:
-            search["stopped"] = reason or "empty"
+        return node
 
     def _reason_to_stop(self, tree: Tree) -> str:
         if tree.root.terminal:
@@ -168,37 +198,37 @@ class Dense:
         """The next batch: up to ``window`` new ones of 2 ``window`` indices drawn below the best node, none after ``stop_empty`` tries."""
         config, found = self.config, estimates(tree)
         contrast = contrasts(tree, found)
-        chance = random.Random(derived_seed(tree.seed, "batch", tree.search["batches"]))
+        rng = random.Random(derived_seed(tree.seed, "batch", tree.search["batches"]))
 
-        def entry(node: Node, vain: int, tie: float) -> tuple[float, float, int, int]:
+        def entry(node: Node, failed_tries: int, tie: float) -> tuple[float, float, int, int]:
             turns_left = estimate.turns_left if (estimate := found[node.id]) is not None else 0.0
-            return -self.score(contrast[node.id], turns_left, node.visits + vain), tie, node.id, vain
+            return -self.score(contrast[node.id], turns_left, node.visits + failed_tries), tie, node.id, failed_tries
 
-        queue = [entry(node, 0, chance.random()) for node in tree.nodes if not node.terminal]
+        queue = [entry(node, 0, rng.random()) for node in tree.nodes if not node.terminal]
         heapq.heapify(queue)
         room = min(config.window, config.stop_rollouts - tree.root.visits)
         for _ in range(config.stop_empty):
-            _, tie, selected, vain = queue[0]
-            labels = [node.note["label"] for node in tree.path(selected)]
+            _, tie, selected, failed_tries = queue[0]
+            branches = [node.branch for node in tree.path(selected) if node.branch is not None]
             drawn = [
-                tuple(labels + [chance.randrange(config.base) for _ in range(config.max_depth - len(labels))])
+                tuple(branches + [rng.randrange(config.base) for _ in range(config.max_depth - len(branches))])
                 for _ in range(2 * config.window)
             ]
             new = [list(index) for index in dict.fromkeys(drawn) if _follow(tree, index)[1] is not None]
             if new:
                 return new[:room]
-            heapq.heapreplace(queue, entry(tree.nodes[selected], vain + 1, tie))
+            heapq.heapreplace(queue, entry(tree.nodes[selected], failed_tries + 1, tie))
         return []
 
 
 def _follow(tree: Tree, index: Sequence[int]) -> tuple[Node, int | None]:
-    """Where an index leads: the last turn that is there, and the label to draw after it, None if the episode ended."""
+    """Where an index leads: the last turn that is there, and the branch to draw after it, None if the episode ended."""
     node = tree.root
-    for label in index:
+    for branch in index:
         if node.outcome is not None:
             break
-        child = next((c for c in node.children if tree.nodes[c].note["label"] == label), None)
+        child = next((c for c in node.children if tree.nodes[c].branch == branch), None)
         if child is None:
-            return node, label
+            return node, branch
         node = tree.nodes[child]
     return node, None

@@ -6,11 +6,43 @@ Agent-R (arXiv 2501.11425, section 3.1, Eq. 4): a good and a bad path of the sam
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
 from dataclasses import dataclass
+from enum import StrEnum
 
-from agentr.config.methods import Pairing, ReviseConfig
+from agentr.config.checks import Problem, number, share
 from agentr.search.tree import Node, Origin, Tree
 from agentr.seeds import derived_seed
+
+
+class Pairing(StrEnum):
+    gap = "gap"
+    """good - bad > beta (the released code)."""
+    threshold = "threshold"
+    """bad < beta and good > alpha (Agent-R Eq. 4)."""
+
+
+@dataclass
+class PairingConfig:
+    """Which paths of a tree are a bad and a good one."""
+
+    alpha: list[float] = share([0.5, 0.7, 1.0])
+    """Least return of a good path, by round; the last value holds for later rounds (paper 4.2)."""
+    alpha_inclusive: bool = True
+    """good >= alpha; the released code has >, which leaves nothing at alpha = 1."""
+    beta: float = share(0.2)
+    """Largest return of a bad path, or least difference to the good one: see pairing. Also the tree judge's margin."""
+    pairing: Pairing = Pairing.gap
+    """What makes a bad and a good path a pair."""
+    pairs_per_task: int = number(8, least=0)
+    """Most pairs of a tree, deepest common ancestor first; 0 means all, in random order (the original)."""
+
+    def problems(self) -> Iterator[Problem]:
+        if not self.alpha:
+            yield Problem("alpha", "the list is empty", "Give one threshold for each round; the last one holds for later rounds.")
+        if not self.alpha_inclusive and any(alpha >= 1 for alpha in self.alpha):
+            message = "alpha = 1 with alpha_inclusive = false accepts no path at all (a fault of the released code)"
+            yield Problem("alpha", message, "Set alpha_inclusive=true, or lower the last alpha.")
 
 
 @dataclass(frozen=True)
@@ -22,7 +54,7 @@ class Pair:
     ancestor: int
 
 
-def pair_paths(tree: Tree, config: ReviseConfig, alpha: float) -> list[Pair]:
+def pair_paths(tree: Tree, config: PairingConfig, alpha: float) -> list[Pair]:
     """Pairs of ended paths that differ enough.
 
     The released code takes every pair in a random order (``pairs_per_task`` = 0). With a cap, paths with the same actions count once,
@@ -54,7 +86,7 @@ def pair_paths(tree: Tree, config: ReviseConfig, alpha: float) -> list[Pair]:
     return [pair for _, pair in sorted(ranked, key=lambda r: r[0])][: config.pairs_per_task]
 
 
-def _differ(bad: Node, good: Node, config: ReviseConfig) -> bool:
+def _differ(bad: Node, good: Node, config: PairingConfig) -> bool:
     if bad.id == good.id:
         return False
     return good.reward - bad.reward > config.beta if config.pairing is Pairing.gap else bad.reward < config.beta

@@ -7,12 +7,11 @@ differ enough, each seen often enough. The released code has no paper; ``docs/de
 from __future__ import annotations
 
 import math
-from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import NamedTuple
 
-from agentr.config.methods import SiblingsConfig
+from agentr.config.checks import number, share
 from agentr.search.tree import Node, Origin, Tree
 from agentr.types import Outcome
 
@@ -20,7 +19,23 @@ from agentr.types import Outcome
 _ROUNDING = 1e-9
 
 
-class Estimate(NamedTuple):
+@dataclass
+class SiblingRule:
+    """Which two turns after the same conversation are a pair (DensePolicy)."""
+
+    min_gap: float = share(0.5)
+    """Least difference in value."""
+    max_visits: int = number(8, least=0)
+    """Each side needs min(floor(2 ^ mean turns below it), this) visits: deep nodes need more evidence."""
+    released_visits: bool = False
+    """Count visits as the released code does, 2n - 1 for n rollouts."""
+    dedupe: bool = True
+    """The same two texts after the same conversation are one pair."""
+    pairs_per_parent: int = number(0, least=0)
+    """Most pairs below one node, largest difference first; 0 means all."""
+
+
+class TurnValue(NamedTuple):
     """What follows a node.
 
     Attributes:
@@ -40,29 +55,31 @@ class SiblingPair:
         chosen: Node with the higher value.
         rejected: Its sibling.
         gap: Difference of their values, in (0, 1].
+        fault: Why they are no pair; empty if they are one.
     """
 
     chosen: int
     rejected: int
     gap: float
+    fault: str = ""
 
 
-def estimates(tree: Tree) -> list[Estimate | None]:
+def estimates(tree: Tree) -> list[TurnValue | None]:
     """The estimate of each node, None where no ended leaf is below it; shape [nodes].
 
     Only the policy's own turns count: a revision's success is not what the policy makes of the point where it begins. A path that ended
     for infrastructure reasons is no evidence. One that ended because the context was full counts with its return so far, which is 0
     where only the end is rewarded, as in the original.
     """
-    found: list[Estimate | None] = [None] * len(tree.nodes)
+    found: list[TurnValue | None] = [None] * len(tree.nodes)
     value, turns, known = [0.0] * len(tree.nodes), [0.0] * len(tree.nodes), [0] * len(tree.nodes)
     for node in reversed(tree.nodes):  # a parent has a smaller id than its children
         if node.outcome is Outcome.INFRA:
             continue
         if node.outcome is not None:
-            own = Estimate(node.reward, 0.0)
+            own = TurnValue(node.reward, 0.0)
         elif known[node.id]:
-            own = Estimate(value[node.id] / known[node.id], 1 + turns[node.id] / known[node.id])
+            own = TurnValue(value[node.id] / known[node.id], 1 + turns[node.id] / known[node.id])
         else:
             continue
         found[node.id] = own
@@ -73,7 +90,7 @@ def estimates(tree: Tree) -> list[Estimate | None]:
     return found
 
 
-def contrasts(tree: Tree, found: list[Estimate | None]) -> list[float]:
+def contrasts(tree: Tree, found: list[TurnValue | None]) -> list[float]:
     """The largest difference between a node's value and that of a sibling, 0 where there is none to compare with; shape [nodes]."""
     largest = [0.0] * len(tree.nodes)
     for parent in tree.nodes:
@@ -83,48 +100,54 @@ def contrasts(tree: Tree, found: list[Estimate | None]) -> list[float]:
     return largest
 
 
-def sibling_pairs(tree: Tree, config: SiblingsConfig, dropped: Counter[str] | None = None) -> list[SiblingPair]:
-    """The pairs of a tree, largest gap first. Caps are not applied: they say how many of these are used.
+def sibling_pairs(tree: Tree, rule: SiblingRule) -> list[SiblingPair]:
+    """Returns the pairs of a tree, largest gap first. Caps are not applied: they say how many of these are used.
 
     Two siblings are a pair if their values differ by at least ``min_gap``, if each has min(floor(2 ^ turns left), ``max_visits``)
     visits, and if their texts differ by more than white space at the ends.
-
-    Args:
-        dropped: Counts, by reason, siblings whose values differ and that are no pair all the same.
     """
-    found, reasons = estimates(tree), Counter() if dropped is None else dropped
+    return [candidate for candidate in sibling_candidates(tree, rule) if not candidate.fault]
+
+
+def sibling_candidates(tree: Tree, rule: SiblingRule) -> list[SiblingPair]:
+    """Returns all siblings whose values differ, with the reason why some are no pair. Pairs come first, largest gap first."""
+    found = estimates(tree)
     pairs: list[SiblingPair] = []
+    faulty: list[SiblingPair] = []
     for parent in tree.nodes:
         turns = [(tree.nodes[c], e) for c in parent.children if (e := found[c]) is not None and tree.nodes[c].origin is Origin.POLICY]
         for (a, of_a), (b, of_b) in combinations(turns, 2):
             gap = of_a.value - of_b.value
             if abs(gap) <= _ROUNDING:
                 continue
-            if abs(gap) < config.min_gap - _ROUNDING:
-                reasons["siblings that differ by less than build.siblings.min_gap"] += 1
-            elif not (_seen_enough(a, of_a, config) and _seen_enough(b, of_b, config)):
-                reasons["siblings with too few visits"] += 1
+            pair = SiblingPair(a.id, b.id, gap) if gap > 0 else SiblingPair(b.id, a.id, -gap)
+            if abs(gap) < rule.min_gap - _ROUNDING:
+                faulty.append(replace(pair, fault="siblings that differ by less than method.pairs.min_gap"))
+            elif not (_seen_enough(a, of_a, rule) and _seen_enough(b, of_b, rule)):
+                faulty.append(replace(pair, fault="siblings with too few visits"))
             elif a.text.strip() == b.text.strip():
-                reasons["siblings with the same text"] += 1
+                faulty.append(replace(pair, fault="siblings with the same text"))
             else:
-                pairs.append(SiblingPair(a.id, b.id, gap) if gap > 0 else SiblingPair(b.id, a.id, -gap))
+                pairs.append(pair)
     pairs.sort(key=lambda p: (-p.gap, p.chosen, p.rejected))
-    return _distinct(tree, pairs, reasons) if config.dedupe else pairs
+    return [*(_distinct(tree, pairs) if rule.dedupe else pairs), *faulty]
 
 
-def _seen_enough(node: Node, estimate: Estimate, config: SiblingsConfig) -> bool:
+def _seen_enough(node: Node, estimate: TurnValue, rule: SiblingRule) -> bool:
     """Whether a node's value rests on enough rollouts. The released code adds 1 when a node is made and 2 whenever it is updated again."""
-    visits = 2 * node.visits - 1 if config.released_visits else node.visits
-    return visits >= min(math.floor(2**estimate.turns_left), config.max_visits)
+    visits = 2 * node.visits - 1 if rule.released_visits else node.visits
+    return visits >= min(math.floor(2**estimate.turns_left), rule.max_visits)
 
 
-def _distinct(tree: Tree, pairs: list[SiblingPair], reasons: Counter[str]) -> list[SiblingPair]:
-    """The first pair of each two texts after a conversation, whichever way round: the same turn drawn twice can lead to different values,
-    and two pairs that contradict each other teach nothing."""
-    first: dict[object, SiblingPair] = {}
+def _distinct(tree: Tree, pairs: list[SiblingPair]) -> list[SiblingPair]:
+    """Marks all but the first pair of each two texts after a conversation, whichever way round: the same turn drawn twice can lead to
+    different values, and two pairs that contradict each other teach nothing."""
+    seen: set[object] = set()
+    marked: list[SiblingPair] = []
     for pair in pairs:
         chosen, rejected = tree.nodes[pair.chosen], tree.nodes[pair.rejected]
         before = tuple((turn.text, turn.observation) for turn in tree.path(chosen.parent))
-        first.setdefault((before, frozenset((chosen.text.strip(), rejected.text.strip()))), pair)
-    reasons["sibling pairs with the same two texts"] += len(pairs) - len(first)
-    return list(first.values())
+        texts = (before, frozenset((chosen.text.strip(), rejected.text.strip())))
+        marked.append(replace(pair, fault="sibling pairs with the same two texts") if texts in seen else pair)
+        seen.add(texts)
+    return marked

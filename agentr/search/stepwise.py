@@ -28,11 +28,14 @@ class Stepwise(Sample):
     """The strategy, for a tree that begins with a given path: ``episodes`` rollouts from each of its points that another given turn
     follows, the root included. Attributes as in :class:`Sample`; the given turns before a rollout count towards ``max_steps``.
 
-    Points come before turns, and both in the order of their ids. So the order of all expansions is the same wherever a batch was cut off.
+    The order is deterministic (the given path's states first, then open leaves, each by id), so a resumed search asks in the same order
+    as an uninterrupted one.
     """
 
+    kind = "stepwise"
+
     @property
-    def most(self) -> int:
+    def max_completions(self) -> int:
         return self.episodes * self.max_steps * (self.max_steps + 1) // 2
 
     def ask(self, tree: Tree) -> list[Expansion]:

@@ -2,7 +2,7 @@
 
 A node is one turn of the agent and the environment's answer to it. A linear rollout is a tree with one branch, a demonstration is one
 too, and a revision is a branch that was added later. Token ids are stored as they were generated, so the prompt of any node is the
-concatenation of what lies on its path.
+concatenation of the turns on its path. ``agentr.search.stored`` says how a tree is written to disk.
 
 Invariants: node 0 is the root; a node's parent has a smaller id; ``visits`` of a node is the number of ended leaves below it that were
 backed up, and ``value`` the sum of their returns.
@@ -10,19 +10,13 @@ backed up, and ``value`` the sum of their returns.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-import zstandard
-
-from agentr.errors import DataError
-from agentr.types import FinishReason, Message, Outcome, Task
-
-#: Version of the stored form; a reader refuses what it does not know.
-FORMAT = 1
+from agentr.search.revision import Revision, Verdict
+from agentr.types import Cost, FinishReason, Message, Outcome, Task
 
 
 class Origin(StrEnum):
@@ -39,7 +33,7 @@ class Origin(StrEnum):
     """The policy going on after a revision whose good actions no longer applied."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Child:
     """One candidate turn with the environment's answer: what a strategy is told.
 
@@ -74,8 +68,8 @@ class Node:
         visits: Ended leaves below that were backed up.
         value: Sum of their returns.
         expansions: How often this node was expanded.
-        judgement: Verdict of a judge on this turn: good, uncertain, bad, or empty.
-        note: Whatever a collector wants to keep (the judge's reason, what a revision corrects).
+        verdict: A judge's verdict on this turn, if it was judged.
+        branch: Which of its parent's branches this turn is, for strategies that number them.
     """
 
     id: int
@@ -96,8 +90,8 @@ class Node:
     visits: int = 0
     value: float = 0.0
     expansions: int = 0
-    judgement: str = ""
-    note: dict[str, Any] = field(default_factory=dict)
+    verdict: Verdict | None = None
+    branch: int | None = None
     children: list[int] = field(default_factory=list)
 
     @property
@@ -119,8 +113,10 @@ class Tree:
         prompt_ids: The same as token ids, up to where the agent speaks.
         seed: Every random decision and every request's seed derives from it.
         policy: Version of the policy that grew the tree.
-        search: State of the strategy: iteration, cursor, and why it stopped.
-        counts: completions, duplicates, prompt_tokens, cached_tokens, completion_tokens, calls, unparsed.
+        search: The strategy's own state; its docstring says which keys. Nobody else reads it.
+        revisions: Attempts to revise bad paths, in the order made.
+        cost: What the tree cost.
+        events: How often something happened that is no cost: duplicates, unparsed, judge_malformed, revise_no_transition.
     """
 
     task: Task
@@ -130,7 +126,9 @@ class Tree:
     policy: str = ""
     nodes: list[Node] = field(default_factory=list)
     search: dict[str, Any] = field(default_factory=dict)
-    counts: dict[str, int] = field(default_factory=dict)
+    revisions: list[Revision] = field(default_factory=list)
+    cost: Cost = field(default_factory=Cost)
+    events: dict[str, int] = field(default_factory=dict)
 
     @classmethod
     def start(cls, task: Task, messages: tuple[Message, ...], prompt_ids: tuple[int, ...], seed: int, policy: str = "") -> Tree:
@@ -164,9 +162,14 @@ class Tree:
             if node.children and all(self.nodes[c].terminal for c in node.children):
                 node.terminal = True
 
-    def count(self, **amounts: int) -> None:
-        for name, amount in amounts.items():
-            self.counts[name] = self.counts.get(name, 0) + amount
+    def spend(self, cost: Cost) -> None:
+        """Adds to what the tree cost."""
+        self.cost = self.cost + cost
+
+    def count(self, **events: int) -> None:
+        """Adds to the counts of events."""
+        for name, amount in events.items():
+            self.events[name] = self.events.get(name, 0) + amount
 
     # reading ----------------------------------------------------------------------------------------------------------
 
@@ -213,52 +216,3 @@ class Tree:
         while b not in above:
             b = self.nodes[b].parent
         return b
-
-    # storing ----------------------------------------------------------------------------------------------------------
-
-    def to_json(self) -> str:
-        """Canonical text: the same tree always gives the same bytes."""
-        return json.dumps({"format": FORMAT, **asdict(self)}, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-
-    @classmethod
-    def from_json(cls, text: str | bytes) -> Tree:
-        """The inverse of ``to_json``.
-
-        Raises:
-            DataError: The text is not a tree of a known format.
-        """
-        try:
-            data = json.loads(text)
-            if data.pop("format") != FORMAT:
-                raise DataError("this tree was written by another version of agentr", hint=f"This version reads format {FORMAT}.")
-            data["task"] = Task(**data["task"])
-            data["messages"] = tuple(Message(**m) for m in data["messages"])
-            data["prompt_ids"] = tuple(data["prompt_ids"])
-            data["nodes"] = [_node(n) for n in data["nodes"]]
-            return cls(**data)
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise DataError(f"not a stored tree: {error!r}") from error
-
-    def to_bytes(self) -> bytes:
-        return zstandard.ZstdCompressor(level=6).compress(self.to_json().encode())
-
-    @classmethod
-    def from_bytes(cls, data: bytes) -> Tree:
-        """The inverse of ``to_bytes``.
-
-        Raises:
-            DataError: The bytes are damaged or no tree.
-        """
-        try:
-            return cls.from_json(zstandard.ZstdDecompressor().decompress(data))
-        except zstandard.ZstdError as error:
-            raise DataError(f"a stored tree is damaged: {error}") from error
-
-
-def _node(data: dict[str, Any]) -> Node:
-    data["origin"] = Origin(data["origin"])
-    data["finish"] = FinishReason(data["finish"])
-    data["outcome"] = Outcome(data["outcome"]) if data["outcome"] else None
-    for name in ("token_ids", "bridge_ids", "logprobs"):
-        data[name] = tuple(data[name])
-    return Node(**data)

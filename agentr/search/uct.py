@@ -1,11 +1,11 @@
 """Monte Carlo tree search as in Agent-R (arXiv 2501.11425, section 3.2, Eq. 5, and its released code).
 
-One iteration is a *dive*: from the root, descend by UCT to a leaf, expand it with ``width`` turns, go on from there, until every
-sibling has ended. There is no separate rollout policy: the dive is the rollout. A node is expanded at most once. An ended leaf is
-backed up once, when it is made, so Q(s) is the mean return of all ended leaves below s, those beside the dive's path included.
+One iteration is a simulation: from the root, descend by UCT to a leaf, expand it with ``width`` turns, go on from there, until every
+sibling has ended. There is no separate rollout policy: the simulation is the rollout. A node is expanded at most once. An ended leaf is
+backed up once, when it is made, so Q(s) is the mean return of all ended leaves below s, those beside the simulation's path included.
 
-What the default does differently from the original, each by a switch of ``SearchConfig``: a dive ends at the first success
-(``stop_dive_at_success``), the search ends when there is enough to learn from (``enough_good``, ``enough_bad``,
+What the default does differently from the original, each by a switch of ``UCTConfig``: a simulation ends at the first success
+(``stop_simulation_at_success``), the search ends when there is enough to learn from (``enough_good``, ``enough_bad``,
 ``stop_hopeless_after``), siblings are one node when their action is the same (``dedupe``).
 """
 
@@ -15,22 +15,61 @@ import math
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 
-from agentr.config.methods import Dedupe, SearchConfig
-from agentr.search.strategy import Expansion, already_told, cut_off, request
+from agentr.config.checks import number
+from agentr.search.strategy import Expansion, Strategy, cut_off, request
 from agentr.search.tree import Child, Node, Origin, Tree
 from agentr.seeds import derived_seed
 from agentr.types import Outcome
 
 
-@dataclass(frozen=True)
-class UCT:
-    """The strategy. State in the tree: ``iteration`` (finished dives), ``cursor`` (where this dive is), ``stopped`` (why it is over)."""
+class Dedupe(StrEnum):
+    none = "none"
+    """Every turn is a node of its own."""
+    text = "text"
+    """Siblings with the same whole turn are one node (the original)."""
+    action = "action"
+    """Siblings with the same action are one node."""
 
-    config: SearchConfig
+
+@dataclass
+class UCTConfig:
+    """UCT as in Agent-R (section 3.2 and the released code); docs/agent_r.md maps every variable of the original to its key."""
+
+    iterations: int = number(8, least=1)
+    """Simulations from the root (ITERA)."""
+    max_depth: int = number(20, least=0)
+    """A node deeper than this is terminal (MAX_DEPTH), so a path has at most max_depth + 1 actions."""
+    width: int = number(4, least=1)
+    """Completions for each expansion (N_GEN)."""
+    c_uct: float = number(0.25, least=0)
+    """Exploration constant (Eq. 5)."""
+    dedupe: Dedupe = Dedupe.action
+    """Which siblings are one node."""
+    stop_simulation_at_success: bool = True
+    """A simulation ends as soon as one of the new siblings succeeded; the original goes on beside it."""
+    enough_good: int = number(4, least=0)
+    """Stop the search when the tree has this many successes and enough_bad other ended paths; 0 means never."""
+    enough_bad: int = number(2, least=0)
+    """Ended paths without success that the search needs, beside enough_good successes, to stop early."""
+    stop_hopeless_after: int = number(0, least=0)
+    """Stop after so many simulations without any reward; 0 means never."""
+    max_invalid: int = number(0, least=0)
+    """A path ends after so many invalid actions in a row; 0 means never."""
+
+
+@dataclass(frozen=True)
+class UCT(Strategy):
+    """The strategy. State in the tree: ``iteration`` (finished simulations), ``cursor`` (node that this simulation has reached),
+    ``stopped`` (why the search is over: exhausted, iterations, enough or hopeless)."""
+
+    kind = "search"
+
+    config: UCTConfig
 
     @property
-    def most(self) -> int:
+    def max_completions(self) -> int:
         return self.config.iterations * (self.config.max_depth + 1) * self.config.width
 
     def ask(self, tree: Tree) -> list[Expansion]:
@@ -39,25 +78,35 @@ class UCT:
         leaf = self.descend(tree, tree.search.get("cursor", 0))
         return [] if leaf is None else [request(tree, leaf, self.config.width)]
 
-    def tell(self, tree: Tree, expansion: Expansion, children: Sequence[Child]) -> None:
-        if already_told(tree, expansion):
-            return
+    def record(self, tree: Tree, expansion: Expansion, children: Sequence[Child]) -> list[Node | None]:
         parent = tree.nodes[expansion.node]
-        parent.expansions += 1
         known = {self._identity(tree.nodes[c]) for c in parent.children}
-        new: list[Node] = []
+        added: list[Node | None] = []
         for child in children:
             identity = self._identity(child)
             if identity is not None and identity in known:
                 tree.count(duplicates=1)
+                added.append(None)
                 continue
             known.add(identity)
             cut = cut_off(tree, parent.id, child, self.config.max_depth + 1, self.config.max_invalid)
-            new.append(tree.add(parent.id, cut, Origin.POLICY))
-        for node in new:
-            if node.terminal:
+            added.append(tree.add(parent.id, cut, Origin.POLICY))
+        for node in added:
+            if node is not None and node.terminal:
                 tree.back_up(node.id)
-        self._advance(tree, parent, new)
+        return added
+
+    def advance(self, tree: Tree, expanded: Node, new: list[Node]) -> None:
+        """Moves the cursor down the simulation, or ends the simulation and perhaps the search."""
+        tree.search.setdefault("iteration", 0)
+        succeeded = any(n.outcome is Outcome.SUCCESS for n in new)
+        if self.descend(tree, expanded.id) is not None and not (succeeded and self.config.stop_simulation_at_success):
+            tree.search["cursor"] = expanded.id
+            return
+        tree.search["cursor"] = 0
+        tree.search["iteration"] += 1
+        if reason := self._reason_to_stop(tree):
+            tree.search["stopped"] = reason
 
     def descend(self, tree: Tree, start: int) -> int | None:
         """The open leaf that UCT leads to from ``start``, or None if everything below has ended."""
@@ -93,18 +142,6 @@ class UCT:
                 return turn.action
             case Dedupe.none:
                 return None
-
-    def _advance(self, tree: Tree, expanded: Node, new: list[Node]) -> None:
-        """Moves the cursor down the dive, or ends the dive and perhaps the search."""
-        tree.search.setdefault("iteration", 0)
-        succeeded = any(n.outcome is Outcome.SUCCESS for n in new)
-        if self.descend(tree, expanded.id) is not None and not (succeeded and self.config.stop_dive_at_success):
-            tree.search["cursor"] = expanded.id
-            return
-        tree.search["cursor"] = 0
-        tree.search["iteration"] += 1
-        if reason := self._reason_to_stop(tree):
-            tree.search["stopped"] = reason
 
     def _reason_to_stop(self, tree: Tree) -> str:
         config, iteration = self.config, tree.search["iteration"]

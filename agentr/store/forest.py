@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from agentr.errors import DataError
+from agentr.search.stored import from_bytes, to_bytes
 from agentr.search.tree import Tree
 from agentr.store.files import append_line, read_json, read_lines, write_bytes, write_json
 from agentr.store.tables import read_table, write_table
@@ -39,7 +40,7 @@ class Forest:
 
     def write(self, tree: Tree) -> None:
         """Makes a finished tree visible, whole, and forgets its journal."""
-        write_bytes(self._trees / f"{tree.task.key}{SUFFIX}", tree.to_bytes())
+        write_bytes(self._trees / f"{tree.task.key}{SUFFIX}", to_bytes(tree))
         (self._journals / f"{tree.task.key}.jsonl").unlink(missing_ok=True)
 
     def log(self, key: str, entry: dict[str, Any]) -> None:
@@ -124,7 +125,7 @@ class Forest:
 
     def _check(self, key: str, blob: bytes) -> Tree:
         try:
-            return Tree.from_bytes(blob)
+            return from_bytes(blob)
         except DataError as error:
             raise DataError(
                 f"tree {key!r} in {self.folder} is corrupt: {error.message}",

@@ -1,10 +1,6 @@
-"""The run directory: what a run is, how far it is, and who works on it. Everything that a restart needs is read from here.
+"""The state of a run, kept in its directory: which stages are sealed, what they came to, and which process owns the run.
 
-config.yaml     the resolved configuration
-manifest.json   the state machine: each stage with its state and summary
-events.jsonl    what happened, with times
-metrics.jsonl   one line for each sealed stage, flat
-.owner          the lock of the driver, with its name
+Everything that a restart needs is read from here. ``agentr.store.layout`` names the files.
 """
 
 from __future__ import annotations
@@ -22,10 +18,12 @@ from typing import Any, TextIO
 
 import yaml
 
-from agentr.config.load import changed_keys, config_hash, plain, to_yaml
+from agentr.config.identity import changed_keys, config_hash, plain, to_yaml
 from agentr.config.schema import Config
 from agentr.errors import DataError, RunError
 from agentr.store.files import append_line, read_json, write_bytes
+from agentr.store.layout import Layout
+from agentr.store.summaries import S
 
 
 @dataclass(frozen=True)
@@ -38,6 +36,14 @@ class StageRecord:
     seconds: float
     summary: dict[str, Any]
 
+    @property
+    def sealed(self) -> bool:
+        return self.state == "sealed"
+
+    def read(self, kind: type[S]) -> S:
+        """Returns the summary as what a stage of its kind has."""
+        return kind.read(self.summary)
+
 
 class RunStore:
     """A run directory.
@@ -48,6 +54,7 @@ class RunStore:
 
     def __init__(self, root: Path) -> None:
         self.root = root
+        self.layout = Layout(root)
         self._lock: TextIO | None = None
 
     # opening ----------------------------------------------------------------------------------------------------------
@@ -60,7 +67,7 @@ class RunStore:
         """
         self.root.mkdir(parents=True, exist_ok=True)
         self._take_lock()
-        stored = self.root / "config.yaml"
+        stored = self.layout.config
         if stored.exists():
             changes = changed_keys(self.stored_config(), plain(config))
             if changes and not allow_change:
@@ -82,7 +89,7 @@ class RunStore:
 
     def _take_lock(self) -> None:
         """An advisory lock that the kernel releases when the process dies, however it dies."""
-        file = (self.root / ".owner").open("a+", encoding="utf-8")
+        file = self.layout.owner.open("a+", encoding="utf-8")
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -101,7 +108,7 @@ class RunStore:
 
     def owner(self) -> str:
         """The live driver's name, or nothing if nobody works on the run."""
-        path = self.root / ".owner"
+        path = self.layout.owner
         if not path.exists():
             return ""
         with path.open("r", encoding="utf-8") as file:
@@ -118,17 +125,18 @@ class RunStore:
             DataError: The directory holds no run.
         """
         try:
-            return yaml.safe_load((self.root / "config.yaml").read_text(encoding="utf-8"))
+            return yaml.safe_load(self.layout.config.read_text(encoding="utf-8"))
         except (OSError, yaml.YAMLError) as error:
             raise DataError(f"{self.root} holds no run: {error}", hint="Start one with 'agentr run CONFIG'.") from error
 
     # stages -----------------------------------------------------------------------------------------------------------
 
-    def stage(self, name: str, work: Callable[[Path], dict[str, Any]]) -> dict[str, Any]:
+    def stage(self, name: str, kind: type[S], work: Callable[[Path], S]) -> S:
         """Runs a stage unless it is sealed, and seals it.
 
         Args:
             name: Path of the stage below the run directory, such as ``rounds/01/collect``.
+            kind: Type of its summary.
             work: Does the stage in the given folder and returns its summary. It may have been begun before: what it finds there it
                 does not do again.
 
@@ -136,8 +144,8 @@ class RunStore:
             The stage's summary, of this run or of the one that sealed it.
         """
         record = self.record(name)
-        if record is not None and record.state == "sealed":
-            return record.summary
+        if record is not None and record.sealed:
+            return record.read(kind)
         started = time.time()
         spent = record.seconds if record is not None else 0.0
         self._write(StageRecord(name, "running", started, spent, {}))
@@ -151,19 +159,20 @@ class RunStore:
             self.event("stage_stopped", stage=name, error=f"{type(error).__name__}: {error}"[:2000])
             raise
         seconds = spent + time.time() - started
-        self._write(StageRecord(name, "sealed", started, seconds, summary))
-        append_line(self.root / "metrics.jsonl", {"stage": name, "seconds": round(seconds, 3), **_flat_numbers(summary)})
+        stored = summary.stored()
+        self._write(StageRecord(name, "sealed", started, seconds, stored))
+        append_line(self.layout.metrics, {"stage": name, "seconds": round(seconds, 3), **_flat_numbers(stored)})
         self.event("stage_sealed", stage=name, seconds=round(seconds, 3))
         return summary
 
     def adopt(self, other: RunStore, names: Sequence[str]) -> None:
         """Takes over sealed stages of another run that this one does not have. Their folders are copied.
 
-        The caller answers for it that both runs would have made the same.
+        The caller must ensure that both runs would produce identical results.
         """
         for name in names:
             record = other.record(name)
-            if record is None or record.state != "sealed" or self.record(name) is not None:
+            if record is None or not record.sealed or self.record(name) is not None:
                 continue
             if (other.root / name).exists():
                 shutil.copytree(other.root / name, self.root / name, dirs_exist_ok=True)
@@ -181,15 +190,15 @@ class RunStore:
 
     def sealed(self, name: str) -> bool:
         record = self.record(name)
-        return record is not None and record.state == "sealed"
+        return record is not None and record.sealed
 
     def event(self, kind: str, **about: Any) -> None:
-        append_line(self.root / "events.jsonl", {"time": round(time.time(), 3), "event": kind, **about})
+        append_line(self.layout.events, {"time": round(time.time(), 3), "event": kind, **about})
 
     # ------------------------------------------------------------------------------------------------------------------
 
     def _manifest(self) -> dict[str, Any]:
-        path = self.root / "manifest.json"
+        path = self.layout.manifest
         return read_json(path) if path.exists() else {"version": 1, "stages": {}}
 
     def _write(self, record: StageRecord) -> None:
@@ -199,7 +208,7 @@ class RunStore:
 
     def _store(self, manifest: dict[str, Any]) -> None:
         # Stages stand in the order of their first start, so keys are not sorted.
-        write_bytes(self.root / "manifest.json", (json.dumps(manifest, indent=2, default=str) + "\n").encode())
+        write_bytes(self.layout.manifest, (json.dumps(manifest, indent=2, default=str) + "\n").encode())
 
 
 def _flat_numbers(summary: dict[str, Any]) -> dict[str, Any]:

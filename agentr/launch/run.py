@@ -9,16 +9,18 @@ from pathlib import Path
 from types import FrameType
 from typing import NoReturn
 
-from agentr.config.load import load
 from agentr.config.schema import Config
 from agentr.models.load import load_codec
 from agentr.observe.progress import Reporter
 from agentr.observe.report import table, write_report
-from agentr.observe.summary import Summary
-from agentr.recipes import recipe
+from agentr.observe.summary import RunSummary
+from agentr.recipes import load, recipe_of
 from agentr.rounds.experiment import Experiment
+from agentr.rounds.loop import run_rounds
 from agentr.rounds.services import Services
+from agentr.store.layout import MODEL
 from agentr.store.run import RunStore
+from agentr.store.summaries import ModelSummary
 
 
 def run_dir(config: Config) -> Path:
@@ -50,39 +52,38 @@ def opened(config: Config, reporter: Reporter, *, allow_change: bool = False, se
     store = RunStore(run_dir(config))
     store.open(config, allow_change=allow_change)
     try:
-        with nullcontext(services) if services else serving(config, store.root / "logs", reporter) as running:
+        with nullcontext(services) if services else serving(config, store.layout.logs, reporter) as running:
             running.take_over(config)
             yield Experiment(config, store, running, reporter)
     finally:
         store.close()
 
 
-def run(config: Config, reporter: Reporter, *, allow_change: bool = False, services: Services | None = None) -> Summary:
+def run(config: Config, reporter: Reporter, *, allow_change: bool = False, services: Services | None = None) -> RunSummary:
     """Runs a whole experiment, or what is left of it, and reports. For ``services`` see `opened`.
 
     Raises:
         AgentrError: With what was wrong and what to do. What was finished before is kept.
     """
-    method = recipe(config.run.recipe)
     with opened(config, reporter, allow_change=allow_change, services=services) as experiment:
-        method.run(experiment)
+        run_rounds(experiment, recipe_of(config))
         return report(experiment.store, reporter)
 
 
-def report(store: RunStore, reporter: Reporter) -> Summary:
+def report(store: RunStore, reporter: Reporter) -> RunSummary:
     """Writes the report of a run and shows its table and its findings."""
     stored = store.stored_config()
-    model = store.record("model")
+    model = store.record(MODEL)
     decode: Callable | None = None
-    if model is not None and model.state == "sealed":
-        config = load(store.root / "config.yaml", files=False)
-        codec = load_codec(Path(model.summary["path"]), config.model)
+    if model is not None and model.sealed:
+        config = load(store.layout.config, files=False)
+        codec = load_codec(Path(model.read(ModelSummary).path), config.model)
         decode = lambda ids: codec.decode(ids, special=True)  # noqa: E731
     summary = write_report(store, decode)
     reporter.console.print(table(summary))
     for comparison in summary.comparisons:
         reporter.say(comparison.words)
-    reporter.say(f"Report: {store.root / 'report.html'} (seed {stored['run']['seed']}, {summary.seconds:.0f} s of work)")
+    reporter.say(f"Report: {store.layout.report} (seed {stored['run']['seed']}, {summary.seconds:.0f} s of work)")
     return summary
 
 

@@ -1,4 +1,4 @@
-"""One turn of an agent in its environment: draw, read, execute, and put together what a strategy is told."""
+"""One turn of an agent in its environment: sample, parse, execute, and put together what a strategy is told."""
 
 from __future__ import annotations
 
@@ -6,43 +6,43 @@ import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from agentr.config.methods import SamplingConfig
-from agentr.config.schema import PromptConfig
+from agentr.config.schema import Config, PromptConfig, SamplingConfig
 from agentr.envs.client import EnvClient, Recorded, Session
 from agentr.policy.base import GenerateRequest, Policy
 from agentr.policy.chat import ChatCodec
 from agentr.search import Child, Expansion, Tree
-from agentr.tasks.formats import ActionFormat, Parsed
+from agentr.tasks.formats import ActionFormat, Parsed, action_format
 from agentr.tasks.prompt import opening
-from agentr.types import Completion, FinishReason, Message, Observation, Outcome, Sampling, Task
+from agentr.types import Completion, Cost, FinishReason, Message, Observation, Outcome, Sampling, Task
 from env_servers.protocol import EnvironmentSpec
 
 CUT_OFF = "The answer was cut off because it was too long. Answer briefly."
 
 
 @dataclass(frozen=True)
-class Turns:
+class Expanded:
     """Turns that were taken after one node, in the order drawn.
 
     Attributes:
         children: What the strategy is told.
         sessions: The session that stands behind each child; equal actions share one.
-        counts: Calls and tokens that they cost.
+        events: Counts of what happened besides: turns that could not be parsed.
     """
 
     children: list[Child]
     sessions: list[Session]
-    counts: dict[str, int]
+    cost: Cost
+    events: dict[str, int]
 
 
-@dataclass(frozen=True)
-class Player:
+@dataclass(frozen=True, kw_only=True)
+class Agent:
     """Everything that is needed to take a turn. Shared by all trees of a stage.
 
     Attributes:
         max_model_len: Context of the policy in tokens.
-        version: Version of the policy, stored in each tree.
-        begun: Told of each tree that is started.
+        policy_name: Name of the policy, stored in each tree.
+        on_start: Told of each tree that is started.
     """
 
     policy: Policy
@@ -53,22 +53,36 @@ class Player:
     prompt: PromptConfig
     sampling: SamplingConfig
     max_model_len: int
-    version: str = ""
-    begun: Callable[[Tree], None] = lambda tree: None
+    policy_name: str = ""
+    on_start: Callable[[Tree], None] = lambda tree: None
+
+    @classmethod
+    def of(cls, config: Config, policy: Policy, env: EnvClient, codec: ChatCodec, spec: EnvironmentSpec) -> Agent:
+        """Returns the agent of a configuration; it samples as ``collect`` says."""
+        return cls(
+            policy=policy,
+            env=env,
+            codec=codec,
+            spec=spec,
+            format=action_format(spec.action_format),
+            prompt=config.prompt,
+            sampling=config.collect.sampling,
+            max_model_len=config.model.max_model_len,
+        )
 
     async def start(self, task: Task, seed: int) -> tuple[Tree, Session]:
         """A new tree of a task, and the session at its root. A first prompt that leaves no room for a turn ends the tree at once."""
         session = await self.env.open(task)
         messages = opening(self.spec, self.prompt, session.observation.text)
-        tree = Tree.start(task, messages, tuple(self.codec.prompt(messages)), seed, self.version)
-        self.begun(tree)
+        tree = Tree.start(task, messages, tuple(self.codec.prompt(messages)), seed, self.policy_name)
+        self.on_start(tree)
         if self._full(len(tree.prompt_ids)):
             tree.root.outcome, tree.root.terminal = Outcome.CONTEXT_LIMIT, True
             tree.back_up(0)
         return tree, session
 
-    async def draw(self, tree: Tree, expansion: Expansion, session: Session, *, reuse_prefix: bool = True) -> Turns:
-        """Draws the turns of an expansion and executes each distinct action once. The tree is not changed.
+    async def sample(self, tree: Tree, expansion: Expansion, session: Session, *, reuse_prefix: bool = True) -> Expanded:
+        """Samples the turns of an expansion and executes each distinct action once. The tree is not changed.
 
         Args:
             reuse_prefix: Take what the engine's prefix cache has; False only to measure what that saves.
@@ -79,7 +93,7 @@ class Player:
         request = GenerateRequest(
             tuple(tree.prompt(expansion.node)),
             expansion.n,
-            self._drawn(expansion.seed, expansion.temperature),
+            self._sampling(expansion.seed, expansion.temperature),
             affinity=tree.task.key,
             messages=tuple(tree.conversation(expansion.node)),
             reuse_prefix=reuse_prefix,
@@ -87,30 +101,31 @@ class Player:
         completions = await self.policy.generate(request)
         return await self._execute(tree, expansion.node, session, completions, _cost(request, completions))
 
-    async def act(self, tree: Tree, node: int, session: Session, text: str) -> Turns:
+    async def act(self, tree: Tree, node: int, session: Session, text: str) -> Expanded:
         """Takes a given turn (an expert's, a revision's) instead of drawing one."""
         completion = Completion(text, tuple(self.codec.turn(text)), (), FinishReason.STOP)
-        return await self._execute(tree, node, session, [completion], {})
+        return await self._execute(tree, node, session, [completion], Cost())
 
-    async def complete(self, tree: Tree, node: int, session: Session, prefix: str, seed: int) -> Turns:
+    async def complete(self, tree: Tree, node: int, session: Session, prefix: str, seed: int) -> Expanded:
         """Lets the policy finish a turn that begins with ``prefix``."""
         begun = self.codec.encode(prefix)
         messages = (*tree.conversation(node), Message("assistant", prefix))
-        request = GenerateRequest((*tree.prompt(node), *begun), 1, self._drawn(seed), affinity=tree.task.key, messages=messages)
+        request = GenerateRequest((*tree.prompt(node), *begun), 1, self._sampling(seed), affinity=tree.task.key, messages=messages)
         (drawn,) = await self.policy.generate(request)
         whole = replace(drawn, text=prefix + drawn.text, token_ids=(*begun, *drawn.token_ids), logprobs=())
         return await self._execute(tree, node, session, [whole], _cost(request, [drawn]))
 
-    def _drawn(self, seed: int, temperature: float | None = None) -> Sampling:
+    def _sampling(self, seed: int, temperature: float | None = None) -> Sampling:
         own = self.sampling
         return Sampling(own.temperature if temperature is None else temperature, own.max_tokens, own.top_p, seed, self.format.stop)
 
-    async def _execute(self, tree: Tree, node: int, session: Session, completions: Sequence[Completion], counts: dict[str, int]) -> Turns:
+    async def _execute(self, tree: Tree, node: int, session: Session, completions: Sequence[Completion], cost: Cost) -> Expanded:
         parsed = [self._parse(c) for c in completions]
         actions = list(dict.fromkeys(p.action for p in parsed if p.action is not None))
         executed = dict(zip(actions, await session.expand(actions) if actions else [], strict=True))
         room_used = len(tree.prompt(node))
-        turns = Turns([], [], {**counts, "unparsed": sum(p.action is None for p in parsed), "env_steps": len(actions)})
+        unparsed = sum(p.action is None for p in parsed)
+        turns = Expanded([], [], cost + Cost(env_steps=len(actions)), {"unparsed": unparsed} if unparsed else {})
         for completion, turn in zip(completions, parsed, strict=True):
             after = session if turn.action is None else executed[turn.action]
             seen = after.observation
@@ -134,30 +149,30 @@ class Player:
         elif self._full(room_used + len(completion.token_ids) + len(bridge)):
             outcome = Outcome.CONTEXT_LIMIT
         return Child(
-            completion.text,
-            completion.token_ids,
-            bridge,
-            completion.logprobs,
-            completion.finish,
-            action,
-            seen.text,
-            seen.reward,
-            seen.valid,
-            outcome,
+            text=completion.text,
+            token_ids=completion.token_ids,
+            bridge_ids=bridge,
+            logprobs=completion.logprobs,
+            finish=completion.finish,
+            action=action,
+            observation=seen.text,
+            reward=seen.reward,
+            valid=seen.valid,
+            outcome=outcome,
         )
 
     def _full(self, tokens: int) -> bool:
         return tokens + self.sampling.max_tokens > self.max_model_len
 
 
-def _cost(request: GenerateRequest, completions: Sequence[Completion]) -> dict[str, int]:
-    return {
-        "calls": 1,
-        "completions": len(completions),
-        "prompt_tokens": len(request.prompt_ids),
-        "cached_tokens": sum(c.cached_tokens for c in completions),
-        "completion_tokens": sum(len(c.token_ids) for c in completions),
-    }
+def _cost(request: GenerateRequest, completions: Sequence[Completion]) -> Cost:
+    return Cost(
+        calls=1,
+        completions=len(completions),
+        prompt_tokens=len(request.prompt_ids),
+        cached_tokens=sum(c.cached_tokens for c in completions),
+        completion_tokens=sum(len(c.token_ids) for c in completions),
+    )
 
 
 class Sessions:

@@ -1,47 +1,35 @@
 """Several recipes, or values of one key, on the same tasks, model and seeds: one table and one plot of success against cost.
 
 Every run is an experiment of its own in ``<folder>/<label>/seed-<n>``, resumable as any other. Runs of one seed share what is the same in
-them: the warm start, which is trained and evaluated once, so that all arms of a seed begin at the same policy; and, where they explore
-alike, the first round's trees. Ray, engines and environment servers run on from one to the next.
+them: the warm start, which is trained and evaluated once, so that all arms of a seed begin at the same policy; and, if they explore alike,
+the first round's trees. Ray, engines and environment servers run on from one to the next.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from agentr.config.load import changed_keys, load, plain
-from agentr.config.methods import ContrastConfig
+from agentr.config.identity import changed_keys, plain
 from agentr.config.schema import Config
 from agentr.errors import ConfigError, DataError, RunError
+from agentr.launch.run import run, run_dir, serving
 from agentr.observe.comparison import Comparison, Line, compare_runs, run_folder, write_plan
 from agentr.observe.comparison_page import write_comparison
 from agentr.observe.progress import Reporter
-from agentr.recipes.launch import run, run_dir, serving
+from agentr.recipes import load, recipe_of
+from agentr.store.layout import DATASET, DEMONSTRATIONS, EVAL, MODEL, RECOVERY, TRAIN, WARM_START, arm_of
 from agentr.store.run import RunStore
 
-#: What must be equal in all configurations of a comparison: the question that is asked. Recipes are free to differ in the rest.
+#: Keys that must be equal in all configurations of a comparison: the setting. Methods are free to differ in the rest.
 SAME = ("model.", "env.", "prompt.", "eval.", "warm_start.", "build.max_length")
 
 #: The stages that runs of one seed share.
-SHARED = ("model", "rounds/00/demonstrations", "rounds/00/dataset", "rounds/00/train", "rounds/00/eval", "rounds/00/recovery")
-
-
-#: Recipes whose first stage is the same: independent runs of each task.
-SAMPLING = ("eto", "rft")
+SHARED = (MODEL, *(WARM_START.stage(name) for name in (DEMONSTRATIONS, DATASET, TRAIN, EVAL, RECOVERY)))
 
 #: Keys that change nothing before the first round's dataset is built.
-LATER = (
-    *("run.name", "run.dir", "train", "build.extra_pairs", "build.good_per_task", "build.revisions_per_task"),
-    *("build.demonstrations", "build.earlier_rounds", "build.balance_tasks", "build.eta", "build.general_path"),
-    *(f"build.siblings.{key}" for key in ("tasks", "pairs:", "pairs_per_task", "mix")),
-    *(f"build.contrast.{field.name}" for field in fields(ContrastConfig) if field.name != "unit"),
-)
-
-#: The stages of the first round's exploration, and keys that change nothing before they are over.
-EXPLORED = {"rounds/01/collect": (*LATER, "revise."), "rounds/01/steps": LATER, "rounds/01/revise": LATER}
+LATER = ("run.name", "run.dir", "run.rounds", "run.control", "method.", "build.", "train", "trainer.", "eval.")
 
 
 @dataclass(frozen=True)
@@ -66,10 +54,10 @@ def plan(
     Args:
         configs: YAML files; a file's name without its ending is its label.
         vary: ``key=value`` overrides, each of which makes an arm of each file; its value is added to the label.
-        base: YAML file that each of them is laid over: the question, where the files say only the method.
+        base: YAML file that each of them is laid over: the setting, if the files say only the method.
 
     Raises:
-        ConfigError: Two files have the same label, or they ask different questions; the error names the keys.
+        ConfigError: Two files have the same label, or they differ in keys that must be equal; the error names the keys.
     """
     arms = [(path, value, "-".join(filter(None, (path.stem, value.rpartition("=")[2])))) for path in configs for value in vary]
     labels = [label for _, _, label in arms]
@@ -86,7 +74,7 @@ def plan(
         for other in entries[-len(labels) + 1 :]:
             if changes := [c for c in changed_keys(plain(first.config), plain(other.config)) if c.startswith(SAME)]:
                 raise ConfigError(
-                    f"{other.label} asks another question than {first.label}: " + "; ".join(changes),
+                    f"{other.label} and {first.label} differ in keys that must match for a fair comparison: " + "; ".join(changes),
                     hint="Give all configurations of a comparison the same values of these keys (--base or a common 'include' does).",
                 )
     return entries
@@ -122,12 +110,12 @@ def compare(entries: Sequence[Entry], folder: Path, reporter: Reporter) -> Compa
 
 
 def shared(one: Config, other: Config) -> tuple[str, ...]:
-    """Stages that both runs would make the same."""
-    changes = changed_keys(_explored(one), _explored(other))
-    return (*SHARED, *(stage for stage, later in EXPLORED.items() if all(change.startswith(later) for change in changes)))
-
-
-def _explored(config: Config) -> dict[str, Any]:
-    """The configuration, with the kind of exploration in place of the recipe."""
-    kind = "sampling" if config.run.recipe in SAMPLING else config.run.recipe
-    return plain(replace(config, run=replace(config.run, recipe=kind)))
+    """Returns the stages that two runs would make the same: the warm start, and those of the first round's exploration that are equal."""
+    changes = [change for change in changed_keys(plain(one), plain(other)) if not change.startswith(LATER)]
+    if changes:
+        return SHARED
+    mine, theirs = (list(recipe_of(config).exploration(1).items()) for config in (one, other))
+    equal = 0
+    while equal < min(len(mine), len(theirs)) and mine[equal] == theirs[equal]:
+        equal += 1
+    return (*SHARED, *(arm_of(1).stage(stage) for stage, _ in mine[:equal]))

@@ -1,0 +1,104 @@
+"""What a coordinator is asked to do: one stage of trees, as plain data that can cross processes."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import ClassVar
+
+from agentr.collect.agent import Agent
+from agentr.collect.units import Limits, Progress, run_units
+from agentr.config.schema import SamplingConfig
+from agentr.search import Tree
+from agentr.seeds import derived_seed
+from agentr.store.forest import Forest
+from agentr.types import Task
+
+
+@dataclass(frozen=True)
+class Unit:
+    """One task of a stage, and what is at hand to make its tree.
+
+    Attributes:
+        seed: Seed of the tree.
+        forest: Where the stage's trees and journals are.
+        source: The trees that the stage starts from, if any.
+    """
+
+    task: Task
+    seed: int
+    agent: Agent
+    forest: Forest
+    source: Forest | None
+
+
+class Work(ABC):
+    """What a stage does with each task, as frozen, picklable data: grow a tree, play a demonstration, revise.
+
+    Two works that are equal make equal trees of equal tasks, with the same policy and seed.
+    """
+
+    #: Stage whose trees the work starts from: of the same round (``collect``), or of another (``rounds/00/eval``); empty for none.
+    source: ClassVar[str] = ""
+    #: Names the work in seeds and manifests.
+    kind: ClassVar[str]
+    #: Whether its trees are those of ``source`` with more in them, so that what those cost is counted in them, too.
+    extends: ClassVar[bool] = False
+
+    @abstractmethod
+    async def make(self, unit: Unit) -> Tree | None:
+        """Makes one tree, or None if there is nothing to make for this task.
+
+        Raises:
+            InfraError: The policy or the environment did not answer. What was done is in the journal.
+        """
+
+    def tasks(self, tasks: Sequence[Task], source: Forest | None) -> list[Task]:
+        """Returns those of a round's tasks that the work applies to; by default all, or those of the trees that it starts from."""
+        return list(tasks) if source is None else [tree.task for tree in source]
+
+    def max_completions(self, step_limit: int) -> int:
+        """Returns the most completions that one tree can request; 0 if it draws none that count.
+
+        Args:
+            step_limit: The environment's own limit on the actions of an episode.
+        """
+        return 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class TreeJob:
+    """One stage of trees.
+
+    Attributes:
+        folder: Where its forest is.
+        policy: Name of the policy, stored in each tree.
+        source: Folder of the forest that the work starts from, if it needs one.
+    """
+
+    folder: Path
+    tasks: tuple[Task, ...]
+    seed: int
+    policy: str
+    work: Work
+    sampling: SamplingConfig = field(default_factory=SamplingConfig)
+    limits: Limits = field(default_factory=Limits)
+    source: Path | None = None
+
+
+async def run_job(job: TreeJob, agent: Agent, progress: Progress) -> Progress:
+    """Runs a job to its end; trees that are already there are not made again.
+
+    Raises:
+        RunError: Too many units failed for infrastructure reasons.
+    """
+    forest = Forest(job.folder)
+    source = None if job.source is None else Forest(job.source)
+    agent = replace(agent, sampling=job.sampling, policy_name=job.policy, on_start=progress.track)
+
+    async def make(task: Task) -> Tree | None:
+        return await job.work.make(Unit(task, derived_seed(job.seed, job.work.kind, task.key), agent, forest, source))
+
+    return await run_units(job.tasks, make, forest, progress, job.limits, job.work.max_completions(agent.spec.step_limit))

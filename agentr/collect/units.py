@@ -1,0 +1,172 @@
+"""Many trees in flight in one event loop.
+
+Invariant: every unit of a stage ends either as a finished tree in the forest, exactly once, or as a recorded failure; nothing else. A
+unit that fails for infrastructure reasons is tried again from its journal, ``infra_retries`` times, with growing pauses.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from agentr.backoff import Backoff
+from agentr.errors import InfraError, RunError
+from agentr.search.stored import stored_counts
+from agentr.search.tree import Tree
+from agentr.store.forest import Forest
+from agentr.types import Cost, Task
+
+#: Makes one tree; None means that there is nothing to make for this task.
+MakeTree = Callable[[Task], Awaitable[Tree | None]]
+
+_BACKOFF = Backoff(0.5, 30.0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """How much of a stage is done at a time, and when it is given up.
+
+    Attributes:
+        in_flight: Trees that grow at the same time.
+        infra_retries: Attempts at a unit after an infrastructure failure.
+        max_failed: Share of the tasks that may be given up.
+        max_completions: No tree is started that might not fit in (`Progress.has_budget`); 0 means no limit.
+    """
+
+    in_flight: int = 32
+    infra_retries: int = 3
+    max_failed: float = 0.05
+    max_completions: int = 0
+
+
+@dataclass
+class Progress:
+    """Progress of a running stage.
+
+    Attributes:
+        cost: Cost of the finished trees.
+        events: Their counts of events.
+        env_steps_executed: Actions that environments carried out in all, replays included; known at the end.
+        growing: The trees that are not finished, by their task's key.
+    """
+
+    total: int = 0
+    done: int = 0
+    failed: int = 0
+    skipped: int = 0
+    in_flight: int = 0
+    retried: int = 0
+    successes: int = 0
+    cost: Cost = field(default_factory=Cost)
+    events: Counter[str] = field(default_factory=Counter)
+    env_steps_executed: int = 0
+    started: float = field(default_factory=time.time)
+    last_error: str = ""
+    growing: dict[str, Tree] = field(default_factory=dict)
+
+    def track(self, tree: Tree) -> None:
+        """Follows a tree from its start."""
+        self.growing[tree.task.key] = tree
+
+    def add(self, tree: Tree) -> None:
+        """Counts a finished tree."""
+        self.done += 1
+        self.successes += bool(tree.successes())
+        self.cost = self.cost + tree.cost
+        self.events.update(tree.events)
+
+    def spent(self) -> Cost:
+        """Returns the cost of all trees, those that still grow included."""
+        return sum((tree.cost for tree in self.growing.values()), self.cost)
+
+    def has_budget(self, limit: int, per_tree: int) -> bool:
+        """Whether one more tree may start: all together draw at most ``limit`` completions (0: no limit), or less than one tree more.
+
+        Args:
+            per_tree: Upper bound on the completions of one tree. What finished trees took would say too little of the others: cheap
+                trees end first.
+        """
+        drawn = self.spent().completions
+        if not limit or not self.in_flight:
+            return not limit or drawn < limit
+        to_come = self.in_flight * per_tree - sum(tree.cost.completions for tree in self.growing.values())
+        return drawn + to_come + per_tree <= limit
+
+
+async def run_units(
+    tasks: Sequence[Task], make: MakeTree, forest: Forest, progress: Progress, limits: Limits, per_tree: int = 0
+) -> Progress:
+    """Makes the trees of ``tasks`` that the forest does not have yet.
+
+    Args:
+        per_tree: Upper bound on the completions of one tree, for ``limits.max_completions``.
+
+    Raises:
+        RunError: More units were given up than allowed. The finished ones are kept.
+    """
+    finished = forest.finished()
+    progress.total = len(tasks)
+    for task in tasks:
+        if task.key in finished:
+            progress.add(forest.read(task.key))
+
+    async def unit(task: Task) -> None:
+        for attempt in range(limits.infra_retries + 1):
+            try:
+                tree = await make(task)
+            except InfraError as error:
+                progress.last_error = str(error)
+                if attempt == limits.infra_retries:
+                    progress.failed += 1
+                    forest.fail(task.key, str(error))
+                    return
+                progress.retried += 1
+                await asyncio.sleep(_BACKOFF.pause_s(attempt))
+                continue
+            if tree is None:
+                progress.skipped += 1
+                return
+            forest.write(tree)
+            progress.add(tree)
+            return
+
+    async def work(task: Task) -> None:
+        try:
+            await unit(task)
+        finally:
+            progress.in_flight -= 1
+            progress.growing.pop(task.key, None)
+        if progress.failed > limits.max_failed * len(tasks):
+            raise RunError(
+                f"{progress.failed} of {len(tasks)} units failed for infrastructure reasons; the last: {progress.last_error}",
+                hint="Mend the cause and start the same run again; finished units are kept.",
+            )
+
+    try:
+        async with asyncio.TaskGroup() as group:
+            working: set[asyncio.Task[None]] = set()
+            for task in tasks:
+                if task.key in finished:
+                    continue
+                while working and (len(working) >= limits.in_flight or not progress.has_budget(limits.max_completions, per_tree)):
+                    working = (await asyncio.wait(working, return_when=asyncio.FIRST_COMPLETED))[1]
+                if not progress.has_budget(limits.max_completions, per_tree):
+                    progress.skipped += 1
+                    continue
+                progress.in_flight += 1
+                working.add(group.create_task(work(task)))
+    except ExceptionGroup as failed:
+        raise failed.exceptions[0] from failed
+    return progress
+
+
+def as_dict(progress: Progress) -> dict[str, Any]:
+    """Returns progress as plain data: with seconds since its start, and the cost of the growing trees so far."""
+    left_out = ("growing", "cost", "events", "env_steps_executed")
+    plain = {f.name: getattr(progress, f.name) for f in fields(progress) if f.name not in left_out}
+    events = {**progress.events, "env_steps_executed": progress.env_steps_executed}
+    return {**plain, "counts": stored_counts(progress.spent(), events), "seconds": time.time() - progress.started}

@@ -1,0 +1,44 @@
+"""What a configuration says of its environment, held against the registry of environments. Nothing is loaded or started for it."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from agentr.config.checks import Problem
+
+if TYPE_CHECKING:
+    from agentr.config.schema import Config, TaskSelection
+
+
+def environment_problems(config: Config) -> Iterator[Problem]:
+    """Yields unknown environments, options and splits, and a number of worked examples that the environment does not have."""
+    from env_servers import registry
+
+    if config.env.url:  # a server that runs already is asked when it is reached
+        return
+    try:
+        known = registry.about(config.env.name)
+    except registry.UnknownEnvironment as error:
+        yield Problem("env.name", str(error).rstrip("."), "See `agentr envs`.")
+        return
+    for name in config.env.options:
+        if name not in known.options:
+            near = difflib.get_close_matches(name, known.options, n=1)
+            hint = f"Did you mean {near[0]!r}?" if near else f"It has: {', '.join(known.options) or 'none'}."
+            yield Problem(f"env.options.{name}", f"{config.env.name} has no such option", hint)
+    for key, selection in _selections(config):
+        if selection.split not in known.splits:
+            message = f"{config.env.name} has no split {selection.split!r}"
+            yield Problem(f"{key}.split", message, f"Its splits: {', '.join(known.splits)}.")
+    if config.prompt.examples > known.examples:
+        message = f"{config.prompt.examples} are asked for, and {config.env.name} has {known.examples} worked examples"
+        yield Problem("prompt.examples", message, "Lower it, or add examples to the environment's spec.yaml.")
+
+
+def _selections(config: Config) -> Iterator[tuple[str, TaskSelection]]:
+    if config.warm_start.enabled:
+        yield from ((f"warm_start.tasks[{index}]", selection) for index, selection in enumerate(config.warm_start.tasks))
+    yield "collect.tasks", config.collect.tasks
+    yield "eval.tasks", config.eval.tasks

@@ -1,0 +1,65 @@
+"""What says what a run is: the configuration as plain data, its hash, and which keys may differ when a run is continued."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator
+from dataclasses import asdict, is_dataclass
+from enum import Enum
+from typing import Any
+
+import yaml
+
+from agentr.config.schema import Config
+
+#: Keys that may change between two starts of the same run: they say where and how fast, not what.
+FREE_KEYS = ("run.dir", "cluster.", "trainer.start_timeout_s", "trainer.max_failures", "trainer.threads", "policy.engines",
+             "policy.threads", "policy.timeout_s", "policy.retries", "policy.openai.api_key_env", "policy.openai.max_cost",
+             "policy.openai.concurrency", "env.servers", "env.url", "env.token_env", "env.python", "env.timeout_s", "env.retries",
+             "collect.in_flight", "collect.infra_retries", "collect.max_failed", "eval.in_flight")  # fmt: skip
+
+
+def plain(config: Any) -> Any:
+    """Returns dataclasses as plain data, enums as their values."""
+    if is_dataclass(config) and not isinstance(config, type):
+        config = asdict(config)
+    if isinstance(config, dict):
+        return {k: plain(v) for k, v in config.items()}
+    if isinstance(config, list | tuple):
+        return [plain(v) for v in config]
+    return config.value if isinstance(config, Enum) else config
+
+
+def to_yaml(config: Config) -> str:
+    """Returns the whole configuration as YAML that ``load`` reads back equal."""
+    return yaml.safe_dump(plain(config), sort_keys=False, allow_unicode=True)
+
+
+def config_hash(config: Config) -> str:
+    """Returns a hash of everything that says what the run is."""
+    flat = {k: v for k, v in flatten(plain(config)) if not k.startswith(FREE_KEYS)}
+    return hashlib.sha256(json.dumps(flat, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def changed_keys(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
+    """Lists ``key: old -> new`` for everything that says what the run is. More rounds than before are no change."""
+    before, after = dict(flatten(old)), dict(flatten(new))
+    changes = []
+    for key in sorted(before.keys() | after.keys()):
+        grown = key == "run.rounds" and after.get(key, 0) >= before.get(key, 0)
+        if before.get(key) != after.get(key) and not key.startswith(FREE_KEYS) and not grown:
+            changes.append(f"{key}: {before.get(key)!r} -> {after.get(key)!r}")
+    return changes
+
+
+def flatten(data: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yields the full key and the value of each leaf: ``a.b``, ``c[0].d``."""
+    if isinstance(data, dict) and data:
+        for key, value in data.items():
+            yield from flatten(value, f"{prefix}.{key}" if prefix else str(key))
+    elif isinstance(data, list) and any(isinstance(v, dict) for v in data):
+        for index, value in enumerate(data):
+            yield from flatten(value, f"{prefix}[{index}]")
+    else:
+        yield prefix, data

@@ -1,0 +1,1 @@
+"""Starting experiments: one run, several side by side, and what a run would cost."""

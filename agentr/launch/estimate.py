@@ -1,0 +1,200 @@
+"""What a configuration would cost at most: the answer of ``agentr run --dry-run``. Nothing is started and nothing heavy is imported."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from agentr.config.schema import Config, ModelSource, PolicyBackend, TaskSelection, TrainConfig
+from agentr.recipes import recipe_of
+from env_servers import registry
+
+#: Bytes of a turn in a stored tree: 160 to 270 in the demo's eight forests, which are there twice while one is sealed or revised.
+NODE_BYTES = 540
+#: Bytes of a parameter in float32 with AdamW's two moments and the model's own copy, in a resumable checkpoint.
+STATE_BYTES = 16
+
+
+@dataclass(frozen=True)
+class Bound:
+    """An upper bound; None if it cannot be known before the run.
+
+    Attributes:
+        why: What it depends on, if it cannot be known.
+    """
+
+    value: int | None
+    why: str = ""
+
+    def __str__(self) -> str:
+        return f"at most {self.value:,}" if self.value is not None else f"not known: {self.why}"
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """Upper bounds on a whole run, and the resources that it needs.
+
+    Attributes:
+        trees: Trees of exploration, over all rounds.
+        completions: Turns that they draw. Searches that stop early draw far fewer.
+        completion_tokens: Tokens of those turns.
+        env_steps: Actions that they carry out.
+        episodes: Held-out episodes, over all policies.
+        episode_turns: Turns in them.
+        optimiser_steps: Over all trainings, the control's included.
+        disk_bytes: Models, resumable checkpoints and trees.
+        resources: What the cluster must have, in words.
+    """
+
+    title: list[str]
+    trees: Bound
+    completions: Bound
+    completion_tokens: Bound
+    env_steps: Bound
+    episodes: Bound
+    episode_turns: Bound
+    optimiser_steps: Bound
+    disk_bytes: Bound
+    resources: list[str] = field(default_factory=list)
+
+    def text(self) -> str:
+        """Returns the estimate as commented lines, so that they may follow a configuration in YAML."""
+        disk = self.disk_bytes
+        shown = f"at most {_size(disk.value)}" if disk.value is not None else str(disk)
+        rows = {
+            "trees": self.trees,
+            "completions": self.completions,
+            "completion tokens": self.completion_tokens,
+            "environment steps": self.env_steps,
+            "held-out episodes": self.episodes,
+            "turns in them": self.episode_turns,
+            "optimiser steps": self.optimiser_steps,
+            "disk": shown,
+        }
+        lines = [*self.title, *(f"{name + ':':20}{value}" for name, value in rows.items()), "needs: " + "; ".join(self.resources)]
+        return "\n".join(f"# {line}" for line in lines)
+
+
+def estimate(config: Config) -> Estimate:
+    """Returns upper bounds on what a run of the configuration costs."""
+    recipe, known = recipe_of(config), None if config.env.url else registry.about(config.env.name)
+    limit = known.step_limit if known is not None else 0
+    rounds = config.run.rounds
+    works = [work for number in range(1, rounds + 1) for work in recipe.exploration(number).values()]
+    grown = [work for work in works if work.max_completions(limit or 1)]
+    tasks = _count(config.collect.tasks)
+    trees = _times(tasks, len(grown))
+    completions = Bound(None, "the server's step limit") if grown and not limit else _completions(config, grown, tasks, limit)
+    policies = 1 + rounds + (1 if config.run.control and rounds else 0)
+    episodes = _times(_count(config.eval.tasks), config.eval.episodes * policies)
+    actions = config.eval.max_steps or limit
+    turns = _times(episodes, actions) if actions else Bound(None, "the server's step limit")
+    return Estimate(
+        title=[
+            f"{recipe.name} on {config.env.name}: {rounds} rounds, preset {config.method.preset}, seed {config.run.seed}",
+            f"each round: {tasks.value or 'all'} tasks of split {config.collect.tasks.split!r}: {recipe.describe()}",
+            f"policy: {config.policy.engines} x {config.policy.backend.value}, model {config.model.path or config.model.source.value}",
+            f"held-out: split {config.eval.tasks.split!r}, {config.eval.tasks.limit or 'all'} tasks",
+        ],
+        trees=trees,
+        completions=completions,
+        completion_tokens=_times(completions, config.collect.sampling.max_tokens),
+        env_steps=completions,
+        episodes=episodes,
+        episode_turns=turns,
+        optimiser_steps=_optimiser_steps(config),
+        disk_bytes=_disk(config, policies, completions, turns),
+        resources=_resources(config),
+    )
+
+
+def _completions(config: Config, grown: list, tasks: Bound, limit: int) -> Bound:
+    if not grown:
+        return Bound(0)
+    per_tree = [work.max_completions(limit) for work in grown]
+    budget = config.collect.max_completions
+    if budget:  # one tree is started even if it might not fit
+        capped = sum(max(budget, each) if tasks.value is None else min(each * tasks.value, max(budget, each)) for each in per_tree)
+        return Bound(capped)
+    return _times(tasks, sum(per_tree))
+
+
+def _optimiser_steps(config: Config) -> Bound:
+    trainings = [config.train[min(number, len(config.train)) - 1] for number in range(1, config.run.rounds + 1)]
+    trainings += trainings if config.run.control else []
+    total = 0
+    for train in [*([config.warm_start.train] if config.warm_start.enabled else []), *trainings]:
+        steps = _steps(train, _demonstrations(config) if train is config.warm_start.train else None)
+        if steps is None:
+            return Bound(None, "by epochs, and so by the number of rows that the trees give")
+        total += steps
+    return Bound(total)
+
+
+def _steps(train: TrainConfig, rows: int | None) -> int | None:
+    if train.steps:
+        return train.steps
+    return None if rows is None else math.ceil(rows * train.epochs / train.batch_size) or 1
+
+
+def _demonstrations(config: Config) -> int | None:
+    counts = [selection.limit for selection in config.warm_start.tasks]
+    return None if any(count is None for count in counts) else sum(count or 0 for count in counts)
+
+
+def _disk(config: Config, policies: int, completions: Bound, turns: Bound) -> Bound:
+    model = _model_bytes(config)
+    if model is None:
+        return Bound(None, f"the size of {config.model.path} (a folder would tell)")
+    if completions.value is None or turns.value is None:
+        return Bound(None, (completions if completions.value is None else turns).why)
+    weights = {"float32": 4}.get(config.model.dtype.value, 2)
+    checkpoints = 3 * model // weights * STATE_BYTES  # two are kept while a third is written
+    return Bound((policies + 1) * model + checkpoints + NODE_BYTES * (completions.value + turns.value))
+
+
+def _model_bytes(config: Config) -> int | None:
+    known = {ModelSource.nano: 1_600_000, ModelSource.smollm2: 134_515_008}
+    if parameters := known.get(config.model.source):
+        return parameters * (4 if config.model.dtype.value == "float32" else 2)
+    folder = Path(config.model.path)
+    if not folder.is_dir():
+        return None
+    return sum(file.stat().st_size for file in folder.iterdir() if file.suffix in (".safetensors", ".bin"))
+
+
+def _resources(config: Config) -> list[str]:
+    """What the cluster must have. Trainer and engines take turns on the same accelerators."""
+    needs = []
+    gpus = config.trainer.workers if config.trainer.use_gpu else 0
+    if config.policy.backend is PolicyBackend.openai:
+        needs.append(f"{config.policy.openai.concurrency} requests at a time at {config.policy.openai.base_url}")
+    elif config.trainer.use_gpu:
+        gpus = max(gpus, config.policy.engines * config.policy.tensor_parallel_size)
+    else:
+        needs.append(
+            f"{config.policy.engines} engine(s) of {config.policy.threads} thread(s) and {config.policy.kv_cache_gib:g} GiB of cache"
+        )
+    if gpus:
+        needs.append(f"{gpus} GPU(s): engines and trainer take turns")
+    else:
+        needs.append(f"{config.trainer.workers} trainer worker(s) of {config.trainer.threads} thread(s)")
+    needs.append(config.env.url or f"{config.env.servers} environment server(s)")
+    return needs
+
+
+def _count(selection: TaskSelection) -> Bound:
+    return Bound(selection.limit, f"all tasks of split {selection.split!r}; set a limit to know")
+
+
+def _times(bound: Bound, factor: int) -> Bound:
+    return bound if bound.value is None else Bound(bound.value * factor)
+
+
+def _size(count: int) -> str:
+    for unit in ("B", "kB", "MB", "GB"):
+        if count < 1000:
+            return f"{count:.0f} {unit}"
+        count //= 1000
+    return f"{count} TB"

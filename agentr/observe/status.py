@@ -1,0 +1,29 @@
+"""How far a run is, in words: what one line for a stage says."""
+
+from __future__ import annotations
+
+from agentr.store.layout import DATASET, EVAL, RECOVERY, TRAIN, stage_of
+from agentr.store.run import StageRecord
+from agentr.store.summaries import DatasetSummary, EvalSummary, TrainSummary, TreeSummary
+
+
+def describe_stage(record: StageRecord) -> str:
+    """Returns what a sealed stage came to; nothing for one that is not sealed, or is no stage of a policy."""
+    place = stage_of(record.name)
+    if not record.sealed or place is None:
+        return ""
+    match place[1]:
+        case name if name == DATASET:
+            data = record.read(DatasetSummary)
+            kinds = ", ".join(f"{kind} {rows}" for kind, rows in data.kinds.items())
+            return f"rows {data.rows} ({kinds}), trained tokens {data.trained_tokens}"
+        case name if name == TRAIN:
+            train = record.read(TrainSummary)
+            losses = [f"{loss:.4g}" for loss in (train.first_loss, train.last_loss) if loss is not None]
+            return f"optimiser steps {train.steps}" + (f", loss {' -> '.join(losses)}" if losses else "")
+        case name if name in (EVAL, RECOVERY):
+            measured = record.read(EvalSummary)
+            return f"success {100 * measured.success:.1f} % of {measured.tasks} tasks, {measured.steps:.1f} actions an episode"
+    trees = record.read(TreeSummary)
+    failed = f", failed {trees.failed}" if trees.failed else ""
+    return f"trees {trees.trees}, solved {trees.solved}, calls {trees.cost.calls + trees.cost.judge_calls}{failed}"

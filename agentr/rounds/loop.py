@@ -1,0 +1,99 @@
+"""The loop of self-training, the same for every method: warm start, then round after round; a control arm; the best checkpoint."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from agentr.config.schema import ContinueFrom, TrainConfig
+from agentr.errors import RunError
+from agentr.rounds.experiment import Experiment
+from agentr.rounds.recipe import Recipe
+from agentr.rounds.round import Round
+from agentr.store.files import write_json
+from agentr.store.layout import CONTROL, EVAL, TRAIN, WARM_START, Checkpoint, arm_of
+from agentr.store.summaries import EvalSummary, TrainSummary
+from agentr.train.job import TrainJob
+from agentr.types import Loss
+
+
+def run_rounds(experiment: Experiment, recipe: Recipe) -> None:
+    """Runs an experiment: for each round explore, build, train, evaluate. Ends with the control arm and the best checkpoint.
+
+    Raises:
+        AgentrError: A stage failed; what was sealed before is kept.
+    """
+    config = experiment.config
+    experiment.services.engines_early = True
+    warm_start, demonstrations = experiment.warm_start()
+    experiment.evaluate(WARM_START, warm_start)
+
+    policy = warm_start
+    for number in range(1, config.run.rounds + 1):
+        round_ = Round(experiment, number, policy)
+        recipe.explore(round_)
+        dataset = round_.dataset(recipe)
+        start = policy if config.trainer.continue_from is ContinueFrom.previous else warm_start
+        policy = experiment.train(round_.arm.stage(TRAIN), dataset, start, experiment.train_config(number))
+        experiment.evaluate(round_.arm, policy)
+
+    if config.run.control and config.run.rounds:
+        run_control(experiment, recipe, warm_start, demonstrations)
+    promote(experiment)
+
+
+def run_control(experiment: Experiment, recipe: Recipe, warm_start: Checkpoint, demonstrations: Path | None) -> None:
+    """Trains the warm start on the demonstrations alone, for as many steps and with the same schedules as the rounds, and evaluates it.
+
+    Without such a control, more training looks like self-training.
+    """
+    if demonstrations is None:
+        raise RunError("run.control needs a warm start: there are no demonstrations", hint="Set run.control=false.")
+    config, name = experiment.config, CONTROL.stage(TRAIN)
+    previous = config.trainer.continue_from is ContinueFrom.previous
+
+    def work(folder: Path) -> TrainSummary:
+        jobs: list[TrainJob] = []
+        for number in range(1, config.run.rounds + 1):
+            done = experiment.store.record(arm_of(number).stage(TRAIN))
+            assert done is not None, "the control comes after the rounds"
+            start = Checkpoint(name, jobs[-1].model) if jobs and previous else warm_start
+            train = replace(_control_config(experiment, recipe, number), steps=done.read(TrainSummary).steps)
+            jobs.append(experiment.train_job(f"control-{number:02d}", demonstrations, start, folder / f"{number:02d}", train))
+        results = experiment.services.train(jobs, name)
+        return replace(results[-1], steps=sum(result.steps for result in results))
+
+    experiment.store.stage(name, TrainSummary, work)
+    experiment.evaluate(CONTROL, experiment.store.layout.checkpoint(name, f"{config.run.rounds:02d}"))
+
+
+def _control_config(experiment: Experiment, recipe: Recipe, round_: int) -> TrainConfig:
+    """How the control trains in place of a round: like the round if that imitates, too; else like the warm start."""
+    return experiment.train_config(round_) if recipe.loss is Loss.IMITATE else experiment.config.warm_start.train
+
+
+def promote(experiment: Experiment) -> None:
+    """Points ``best`` at the round with the highest held-out success; among equals the earliest.
+
+    Raises:
+        RunError: Something else is called ``best`` in the run directory.
+    """
+    store = experiment.store
+    results = {}
+    for number in range(experiment.config.run.rounds + 1):
+        record = store.record(arm_of(number).stage(EVAL))
+        if record is not None and record.sealed:
+            results[arm_of(number)] = record.read(EvalSummary).success
+    if not results:
+        return
+    best = max(results, key=lambda arm: results[arm])
+    model = store.layout.checkpoint(best.stage(TRAIN)).path
+    link = store.layout.best
+    if model.exists():
+        if link.is_symlink():
+            link.unlink()
+        elif link.exists():
+            raise RunError(f"{link} is in the way of the link to the best checkpoint", hint="Move it, and start the same run again.")
+        link.symlink_to(model.relative_to(store.root))
+    everything = {arm.folder: success for arm, success in results.items()}
+    write_json(store.root / "best.json", {"round": best.folder, "success": results[best], "all": everything})

@@ -1,0 +1,146 @@
+"""What a method is: one class. How a round explores, which rows it makes of that, and which loss they are trained with.
+
+A recipe brings along its configuration, its presets and its estimate; ``agentr.recipes`` finds it. The loop over rounds
+(``agentr.rounds.loop``) is the same for all of them.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
+
+from agentr.build.dataset import Candidate, is_own
+from agentr.build.mixture import ExtraPairs, MixtureConfig, mix_pairs_from_files, mix_rows
+from agentr.collect.job import Work
+from agentr.config.checks import Problem
+from agentr.config.schema import Config, MethodConfig
+from agentr.store.rows import Preference, Row
+from agentr.types import Loss
+
+if TYPE_CHECKING:
+    from agentr.rounds.round import Round
+
+C = TypeVar("C", bound=MethodConfig)
+
+
+class Recipe(ABC, Generic[C]):
+    """A method.
+
+    A subclass says ``name``, ``title``, ``Config`` and ``loss``, and implements ``exploration`` and ``rows``. Its docstring is its
+    entry in ``agentr methods``.
+
+    Args:
+        config: The section ``method`` of the configuration.
+    """
+
+    #: Value of ``method.type``.
+    name: ClassVar[str]
+    #: Name and source in tables and documents, such as "ETO (arXiv 2403.02502)".
+    title: ClassVar[str]
+    #: Class of the section ``method``.
+    Config: ClassVar[type[MethodConfig]]
+    #: What its datasets are trained with.
+    loss: ClassVar[Loss]
+    #: Fragments of a whole configuration, by the preset's name; ``default`` is empty for all.
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
+    #: Its page, below the repository.
+    page: ClassVar[str] = ""
+
+    def __init__(self, config: C) -> None:
+        self.config = config
+
+    # what a method does -----------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def exploration(self, round_: int) -> Mapping[str, Work]:
+        """Returns a round's stages of trees in order: the stage's name, and what is done in it with each task.
+
+        This is all that decides what a round's exploration makes, besides the sections that every method has. So two runs whose
+        explorations are equal share their trees (``agentr compare``).
+        """
+
+    @abstractmethod
+    def rows(self, round_: Round) -> Iterator[Candidate]:
+        """Yields the rows of a round, made of its trees, and what was dropped on the way."""
+
+    def explore(self, round_: Round) -> None:
+        """Runs the stages of ``exploration``; a stage may start from the trees of an earlier one."""
+        for stage, work in self.exploration(round_.number).items():
+            round_.run(stage, work)
+
+    def mix(self, own: Sequence[Any], round_: Round) -> tuple[Sequence[Row | Preference], Counter[str]]:
+        """Puts other rows beside a round's own, in the order in which they are written.
+
+        Returns:
+            The rows, and how many of the others were left out, by reason.
+        """
+        return own, Counter()
+
+    def facts(self, round_: Round) -> dict[str, Any]:
+        """Returns further entries of a dataset's manifest."""
+        return {}
+
+    # what a method says of itself ---------------------------------------------------------------------------------------
+
+    @classmethod
+    def check(cls, config: Config) -> Iterator[Problem]:
+        """Yields what is wrong in a configuration of this method, besides what its own section says."""
+        return iter(())
+
+    def describe(self) -> str:
+        """Returns what a round does with one task, in a few words."""
+        return ", then ".join(f"{stage} ({work.kind})" for stage, work in self.exploration(1).items()) or "no exploration"
+
+
+@dataclass
+class ImitationConfig(MethodConfig):
+    """A method that imitates."""
+
+    mixture: MixtureConfig = field(default_factory=MixtureConfig)
+    """What a round trains on beside its own rows."""
+
+
+@dataclass
+class PreferenceConfig(MethodConfig):
+    """A method that prefers one side of pairs."""
+
+    extra_pairs: list[ExtraPairs] = field(default_factory=list)
+    """Preference pairs from files, trained on beside the method's own."""
+
+
+class Imitation(Recipe[C]):
+    """A method whose rows are imitated. Its configuration extends ``ImitationConfig``."""
+
+    loss = Loss.IMITATE
+
+    def mix(self, own: Sequence[Row], round_: Round) -> tuple[Sequence[Row], Counter[str]]:
+        mixture = self.config.mixture  # type: ignore[attr-defined]
+        earlier = [row for row in round_.earlier_rows(mixture.earlier_rounds) if isinstance(row, Row) and is_own(row)]
+        rows = mix_rows(
+            own,
+            mixture,
+            demonstrations=round_.demonstration_rows() if mixture.demonstrations else (),
+            earlier=earlier,
+            codec=round_.codec,
+            max_length=round_.config.build.max_length,
+            seed=round_.seed,
+        )
+        return rows, Counter()
+
+
+class Preferring(Recipe[C]):
+    """A method whose rows are pairs. Its configuration extends ``PreferenceConfig``."""
+
+    loss = Loss.PREFER
+
+    def mix(self, own: Sequence[Preference], round_: Round) -> tuple[Sequence[Preference], Counter[str]]:
+        extra = self.config.extra_pairs  # type: ignore[attr-defined]
+        return mix_pairs_from_files(own, extra, codec=round_.codec, max_length=round_.config.build.max_length, seed=round_.seed)
+
+
+def by_round(values: Sequence[float], round_: int) -> float:
+    """Returns the value of a round in a schedule whose last entry holds for later rounds."""
+    return values[min(round_, len(values)) - 1]

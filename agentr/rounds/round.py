@@ -1,0 +1,127 @@
+"""One round of an experiment: what a recipe is written in."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from agentr.build.dataset import write_dataset
+from agentr.collect.job import Work
+from agentr.config.schema import Config
+from agentr.policy.chat import ChatCodec
+from agentr.store.forest import Forest
+from agentr.store.layout import DATASET, DEMONSTRATIONS, WARM_START, Arm, Checkpoint, arm_of
+from agentr.store.rows import Preference, Row, read_any, read_rows
+from agentr.store.summaries import DatasetSummary
+from agentr.tasks.formats import ActionFormat, action_format
+from agentr.types import Task
+
+if TYPE_CHECKING:
+    from agentr.rounds.experiment import Experiment
+    from agentr.rounds.recipe import Recipe
+
+
+@dataclass(frozen=True)
+class Round:
+    """A round: number, policy, seed, tasks and places of its stages.
+
+    Attributes:
+        number: Counted from 1.
+        policy: The policy that explores.
+    """
+
+    experiment: Experiment
+    number: int
+    policy: Checkpoint
+
+    @property
+    def config(self) -> Config:
+        return self.experiment.config
+
+    @property
+    def arm(self) -> Arm:
+        return arm_of(self.number)
+
+    @property
+    def seed(self) -> int:
+        """Seed of everything that the round draws."""
+        return self.experiment.seed(self.number)
+
+    @property
+    def codec(self) -> ChatCodec:
+        return self.experiment.codec
+
+    @property
+    def action_format(self) -> ActionFormat:
+        return action_format(self.experiment.services.spec().action_format)
+
+    @cached_property
+    def tasks(self) -> list[Task]:
+        """This round's share of the training tasks: the next ones in the selection's order, or the same ones each round."""
+        selection = self.config.collect.tasks
+        tasks = self.experiment.services.tasks
+        if selection.limit is None or not self.config.collect.fresh_tasks:
+            return tasks(selection, training=True)
+        everything = tasks(replace(selection, limit=None), training=True)
+        count = min(selection.limit, len(everything))
+        first = (self.number - 1) * count
+        return [everything[i % len(everything)] for i in range(first, first + count)]
+
+    # trees ------------------------------------------------------------------------------------------------------------
+
+    def run(self, stage: str, work: Work) -> Forest:
+        """Runs a stage of trees of this round's tasks, unless it is sealed, and returns them.
+
+        Args:
+            stage: Name of the stage in the round's folder.
+        """
+        source = self._source(work.source) if work.source else None
+        return self.experiment.trees(self.arm.stage(stage), work, self.policy, self.seed, lambda: self.tasks, source)
+
+    def trees(self, stage: str) -> Forest:
+        """Returns the trees that a stage of this round left.
+
+        Raises:
+            RunError: It was not run yet.
+        """
+        return self.experiment.forest(self.arm.stage(stage), self.number)
+
+    def demonstrations(self) -> Forest:
+        """Returns the expert's episodes of the warm start's tasks; they are played if that was not done yet."""
+        return self.experiment.demonstrations()
+
+    def _source(self, stage: str) -> Forest:
+        if "/" not in stage:
+            return self.trees(stage)
+        if stage == WARM_START.stage(DEMONSTRATIONS):
+            return self.demonstrations()
+        return self.experiment.forest(stage, 0)
+
+    # rows -------------------------------------------------------------------------------------------------------------
+
+    def dataset(self, recipe: Recipe) -> Path:
+        """Writes this round's dataset, unless it is sealed, and returns its folder."""
+        store, stage = self.experiment.store, self.arm.stage(DATASET)
+
+        def write(folder: Path) -> DatasetSummary:
+            with self.experiment.reporter.task(f"round {self.number}: dataset"):
+                mix = lambda own: recipe.mix(own, self)  # noqa: E731
+                manifest = write_dataset(folder, recipe.rows(self), self.config.build.max_length, mix, **recipe.facts(self))
+            return DatasetSummary.read(manifest)
+
+        store.stage(stage, DatasetSummary, write)
+        return store.layout.stage(stage)
+
+    def demonstration_rows(self) -> list[Row]:
+        """Returns the warm start's rows; none if there was no warm start."""
+        folder = self.experiment.store.layout.stage(WARM_START.stage(DATASET))
+        return read_rows(folder) if folder.exists() else []
+
+    def earlier_rows(self, rounds: int) -> Sequence[Row | Preference]:
+        """Returns the rows of as many rounds before this one."""
+        layout = self.experiment.store.layout
+        first = max(1, self.number - rounds)
+        return [row for n in range(first, self.number) for row in read_any(layout.stage(arm_of(n).stage(DATASET)))]

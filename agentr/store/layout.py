@@ -1,0 +1,155 @@
+"""Layout of the run directory: names of its stages and files. Nobody else spells them.
+
+model                                                    the base model
+rounds/00/{demonstrations,dataset,train,eval,recovery}   the warm start
+rounds/01/{collect,...,dataset,train,eval,recovery}      a round; which stages of trees there are is the method's choice
+control/{train,eval,recovery}                            the control arm
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+MODEL = "model"
+DEMONSTRATIONS = "demonstrations"
+DATASET = "dataset"
+TRAIN = "train"
+EVAL = "eval"
+RECOVERY = "recovery"
+
+#: File in a stage of episodes that holds its metrics.
+EVALUATION = "evaluation.json"
+
+
+class ArmKind(StrEnum):
+    """Which policy of a run an arm is."""
+
+    WARM_START = "warm start"
+    ROUND = "round"
+    CONTROL = "control"
+
+
+@dataclass(frozen=True, order=True)
+class Arm:
+    """A policy of a run with its stages.
+
+    Attributes:
+        number: Of the round; 0 for the warm start, and for the control the last round's successor in order.
+    """
+
+    kind: ArmKind
+    number: int = 0
+
+    @property
+    def folder(self) -> str:
+        """Its folder below the run directory, which is also the beginning of its stages' names."""
+        return "control" if self.kind is ArmKind.CONTROL else f"rounds/{self.number:02d}"
+
+    @property
+    def title(self) -> str:
+        """Its name in tables."""
+        return f"round {self.number}" if self.kind is ArmKind.ROUND else self.kind.value
+
+    def stage(self, name: str) -> str:
+        """Returns the name of one of its stages."""
+        return f"{self.folder}/{name}"
+
+
+WARM_START = Arm(ArmKind.WARM_START)
+CONTROL = Arm(ArmKind.CONTROL)
+
+
+def arm_of(round_: int) -> Arm:
+    """Returns the arm of a round; of round 0 the warm start."""
+    return Arm(ArmKind.ROUND, round_) if round_ else WARM_START
+
+
+def stage_of(name: str) -> tuple[Arm, str] | None:
+    """Returns the arm of a stage and the stage's name in it, or None for stages of no arm (the model)."""
+    found = re.fullmatch(r"(?:rounds/(\d+)|(control))/(\w+)", name)
+    if found is None:
+        return None
+    return (CONTROL if found[2] else arm_of(int(found[1]))), found[3]
+
+
+def arms_in(stages: Iterable[str]) -> list[Arm]:
+    """Returns the arms that these stages belong to: rounds in order, then the control."""
+    found = {place[0] for name in stages if (place := stage_of(name)) is not None}
+    return sorted(found, key=lambda arm: (arm.kind is ArmKind.CONTROL, arm.number))
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A policy.
+
+    Attributes:
+        name: Stage that made it, by which trees name it.
+        path: Its Hugging Face folder.
+    """
+
+    name: str
+    path: Path
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Places in a run directory."""
+
+    root: Path
+
+    @property
+    def config(self) -> Path:
+        return self.root / "config.yaml"
+
+    @property
+    def manifest(self) -> Path:
+        return self.root / "manifest.json"
+
+    @property
+    def events(self) -> Path:
+        return self.root / "events.jsonl"
+
+    @property
+    def metrics(self) -> Path:
+        return self.root / "metrics.jsonl"
+
+    @property
+    def owner(self) -> Path:
+        return self.root / ".owner"
+
+    @property
+    def logs(self) -> Path:
+        return self.root / "logs"
+
+    @property
+    def report(self) -> Path:
+        return self.root / "report.html"
+
+    @property
+    def best(self) -> Path:
+        """Link to the checkpoint with the highest held-out success."""
+        return self.root / "best"
+
+    def stage(self, name: str) -> Path:
+        """Returns the folder of a stage."""
+        return self.root / name
+
+    def checkpoint(self, train: str, *parts: str) -> Checkpoint:
+        """Returns what a stage of training leaves.
+
+        Args:
+            parts: Folder of the job within the stage, if the stage is a chain of jobs.
+        """
+        return Checkpoint(train, Path(self.root, train, *parts, "model"))
+
+    def evaluation(self, stage: str) -> Path:
+        """Returns the metrics of a stage of episodes."""
+        return self.root / stage / EVALUATION
+
+    def training_curve(self, train: str) -> Path:
+        """Returns the logged steps of a stage of training."""
+        return self.root / train / "metrics.jsonl"
