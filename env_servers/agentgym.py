@@ -86,7 +86,7 @@ class Games:
     def numbers(self) -> list[int]:
         """The ids of the games that there are."""
         start = self._name("")
-        return sorted(int(name.removeprefix(start)) for name in self._table.names() if name.startswith(start))
+        return sorted(int(name.removeprefix(start)) for name in self._table.ids() if name.startswith(start))
 
     async def _start(self, number: int, index: int) -> Session:
         try:

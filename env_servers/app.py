@@ -20,8 +20,8 @@ from starlette.exceptions import HTTPException
 
 from env_servers import agentgym as agentgym_protocol
 from env_servers import protocol as wire
+from env_servers.auth import AuthMiddleware, error_response
 from env_servers.base import Environment
-from env_servers.gate import Gate, error_response
 from env_servers.metrics import Metrics
 from env_servers.sessions import Limits, SessionTable
 from env_servers.worker import Refused
@@ -75,7 +75,7 @@ def create_app(
         if not agentgym_needs_token:
             open_paths |= agentgym_protocol.paths(dialect)
     _add_error_handlers(app)
-    app.add_middleware(Gate, token=token, open_paths=open_paths, max_body_bytes=limits.max_body_bytes, metrics=metrics)
+    app.add_middleware(AuthMiddleware, token=token, open_paths=open_paths, max_body_bytes=limits.max_body_bytes, metrics=metrics)
     return app
 
 

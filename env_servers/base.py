@@ -27,6 +27,23 @@ class UnknownTask(KeyError):
         return str(self.args[0])
 
 
+class Unavailable(Exception):
+    """The environment cannot answer now, but may later: it has no room, or a service that it needs is down.
+
+    Not for what the agent did wrong, which is an observation, and not for what will never work. The state that the call was given must
+    be unchanged: the client waits and asks again, and no session is lost.
+
+    Args:
+        reason: What is missing now.
+        hint: What to do about it.
+    """
+
+    def __init__(self, reason: str, hint: str = "Try again later.") -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.hint = hint
+
+
 @dataclass(frozen=True)
 class Observed:
     """What the environment says after a reset or a step.
@@ -118,6 +135,7 @@ class Environment(ABC, Generic[State]):
 
         Raises:
             UnknownTask: There is no such task.
+            Unavailable: Not now; this holds for all methods that follow too.
         """
 
     @abstractmethod

@@ -1,6 +1,6 @@
 """What requests do with sessions: open, step, expand, fork, snapshot, restore.
 
-Invariants, beside those of `lifetimes.py`:
+Invariants, beside those of `session_store.py`:
 - A session's state is touched by one call at a time (a lock for each session); sessions never share a state.
 - After an exception or a passed deadline inside the environment the state is not trusted: the session is closed.
 """
@@ -15,8 +15,8 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from typing import TypeVar
 
 from env_servers.base import Observed
-from env_servers.lifetimes import GONE, Lifetimes, Limits, Session, State
 from env_servers.protocol import ObservedState, Snapshot
+from env_servers.session_store import GONE, Limits, Session, SessionStore, State
 from env_servers.worker import Refused
 
 __all__ = ["Limits", "Session", "SessionTable"]
@@ -24,7 +24,7 @@ __all__ = ["Limits", "Session", "SessionTable"]
 Result = TypeVar("Result")
 
 
-class SessionTable(Lifetimes[State]):
+class SessionTable(SessionStore[State]):
     """What requests do with the sessions of a server. Its methods run in the server's event loop and raise `Refused`."""
 
     async def open(self, task: str, session_id: str | None = None) -> Session[State]:

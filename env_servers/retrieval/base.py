@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 
-class Unavailable(RuntimeError):
+class RetrievalFailure(RuntimeError):
     """A search or a summary could not be had: a service did not answer, refused, or a recording does not hold it.
 
     It says nothing about the agent, so it must never become an observation or a reward.
@@ -58,7 +58,7 @@ class Retriever(ABC):
         """Whether it can search as things are.
 
         Raises:
-            Unavailable: It cannot; says what is missing.
+            RetrievalFailure: It cannot; says what is missing.
         """
 
     @abstractmethod
@@ -66,7 +66,7 @@ class Retriever(ABC):
         """At most ``k`` passages, best first; fewer where no more fit.
 
         Raises:
-            Unavailable: The search could not be carried out.
+            RetrievalFailure: The search could not be carried out.
         """
 
     def search_many(self, queries: Sequence[str], k: int) -> list[list[Passage]]:

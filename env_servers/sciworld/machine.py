@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from env_servers.worker import Refused
+from env_servers.base import Unavailable
 
 log = logging.getLogger(__name__)
 # py4j raises what goes wrong, and besides logs a traceback for each object that is freed after its machine has ended.
@@ -102,7 +102,7 @@ class Machine:
         """A call into the machine.
 
         Raises:
-            Refused: 503, the machine has no room for another game.
+            Unavailable: The machine has no room for another game.
             RuntimeError: The machine ended, is out of memory, or the simulator failed.
         """
         from py4j.protocol import Py4JError, Py4JJavaError
@@ -113,7 +113,7 @@ class Machine:
             cause = str(error.java_exception.toString())
             if cause.startswith(FULL):
                 hint = "Close sessions, give the environment a larger `heap`, or run more servers."
-                raise Refused(503, f"ScienceWorld takes no more games: {cause.removeprefix(FULL)}", hint) from error
+                raise Unavailable(f"ScienceWorld takes no more games: {cause.removeprefix(FULL)}", hint) from error
             hint = "; close sessions or give the environment a larger `heap`" if "OutOfMemory" in cause else ""
             raise RuntimeError(f"the ScienceWorld simulator failed: {cause}{hint}") from error
         except Py4JError as error:

@@ -16,12 +16,11 @@ from hypothesis import strategies as st
 from pyarrow import parquet
 
 from agentr.tasks.formats import action_format
-from env_servers.base import UnknownTask
+from env_servers.base import Unavailable, UnknownTask
 from env_servers.mathtool import MathTool
 from env_servers.mathtool.grading import boxed, number
 from env_servers.mathtool.problems import generated_splits
 from env_servers.sandbox import Limits, PythonTool, Sandbox, SandboxFailure
-from env_servers.worker import Refused
 from tests.env_servers.support import ROOT
 
 pytestmark = pytest.mark.skipif(
@@ -269,9 +268,9 @@ def test_a_sandbox_that_fails_is_no_wrong_answer(game: MathTool, monkeypatch: py
 
     monkeypatch.setattr(game._tool, "_outcome", fail)
     state, _ = game.reset(TASK)
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(Unavailable, match="no zygote") as refused:
         game.step(state, "python: 1")
-    assert refused.value.status == 503 and state == game.reset(TASK)[0]
+    assert "may be tried again" in refused.value.hint and state == game.reset(TASK)[0]
 
 
 def test_suggestions_can_be_done(game: MathTool):

@@ -18,7 +18,7 @@ from agentr.envs.client import EnvClient, Recorded, Session
 from agentr.errors import ConfigError, InfraError
 from agentr.types import Task
 from env_servers.app import create_app
-from env_servers.gate import error_response
+from env_servers.auth import error_response
 from env_servers.protocol import ErrorBody
 from env_servers.sessions import Limits
 from tests.env_servers.support import TOKEN, Counter, child_server, serving, wait_until
@@ -206,6 +206,22 @@ def test_a_fault_is_not_noticed_and_nothing_happens_twice(fault: str, path: str)
 
     with bench() as server:
         run([server.url], test)
+
+
+def test_an_environment_that_is_unavailable_for_a_while_is_asked_again():
+    async def test(client: EnvClient) -> None:
+        session = await client.open(TASK)
+        made.environment.refusals = 2
+        await session.step("add 1")
+        made.environment.refusals = 1
+        assert texts(await session.expand(["add 2"])) == ["total 3"]
+        assert (client.stats.retries, client.stats.replays) == (3, 0), "the session is still there"
+        made.environment.refusals = 99
+        with pytest.raises(InfraError, match=r"503 the counter is at lunch"):
+            await session.step("add 1")
+
+    with bench() as made:
+        run([made.url], test)
 
 
 def test_a_server_that_hangs_is_an_error_that_says_so():

@@ -1,4 +1,4 @@
-"""Which sessions there are: how each one comes into the table, stays, and goes.
+"""The store of a server's sessions: creation, lookup, expiry, disposal.
 
 Invariants:
 - Every session ends: closed by its client, or expired after ``idle_s`` without use. There are never more than ``max_sessions``.
@@ -60,7 +60,7 @@ class Session(Generic[State]):
         last: What was last observed; the answer to a repeated step.
         steps: Actions since the task's start, those of the session it was forked from included.
         action: The action that led to ``last``; None where that was not a step of this session.
-        used: When a request last named it, by the table's clock.
+        used: When a request last named it, by the store's clock.
     """
 
     id: str
@@ -77,7 +77,7 @@ class Session(Generic[State]):
         return ObservedState(session=self.id, **vars(self.last))
 
 
-class Lifetimes(Generic[State]):
+class SessionStore(Generic[State]):
     """The sessions of one server, least recently used first. Its methods run in the server's event loop and raise `Refused`.
 
     Args:
@@ -140,7 +140,7 @@ class Lifetimes(Generic[State]):
         self._sessions.move_to_end(session_id)
         return session
 
-    def names(self) -> list[str]:
+    def ids(self) -> list[str]:
         """The ids of all sessions."""
         return list(self._sessions)
 
