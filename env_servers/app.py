@@ -43,7 +43,7 @@ def create_app(
 
     Args:
         token: Bearer token that every endpoint but ``/health`` asks for; None lets everybody in, which only a server that is
-            bound to loopback may do (`__main__.py` sees to that).
+            bound to loopback may do (`serving.py` sees to that).
         agentgym: Also speak AgentGym's protocol, at the root.
         agentgym_needs_token: AgentGym's own client sends no token. False admits it; for loopback only.
 

@@ -13,6 +13,8 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+#: Environment variable from which a server, and a client of a server that runs already, read the bearer token.
+TOKEN_ENV = "AGENTR_ENV_TOKEN"
 #: Longest action that a server accepts, in characters.
 MAX_ACTION_CHARS = 4096
 #: Most children that one expand call may ask for.

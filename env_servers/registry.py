@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import argparse
 import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import yaml
 
 from env_servers.base import Environment, Requirement, read_spec
 from env_servers.classes import find_class
@@ -51,6 +54,21 @@ def load(name: str, options: Mapping[str, Any] | None = None) -> Environment:
         raise BadOptions(f"{name} refuses the options {options}: {error}") from error
     except RuntimeError as error:
         raise UnknownEnvironment(f"{name} cannot be loaded: {error}") from error
+
+
+def option(text: str) -> tuple[str, Any]:
+    """Parses ``name=value`` with a YAML value; for argparse.
+
+    Raises:
+        argparse.ArgumentTypeError: It is something else.
+    """
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise argparse.ArgumentTypeError(f"{text!r} is not name=value")
+    try:
+        return name, yaml.safe_load(value)
+    except yaml.YAMLError as error:
+        raise argparse.ArgumentTypeError(f"{text!r}: the value is not YAML") from error
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ from urllib.parse import urlsplit
 import env_servers
 from agentr.config.schema import EnvConfig
 from agentr.errors import InfraError
-from env_servers.__main__ import TOKEN_ENV
+from env_servers.protocol import TOKEN_ENV
 
 #: Bytes of the child's log that an error quotes.
 LOG_TAIL = 2000
@@ -77,7 +77,7 @@ class EnvServer:
     """Supervises one server process. The constructor returns once it listens, so a restarted actor is ready by itself.
 
     One thread starts, watches and restarts the child, and lives as long as this object does: the kernel kills the child when the
-    thread that started it ends (`env_servers.__main__.die_with_parent`), so it dies with this process even on SIGKILL.
+    thread that started it ends (`env_servers.serving.die_with_parent`), so it dies with this process even on SIGKILL.
 
     Args:
         config: Name, options and interpreter of the environment. Another interpreter needs env_servers installed.

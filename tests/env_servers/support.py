@@ -20,10 +20,10 @@ import httpx
 import uvicorn
 from fastapi import FastAPI
 
-from env_servers.__main__ import TOKEN_ENV, listen
 from env_servers.app import create_app
 from env_servers.base import Environment, ExpertStep, Observed, TaskInfo, Unavailable, UnknownTask
-from env_servers.protocol import EnvironmentSpec
+from env_servers.protocol import TOKEN_ENV, EnvironmentSpec
+from env_servers.serving import listen
 from env_servers.sessions import Limits
 
 ROOT = Path(__file__).parents[2]

@@ -21,7 +21,6 @@ import httpx
 import numpy as np
 import pytest
 
-from env_servers.retrieval.__main__ import TOKEN_ENV, main
 from env_servers.retrieval.app import create_app
 from env_servers.retrieval.base import Passage, RetrievalFailure, Retriever
 from env_servers.retrieval.bm25 import BM25, best
@@ -30,6 +29,7 @@ from env_servers.retrieval.cache import Cache, Cached
 from env_servers.retrieval.corpus import load_corpus
 from env_servers.retrieval.http import Key, Service
 from env_servers.retrieval.passages import fiction
+from env_servers.retrieval.serving import TOKEN_ENV, main
 from env_servers.retrieval.summary import ChatSummariser
 from env_servers.retrieval.web import Remote, Web
 from env_servers.retrieval.world import World
