@@ -8,6 +8,7 @@ opens some hundred sessions and closes them again. Two things cannot be seen fro
 whether its texts and rewards are right, and whether its memory stays bounded.
 """
 
-from env_servers.conformance.suite import Check, Effort, Outcome, run
+from env_servers.conformance.runner import Check, Outcome, run
+from env_servers.conformance.subject import Effort
 
 __all__ = ["Check", "Effort", "Outcome", "run"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from env_servers.conformance.server import Broken, require
-from env_servers.conformance.suite import Play, Subject
+from env_servers.conformance.subject import Play, Subject
 from env_servers.protocol import ObservedState
 
 #: Of an environment that says it is not deterministic, at least this share of answers must be repeated.

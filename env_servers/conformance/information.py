@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import product
 
 from env_servers.conformance.server import NotApplicable, require
-from env_servers.conformance.suite import CheckFunction, Subject
+from env_servers.conformance.subject import CheckFunction, Subject
 
 #: Longest task id that `OpenRequest` takes.
 MAX_TASK_ID = 256

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from env_servers.conformance.comparison import Comparison
 from env_servers.conformance.server import Broken, Live, NotApplicable, require
-from env_servers.conformance.suite import CheckFunction, Play, Subject
+from env_servers.conformance.subject import CheckFunction, Play, Subject
 
 #: Longest wait for sessions to be gone after they were closed.
 SETTLE_S = 5.0
