@@ -1,9 +1,10 @@
-"""AgentGym's wire protocol, so that its clients and whatever was built on them can play here unchanged.
+"""The server's side of AgentGym's protocol, so that its clients and whatever was built on them can play here unchanged.
 
 Each of its environments has a dialect of its own: the paths, keys and meanings are in the environment's folder (``agentgym.py``,
-a function ``routes``), and what they share is here. Kept everywhere: integer ids counted from 0, steps past the end, no token in its
-clients. Not kept: games that live for ever (an idle one expires; its id is then "not valid"), ids that are given out twice, one
-process for each game.
+a function ``routes``), and what they share is here. The client's side of a dialect is in `dialect.py`.
+
+Kept everywhere: integer ids counted from 0, steps past the end, no token in its clients. Not kept: games that live for ever (an idle
+one expires; its id is then "not valid"), ids that are given out twice, one process for each game.
 
 ``data_idx`` N (also called ``session_id``, ``game`` and ``id``) is the task ``agentgym/N`` where the environment has that numbering; where
 it does not, N counts through the tasks of its splits in the order of the specification.
@@ -11,11 +12,9 @@ it does not, N counts through the tasks of its splits in the order of the specif
 
 from __future__ import annotations
 
-import importlib
 import itertools
 from collections.abc import Callable, Coroutine
 from functools import wraps
-from importlib.util import find_spec
 from typing import Any
 
 from fastapi import APIRouter
@@ -24,6 +23,7 @@ from pydantic import BaseModel
 
 from env_servers.base import Environment, TaskInfo
 from env_servers.protocol import MAX_ACTION_CHARS, ObservedState
+from env_servers.registry import dialect_module
 from env_servers.sessions import Session, SessionTable
 from env_servers.worker import Refused
 
@@ -147,12 +147,11 @@ def router(environment: Environment, table: SessionTable) -> APIRouter:
     Raises:
         NoDialect: The environment has none.
     """
-    package = type(environment).__module__.rpartition(".")[0]
-    module = f"{package}.agentgym"
-    if package in ("", "env_servers") or find_spec(module) is None:
+    module = dialect_module(type(environment))
+    if module is None:
         raise NoDialect(f"{environment.spec.name} is no environment of AgentGym's; serve it without --agentgym")
     games = Games(environment, table)
-    routes: APIRouter = importlib.import_module(module).routes(games)
+    routes: APIRouter = module.routes(games)
 
     @routes.get("/")
     async def hello() -> str:

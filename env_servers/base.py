@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import copy
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 import yaml
 
@@ -110,6 +111,8 @@ class Environment(ABC, Generic[State]):
     #: Whether reset, step, fork and snapshot take well under a millisecond. They then run in the server's event loop, without a
     #: deadline; those of other environments run in threads, each within the server's deadline for a step.
     fast: bool = False
+    #: Splits beside those in ``spec.yaml`` that need options or files, each with whether it may be trained on.
+    optional_splits: ClassVar[Mapping[str, bool]] = {}
 
     @cached_property
     def spec(self) -> EnvironmentSpec:

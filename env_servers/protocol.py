@@ -70,6 +70,10 @@ class EnvironmentSpec(Wire):
         description="Label that says which problem a task poses. Tasks with the same value are the same problem under another id, "
         "so a run that evaluates on one must not train on the other.",
     )
+    strata: list[str] = Field(
+        default_factory=list,
+        description="Labels that evaluations break success down by: each has few values, and says how hard or of what kind a task is.",
+    )
     answer_prefix: str = Field(
         default="",
         description="How an action begins that is an answer, where an episode may go on after a wrong one: evaluations then also say how "

@@ -20,8 +20,8 @@ from agentr.collect.player import Player
 from agentr.collect.stage import Kind, Stage, run_stage
 from agentr.config.methods import Dedupe, SearchConfig
 from agentr.config.schema import Config
-from agentr.envs.agentgym import connect
 from agentr.envs.client import Recorded
+from agentr.envs.connect import connect
 from agentr.errors import ConfigError
 from agentr.models.load import load_codec
 from agentr.observe.cost import ideal_prefill

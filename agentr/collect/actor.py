@@ -15,7 +15,7 @@ from agentr.collect.demonstrate import NoPolicy
 from agentr.collect.player import Player
 from agentr.collect.stage import Stage, run_stage
 from agentr.config.schema import Config, PolicyBackend, TaskSelection
-from agentr.envs.agentgym import connect
+from agentr.envs.connect import connect
 from agentr.envs.splits import assert_disjoint, assert_trainable
 from agentr.errors import ConfigError
 from agentr.models.load import load_codec

@@ -67,14 +67,14 @@ class Evaluation:
 def evaluate(
     trees: Iterable[Tree],
     resamples: int = 10_000,
-    labels: tuple[str, ...] = ("depth", "difficulty"),
+    labels: tuple[str, ...] = (),
     identity: str = "",
     answer_prefix: str = "",
 ) -> Evaluation:
     """Metrics over the episodes in ``trees``. An episode that failed for infrastructure reasons is in no number.
 
     Args:
-        labels: Task labels to break success down by.
+        labels: Task labels to break success down by: an environment's `strata`.
         identity: Label that says which problem a task poses; empty if each task is its own.
         answer_prefix: How an action begins that is an answer; empty where answers are not counted.
     """
@@ -113,13 +113,21 @@ def evaluate(
         repeated_rate=sum(repeated(e, 1) for e in episodes) / max(1, len(turns)),
         repeats={length: fmean(repeated(e, length) for e in episodes) if episodes else 0.0 for length in REPEAT_LENGTHS},
         outcomes=outcomes,
-        by_label={label: {v: (fmean(s), len(s)) for v, s in sorted(rows.items())} for label, rows in strata.items()},
+        by_label={label: {v: (fmean(s), len(s)) for v, s in sorted(rows.items(), key=_by_value)} for label, rows in strata.items()},
         per_task=success,
         counts=counts,
         problems=problems,
         best=fmean(best) if best else 0.0,
         within_answers={k: fmean(a is not None and a <= k for a in answers) for k in ANSWERS} if answer_prefix and answers else {},
     )
+
+
+def _by_value(row: tuple[str, Any]) -> tuple[bool, float, str]:
+    """Sorts numbers by size, before texts."""
+    try:
+        return False, float(row[0]), row[0]
+    except ValueError:
+        return True, 0.0, row[0]
 
 
 def _answers(episode: list[Node], prefix: str) -> int:

@@ -216,7 +216,9 @@ class Experiment:
         )
         summary = self._make_trees(title, policy, stage)
         spec = self.services.spec()
-        result = evaluate(Forest(stage.folder), config.bootstrap, identity=spec.identity, answer_prefix=spec.answer_prefix)
+        result = evaluate(
+            Forest(stage.folder), config.bootstrap, labels=tuple(spec.strata), identity=spec.identity, answer_prefix=spec.answer_prefix
+        )
         write_json(stage.folder / "evaluation.json", result.as_dict())
         return {
             **summary,

@@ -19,12 +19,13 @@ import sys
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
+from env_servers.alfred.expert import Turn, demonstrate
 from env_servers.alfworld.engines import EngineFailed, Engines
 from env_servers.alfworld.games import AGENTGYM_FOLDERS, DOWNLOAD, FOLDERS, Games, default_data, games_folder
 from env_servers.base import Environment, ExpertStep, Observed, Requirement, TaskInfo, UnknownTask
-from env_servers.household.expert import Turn, demonstrate
 from env_servers.protocol import EnvironmentSpec, Split
 
 PYTHON_ENV = "ALFWORLD_PYTHON"
@@ -71,6 +72,7 @@ class Alfworld(Environment[AlfworldState]):
     """
 
     folder = Path(__file__).parent
+    optional_splits = MappingProxyType({name: name == "agentgym_train" for name in AGENTGYM_FOLDERS})
 
     def __init__(
         self,
@@ -103,7 +105,7 @@ class Alfworld(Environment[AlfworldState]):
     def spec(self) -> EnvironmentSpec:
         spec = super().spec
         added = {
-            name: Split(about=f"AgentGym's games, from {folder}", train=name == "agentgym_train")
+            name: Split(about=f"AgentGym's games, from {folder}", train=self.optional_splits[name])
             for name, folder in AGENTGYM_FOLDERS.items()
             if name in self.games.splits
         }

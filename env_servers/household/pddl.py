@@ -14,7 +14,7 @@ from collections import Counter
 from functools import lru_cache
 from pathlib import Path
 
-from env_servers.household.problem import Goal, Problem, Receptacle, TaskType, Thing
+from env_servers.alfred.problem import Goal, Problem, Receptacle, TaskType, Thing
 
 #: Our splits by ALFWorld's folders.
 FOLDERS = {"train": "train", "dev": "valid_seen", "test": "valid_unseen"}

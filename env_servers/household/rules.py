@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from env_servers.household.problem import TREATMENTS, Problem, TaskType
+from env_servers.alfred.problem import TREATMENTS, Problem, TaskType
 
 NOTHING_HAPPENS = "Nothing happens."
 HELP = """Actions:

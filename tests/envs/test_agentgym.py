@@ -10,9 +10,9 @@ import pytest
 from fastapi import FastAPI
 
 from agentr.config.schema import EnvConfig, EnvProtocol, TaskSelection
-from agentr.envs import agentgym, transport
-from agentr.envs.agentgym import connect
+from agentr.envs import transport
 from agentr.envs.client import EnvClient
+from agentr.envs.connect import connect
 from agentr.errors import ConfigError, InfraError
 from agentr.types import Task
 from env_servers.registry import describe, load
@@ -96,7 +96,7 @@ class Original:
 @pytest.fixture
 def tasks_known(monkeypatch: pytest.MonkeyPatch) -> None:
     """ALFWorld needs a download; the numbering comes from an environment that does not."""
-    monkeypatch.setattr(agentgym, "load", lambda name, options: load("textcraft"))
+    monkeypatch.setattr("agentr.envs.connect.load", lambda name, options: load("textcraft"))
 
 
 TASK = Task("alfworld", "agentgym/7", "agentgym_test")
@@ -157,6 +157,7 @@ def test_a_server_that_does_not_repeat_itself_is_found_out(tasks_known: None):
     ("config", "reason"),
     [
         (EnvConfig(protocol=EnvProtocol.agentgym), "env.url is empty"),
+        (EnvConfig(name="household", url="http://x", protocol=EnvProtocol.agentgym), "no environment 'household'"),
         (EnvConfig(name="nothing", url="http://x", protocol=EnvProtocol.agentgym), "no environment 'nothing'"),
         (EnvConfig(name="textcraft", options={"x": 1}, url="http://x", protocol=EnvProtocol.agentgym), "not known here"),
         (EnvConfig(name="searchqa", url="http://x", protocol=EnvProtocol.agentgym), "AgentGym's numbering"),

@@ -11,9 +11,9 @@ import re
 from collections.abc import Callable, Collection, Generator, Sequence
 from dataclasses import dataclass
 
+from env_servers.alfred.catalogue import catalogue
+from env_servers.alfred.problem import TREATMENTS, Goal, TaskType
 from env_servers.base import ExpertStep
-from env_servers.household.catalogue import catalogue
-from env_servers.household.problem import TREATMENTS, Goal, TaskType
 
 _NAME = re.compile(r"\ba ([a-z]+ [0-9]+)")
 #: How a task is worded, for each type.
