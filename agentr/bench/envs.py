@@ -183,7 +183,7 @@ async def _play(session: Session, actions: list[str]) -> Session:
 
 async def _fork(client: EnvClient, session: Session) -> ObservedState:
     remote = await session.ready()
-    return await client.post(remote.url, "/v1/fork", SessionRequest(session=remote.id), ObservedState)
+    return await client.pool.post(remote.url, "/v1/fork", SessionRequest(session=remote.id), ObservedState)
 
 
 async def _median_s(call: Callable[[], Awaitable[None]], repetitions: int) -> float:

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 from fastapi import FastAPI
 
+from agentr.backoff import Backoff
 from agentr.config.schema import EnvConfig, EnvProtocol, TaskSelection
-from agentr.envs import transport
+from agentr.envs import pool
 from agentr.envs.client import EnvClient
 from agentr.envs.connect import connect
 from agentr.errors import ConfigError, InfraError
@@ -23,7 +24,7 @@ AVAILABLE = {found.name for found in describe() if found.available}
 
 @pytest.fixture(autouse=True)
 def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(transport, "BACKOFF_S", 0.02)
+    monkeypatch.setattr(pool, "BACKOFF", Backoff(first_s=0.02, longest_s=10.0, jitter=0.5))
 
 
 def run(url: str, name: str, test: Callable[[EnvClient], Coroutine[Any, Any, None]], retries: int = 2) -> None:

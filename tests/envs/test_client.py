@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from agentr.backoff import Backoff
 from agentr.config.schema import TaskSelection
-from agentr.envs import client as client_module
-from agentr.envs import transport
+from agentr.envs import pool
 from agentr.envs.client import EnvClient, Recorded, Session
 from agentr.errors import ConfigError, InfraError
 from agentr.types import Task
@@ -28,7 +28,7 @@ TASK = Task("counter", "train-0", "train")
 
 @pytest.fixture(autouse=True)
 def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(transport, "BACKOFF_S", 0.02)
+    monkeypatch.setattr(pool, "BACKOFF", Backoff(first_s=0.02, longest_s=10.0, jitter=0.5))
 
 
 class Faulty:
@@ -396,7 +396,7 @@ def test_expired_and_closed_sessions_come_back():
 
 
 def test_dropped_sessions_are_closed(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(client_module, "DROPPED_BATCH", 50)
+    monkeypatch.setattr(pool, "DROPPED_BATCH", 50)
 
     async def test(client: EnvClient) -> None:
         root = await client.open(TASK)
