@@ -25,7 +25,7 @@ from env_servers.base import Environment, TaskInfo
 from env_servers.protocol import MAX_ACTION_CHARS, ObservedState
 from env_servers.registry import dialect_module
 from env_servers.sessions import Session, SessionTable
-from env_servers.worker import Refused
+from env_servers.worker import NoSuchSession, Refused
 
 Handler = Callable[..., Coroutine[Any, Any, Any]]
 
@@ -190,7 +190,7 @@ def errors_as_answers(handler: Handler) -> Handler:
             return await handler(**arguments)
         except Refused as refused:
             given = arguments.get("id", getattr(arguments.get("body"), "id", None))
-            missing = refused.error.startswith("no such session")
+            missing = isinstance(refused, NoSuchSession)
             return {"error": f"The id {given} is not valid." if missing else refused.error}
 
     return answering

@@ -21,7 +21,7 @@ from typing import Generic, TypeVar
 from env_servers.base import Environment, Observed
 from env_servers.metrics import Metrics
 from env_servers.protocol import EXPERT_TIMEOUT_S, ObservedState
-from env_servers.worker import Refused, Worker
+from env_servers.worker import NoSuchSession, Refused, Worker
 
 State = TypeVar("State")
 Result = TypeVar("Result")
@@ -135,7 +135,7 @@ class SessionStore(Generic[State]):
             epoch, dot, _ = session_id.partition(".")
             if dot and epoch != self.epoch:
                 raise Refused(410, "the session belongs to another start of the server", GONE)
-            raise Refused(404, "no such session: it was closed, or nobody used it for too long", GONE)
+            raise NoSuchSession("no such session: it was closed, or nobody used it for too long", GONE)
         session.used = self._clock()
         self._sessions.move_to_end(session_id)
         return session

@@ -40,6 +40,13 @@ class Refused(Exception):
         return self.status in (500, 504)
 
 
+class NoSuchSession(Refused):
+    """The session was closed, expired, or was never given out."""
+
+    def __init__(self, error: str, hint: str) -> None:
+        super().__init__(404, error, hint)
+
+
 class Worker:
     """Runs environment calls without blocking the event loop for long.
 

@@ -144,7 +144,7 @@ async def _long_play(client: EnvClient) -> tuple[Task, list[str]]:
         while len(session.history) < DEPTH:
             suggested = await session.suggestions() or ["look"]
             following = (await session.expand([rng.choice(suggested)]))[0]
-            if following.observation.done:
+            if following.last.done:
                 break
             session = following
         actions = [recorded.action for recorded in session.history]

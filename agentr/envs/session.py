@@ -47,7 +47,7 @@ class Session:
     after the pool's retries, and where a replay does not give the recorded observations.
 
     Attributes:
-        observation: What was last observed, reward in [0, 1].
+        last: What was last observed, reward in [0, 1].
         opening: The first observation of the task.
         history: The actions since then, with their observations.
     """
@@ -60,7 +60,7 @@ class Session:
         history: tuple[Recorded, ...] = (),
         *,
         opening: str | None = None,
-        observation: Observation | None = None,
+        last: Observation | None = None,
         remote: Remote | None = None,
     ) -> None:
         self.task = task
@@ -68,7 +68,7 @@ class Session:
         self._pool = pool
         self._spec = spec
         self._opening = opening
-        self._observation = observation
+        self._last = last
         self._remote = remote
         self._rebuilding = asyncio.Lock()
 
@@ -78,9 +78,9 @@ class Session:
             self._pool.drop(remote)
 
     @property
-    def observation(self) -> Observation:
-        assert self._observation is not None, "EnvClient.open returns a session only once it was observed"
-        return self._observation
+    def last(self) -> Observation:
+        assert self._last is not None, "EnvClient.open returns a session only once it was observed"
+        return self._last
 
     @property
     def opening(self) -> str:
@@ -205,7 +205,7 @@ class Session:
 
     def _copy(self) -> Session:
         """The same history, with nothing on a server."""
-        return Session(self._pool, self._spec, self.task, self.history, opening=self._opening, observation=self._observation)
+        return Session(self._pool, self._spec, self.task, self.history, opening=self._opening, last=self._last)
 
     async def _expand_by_replay(self, actions: Sequence[str]) -> list[Session]:
         """Children that each play the history again, but for one, which takes over this session's state: a rollout without
@@ -241,17 +241,17 @@ class Session:
         """Plays the history on a fresh session, and says how many actions that took."""
         self._check(0, self._opening, opened.observation)
         self._opening = opened.observation
-        observation, index = self._observe(opened), 0
+        last, index = self._observe(opened), 0
         for number, recorded in enumerate(self.history, start=1):
             fault = unsendable(recorded.action)
             if fault is not None:
-                observation = Observation(fault, observation.reward, valid=False)
+                last = Observation(fault, last.reward, valid=False)
             else:
                 body = StepRequest(session=remote.id, action=recorded.action, index=index)
-                observation = self._observe(await self._pool.post(remote.url, "/v1/step", body, ObservedState))
+                last = self._observe(await self._pool.post(remote.url, "/v1/step", body, ObservedState))
                 index += 1
-            self._check(number, recorded.observation, observation.text)
-        self._observation = observation
+            self._check(number, recorded.observation, last.observation)
+        self._last = last
         return index
 
     def _check(self, step: int, recorded: str | None, observed: str) -> None:
@@ -261,9 +261,9 @@ class Session:
                 hint="The environment is not deterministic, or the server runs another version or other options of it.",
             )
 
-    def _record(self, action: str, observation: Observation) -> None:
-        self._observation = observation
-        self.history = (*self.history, Recorded(observation.executed or action, observation.text))
+    def _record(self, action: str, last: Observation) -> None:
+        self._last = last
+        self.history = (*self.history, Recorded(last.executed or action, last.observation))
 
     def _observe(self, observed: ObservedState) -> Observation:
         low, high = self._spec.reward.low, self._spec.reward.high
@@ -271,10 +271,10 @@ class Session:
         return Observation(observed.observation, reward, observed.done, observed.valid, observed.executed)
 
     def _not_sent(self, fault: str) -> Observation:
-        return Observation(fault, self.observation.reward, valid=False)
+        return Observation(fault, self.last.reward, valid=False)
 
     def _refuse_ended(self) -> None:
-        if self.observation.done:
+        if self.last.done:
             raise ValueError(f"the episode of task {self.task.id!r} has ended: nothing can follow")
 
 

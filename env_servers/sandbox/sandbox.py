@@ -124,7 +124,7 @@ class Sandbox:
             for _ in range(2):
                 try:
                     return self._run(request)
-                except _Broken as error:
+                except _ZygoteFailed as error:
                     failures.append(str(error))
         raise SandboxFailure(f"the sandbox failed twice: {'; then '.join(dict.fromkeys(failures))}")
 
@@ -144,7 +144,7 @@ class Sandbox:
                 zygote = self._zygote
                 try:
                     handle = zygote.spawn(request, output_end.fileno(), status_end.fileno())
-                except _Broken:
+                except _ZygoteFailed:
                     zygote.kill()
                     raise
             output_end.close()
@@ -156,9 +156,9 @@ class Sandbox:
                 os.close(handle)
             ended = status.read() if _ready(status.fileno(), time.monotonic() + KILL_S) else b""
         if ended.startswith(b"!"):
-            raise _Broken(f"a call could not be prepared: {ended[1:].decode(errors='replace')}")
+            raise _ZygoteFailed(f"a call could not be prepared: {ended[1:].decode(errors='replace')}")
         if not ended and broken_limit is None and not zygote.alive:
-            raise _Broken("the zygote died during the call")
+            raise _ZygoteFailed("the zygote died during the call")
         return Outcome(broken_limit or _status(ended), written.decode(errors="backslashreplace"))
 
     def _watch(self, handle: int, output: int) -> tuple[bytes, Status | None]:
@@ -175,7 +175,7 @@ class Sandbox:
         return bytes(written), Status.TIMEOUT
 
 
-class _Broken(Exception):
+class _ZygoteFailed(Exception):
     """Something failed that is not the code's doing."""
 
 
@@ -197,7 +197,7 @@ class _Zygote:
             )
         try:
             self._handle = self._receive(START_S)
-        except _Broken:
+        except _ZygoteFailed:
             self._process.kill()
             self._process.wait()
             raise
@@ -212,7 +212,7 @@ class _Zygote:
         try:
             socket.send_fds(self._control, [b"c"], descriptors)
         except OSError as error:
-            raise _Broken(f"the zygote is gone ({error}): {self._said()}") from error
+            raise _ZygoteFailed(f"the zygote is gone ({error}): {self._said()}") from error
         return self._receive(SPAWN_S)
 
     def _receive(self, timeout_s: float) -> int:
@@ -220,9 +220,9 @@ class _Zygote:
         try:
             _, descriptors, _, _ = socket.recv_fds(self._control, 1, 1)
         except OSError as error:
-            raise _Broken(f"the zygote does not answer ({error}): {self._said()}") from error
+            raise _ZygoteFailed(f"the zygote does not answer ({error}): {self._said()}") from error
         if not descriptors:
-            raise _Broken(f"the zygote ended: {self._said()}")
+            raise _ZygoteFailed(f"the zygote ended: {self._said()}")
         return descriptors[0]
 
     def _said(self) -> str:

@@ -20,7 +20,6 @@ class Plan:
 
     Attributes:
         recipes: For each crafted item the recipe in use, its tags resolved to items.
-        needs: Total pieces of each item that the plan takes.
     """
 
     goal: str

@@ -51,12 +51,12 @@ def test_a_tree_grows_on_agentgyms_protocol_as_on_ours(name: str):
         assert task.labels == {} and await client.expert(task) is None
         plan = [step.action for step in environment.expert(task.id) or ()]
         session = await client.open(task)
-        assert session.observation.text == environment.reset(task.id)[1].observation
+        assert session.last.observation == environment.reset(task.id)[1].observation
         for action in plan:
             wrong, right = await session.expand(["xyzzy", action])
-            assert wrong.observation.text != right.observation.text and not wrong.observation.done
+            assert wrong.last.observation != right.last.observation and not wrong.last.done
             session = right
-        assert session.observation.done and session.observation.reward >= spec.reward.success
+        assert session.last.done and session.last.reward >= spec.reward.success
         assert client.stats.forks == 0 and client.stats.replays > 0
 
     with child_server(name, "--agentgym") as (url, _):
@@ -109,9 +109,9 @@ def test_games_that_cannot_be_closed_are_used_again(tasks_known: None):
     async def test(client: EnvClient) -> None:
         for _ in range(3):
             session = await client.open(TASK)
-            assert session.observation.text == "game 7" and await session.suggestions() == ["look"]
+            assert session.last.observation == "game 7" and await session.suggestions() == ["look"]
             children = await session.expand(["a", "b"])
-            assert [c.observation.text for c in children] == ["a 1", "b 1"]
+            assert [c.last.observation for c in children] == ["a 1", "b 1"]
             assert await children[1].suggestions() == ["look", "b"]
             await client.close_all([session, *children])
         assert len(original.games) == 2
@@ -131,7 +131,7 @@ def test_a_lost_step_is_replayed_and_never_sent_twice(tasks_known: None):
             before = session.history
             await session.step("b")
             assert session.history == (*before, session.history[-1])
-            assert session.observation.text == f"b {len(session.history)}", "every action was carried out once"
+            assert session.last.observation == f"b {len(session.history)}", "every action was carried out once"
         assert client.stats.replays == 2
 
     with serving(original.app) as url:

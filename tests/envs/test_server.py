@@ -119,7 +119,7 @@ def test_a_client_plays_on_while_a_server_is_replaced(log: str):
         for total in range(1, 7):
             if total in (3, 5):
                 os.kill(server.status().pid, signal.SIGKILL)
-            assert (await session.step("add 1")).observation.text == f"total {total}"
+            assert (await session.step("add 1")).last.observation == f"total {total}"
         assert client.stats.replays == 2 and client.stats.replayed_steps == 2 + 4
         await client.aclose()
 
@@ -143,7 +143,7 @@ def test_a_fleet_of_actors(tmp_path: Path, ray_session: None):
         for status in before:
             os.kill(status.pid, signal.SIGKILL)
         children = await asyncio.gather(*(session.expand(["get 2 bamboo"]) for session in sessions))
-        assert all(child.observation.text == "Got 2 bamboo" for [child] in children)
+        assert all(child.last.observation == "Got 2 bamboo" for [child] in children)
         after = await servers.status()
         assert {status.epoch for status in before} & {status.epoch for status in after} == set()
         os.kill(after[0].pid, signal.SIGKILL)
