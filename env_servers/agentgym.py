@@ -60,7 +60,7 @@ class Games:
         return await self._start(number, index)
 
     async def step(self, number: int, action: str) -> tuple[ObservedState, float]:
-        """What the action led to, and the reward before it."""
+        """Carries out an action; returns the answer and the reward before it."""
         if len(action) > MAX_ACTION_CHARS:
             raise Refused(422, f"the action has more than {MAX_ACTION_CHARS} characters")
         before = self.session(number).last.reward
@@ -166,7 +166,7 @@ def paths(routes: APIRouter) -> set[str]:
 
 
 def shared_routes(games: Games) -> APIRouter:
-    """What the dialects that answer errors as text and call an id ``id`` have in common; a dialect adds its own to it."""
+    """Makes the routes common to the dialects that answer errors as text and call an id ``id``; a dialect adds its own."""
     found = APIRouter()
 
     @found.get("/observation")

@@ -80,7 +80,7 @@ def create_app(
 
 
 def _service(environment: Environment, table: SessionTable, metrics: Metrics) -> APIRouter:
-    """What a supervisor and a monitor ask."""
+    """Routes for supervisors and monitors: health and metrics."""
     routes = APIRouter()
     started = time.monotonic()
 
@@ -100,7 +100,7 @@ def _service(environment: Environment, table: SessionTable, metrics: Metrics) ->
 
 
 def _information(environment: Environment, table: SessionTable) -> APIRouter:
-    """What does not depend on a session. Splits and experts may take a while even in a fast environment."""
+    """Routes without a session: specification, splits, expert. The last two may be slow even in a fast environment."""
     routes = APIRouter()
     listed: dict[str, Response] = {}
 

@@ -1,4 +1,4 @@
-"""What an environment is: a state machine over tasks, with a specification that it publishes.
+"""The interface of an environment: a state machine over tasks, with a published specification.
 
 Adding an environment means one folder beside this file with an ``Environment`` subclass, its ``spec.yaml`` and, where
 there is one, its expert. Nothing in here knows about HTTP (`app.py`) or about agents and training.
@@ -47,7 +47,7 @@ class Unavailable(Exception):
 
 @dataclass(frozen=True)
 class Observed:
-    """What the environment says after a reset or a step.
+    """An environment's answer to a reset or a step.
 
     Attributes:
         observation: Text for the agent.
@@ -121,7 +121,7 @@ class Environment(ABC, Generic[State]):
 
     @classmethod
     def requirements(cls) -> list[Requirement]:
-        """What is needed beyond the core dependencies, and whether it is here; must be fast and must not raise."""
+        """Lists the needs beyond the core dependencies, each with whether it is met; must be fast and must not raise."""
         return []
 
     @abstractmethod

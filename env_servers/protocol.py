@@ -53,7 +53,7 @@ class RewardScale(Wire):
 
 
 class EnvironmentSpec(Wire):
-    """What an agent needs to know to play: published by the server at ``/spec``."""
+    """The published description of an environment, at ``/spec``: all that an agent needs to play."""
 
     name: str
     title: str

@@ -121,7 +121,7 @@ class Description:
 
     @property
     def available(self) -> bool:
-        """Whether it can be served here."""
+        """Whether the environment can be served here."""
         return not (self.fault or self.missing)
 
 

@@ -33,7 +33,7 @@ GONE = "Open a new session and replay its actions."
 
 @dataclass(frozen=True)
 class Limits:
-    """What one server grants.
+    """Limits of one server.
 
     Attributes:
         max_sessions: Sessions at the same time; more are refused with 429.
@@ -113,7 +113,7 @@ class SessionStore(Generic[State]):
         return self.worker.stuck + self._look_ups.stuck
 
     async def look_up(self, what: str, call: Callable[[], Result]) -> Result:
-        """The result of a call that touches no session (a split, an expert); see `Worker.run` for what it raises."""
+        """Runs a call that touches no session (a split, an expert); raises as `Worker.run` does."""
         return await self._look_ups.run(what, call)
 
     def close(self, session_ids: Sequence[str]) -> int:

@@ -36,7 +36,7 @@ class Refused(Exception):
 
     @property
     def state_is_lost(self) -> bool:
-        """Whether the call stopped half-way (exception or deadline), so that the state it worked on cannot be trusted."""
+        """Whether the call stopped half-way (exception or deadline): its state cannot be trusted then."""
         return self.status in (500, 504)
 
 

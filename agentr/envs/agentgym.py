@@ -117,7 +117,7 @@ class AgentGymTransport(Transport):
 
 
 def specification(environment: Environment) -> wire.EnvironmentSpec:
-    """What an agent needs to know to play on AgentGym's server: our specification with the splits in AgentGym's numbering.
+    """Adapts our specification to AgentGym's server: only the splits in AgentGym's numbering, and no forks.
 
     Raises:
         ConfigError: There are none.

@@ -53,7 +53,7 @@ class EnvClient:
         self._splits: dict[str, list[Task]] = {}
 
     async def spec(self) -> EnvironmentSpec:
-        """What the environment publishes about itself; asked for once.
+        """The environment's specification; asked for once.
 
         Raises:
             InfraError: No server answered, or it refused the token.

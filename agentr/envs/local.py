@@ -16,7 +16,7 @@ from env_servers.protocol import TOKEN_ENV
 
 
 def is_url(target: str) -> bool:
-    """Whether this names a server that runs already, and not an environment."""
+    """Checks whether ``target`` is the address of a running server, and not an environment's name."""
     return target.startswith(("http://", "https://"))
 
 

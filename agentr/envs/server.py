@@ -35,7 +35,7 @@ RESTART_BACKOFF = Backoff(first_s=0.2, longest_s=30.0)
 
 @dataclass(frozen=True)
 class Supervision:
-    """When a child counts as dead, and how often it is started again.
+    """Rules for a child: when it counts as dead, and how often it is started again.
 
     Attributes:
         start_timeout_s: Deadline for a child to listen.
@@ -64,7 +64,7 @@ class ServerState(StrEnum):
 
 @dataclass(frozen=True)
 class ServerStatus:
-    """What a supervisor knows about its child; ``url``, ``epoch`` and ``pid`` are those of the last child that listened."""
+    """A supervisor's view of its child; ``url``, ``epoch`` and ``pid`` are those of the last child that listened."""
 
     state: ServerState
     url: str = ""
@@ -197,7 +197,7 @@ class EnvServer:
         return child, json.loads(printed)
 
     def _watch(self, child: subprocess.Popen[bytes], url: str) -> str:
-        """Returns once the child is dead, with what it died of."""
+        """Watches the child until it is dead; returns the cause."""
         strikes = 0
         while True:
             try:
@@ -235,7 +235,7 @@ class EnvServer:
 
 
 def _healthy(url: str, timeout_s: float) -> bool:
-    """Whether ``/health`` answers 200 in time. No proxy is ever asked."""
+    """Checks whether ``/health`` answers 200 in time. No proxy is ever asked."""
     connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=timeout_s)
     try:
         connection.request("GET", "/health")

@@ -89,7 +89,7 @@ class Session:
 
     @property
     def remote(self) -> Remote | None:
-        """Where the state is; None while it has to be rebuilt before use."""
+        """The session on a server that holds the state; None while it has to be rebuilt before use."""
         return self._remote
 
     async def step(self, action: str) -> Session:
@@ -146,7 +146,7 @@ class Session:
         await self._pool.close(_remotes([self]))
 
     async def ready(self) -> Remote:
-        """Where the state is, rebuilt if need be.
+        """Returns the session on a server that holds the state, rebuilt if need be.
 
         Raises:
             RequestFailed: The attempt failed; to be called within `ServerPool.retry`.
@@ -160,7 +160,7 @@ class Session:
             return self._remote
 
     def detach(self) -> Remote | None:
-        """Gives up the server's side and says what it was."""
+        """Gives up the session on the server and returns it."""
         remote, self._remote = self._remote, None
         return remote
 
@@ -284,7 +284,7 @@ def _remotes(sessions: Sequence[Session]) -> list[Remote]:
 
 
 def unsendable(action: str) -> str | None:
-    """What the agent is told about an action that no server accepts, or None for one that can be sent."""
+    """The message to the agent about an action that no server accepts; None for an action that can be sent."""
     if len(action) > MAX_ACTION_CHARS:
         return "action too long"
     if "\0" in action or not _is_text(action):

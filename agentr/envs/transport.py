@@ -153,7 +153,7 @@ LOOK_UP_PATHS = ("/v1/expert", "/v1/splits/")
 
 
 def _failure(what: str, status: int, data: bytes, path: str) -> Exception:
-    """What a status other than 200 means."""
+    """Translates a status other than 200 into an exception."""
     try:
         body = ErrorBody.model_validate_json(data)
     except ValidationError:

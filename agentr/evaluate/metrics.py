@@ -1,4 +1,4 @@
-"""What a forest of evaluation episodes says about a policy. All of it is a query over stored trees."""
+"""Metrics of a policy over a forest of evaluation episodes. All of them are queries over stored trees."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ def _answers(episode: list[Node], prefix: str) -> int:
 
 
 def repeated(episode: list[Node], length: int) -> int:
-    """How many action sequences of ``length`` stood in the episode before, at an earlier start."""
+    """Counts the action sequences of ``length`` that stood in the episode before, at an earlier start."""
     actions = [n.action for n in episode]
     sequences = [tuple(actions[i : i + length]) for i in range(len(actions) - length + 1)]
     return len(sequences) - len(set(sequences))

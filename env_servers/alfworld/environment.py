@@ -41,7 +41,7 @@ _PUT = re.compile(r"(?:put|move) (.+) (?:in/on|to) (.+)")
 
 @dataclass
 class AlfworldState:
-    """Where a game is: what was done, and what the engine said last.
+    """A position in a game: the actions so far, and the engine's last answer.
 
     Attributes:
         actions: Those that did something; the others change nothing.
@@ -193,7 +193,7 @@ def _default_python() -> str:
 
 
 def _has_alfworld() -> bool:
-    """Whether the default interpreter has it, without starting it."""
+    """Checks whether the default interpreter has alfworld installed, without starting it."""
     python = Path(_default_python())
     if str(python) == sys.executable:
         return importlib.util.find_spec("alfworld") is not None

@@ -18,7 +18,7 @@ from env_servers.babyai.moves import DROP, PICKUP, TOGGLE
 
 
 class Status(Enum):
-    """What a move made of a mission or of a part of it."""
+    """The standing of a mission, or of a part of it, after a move."""
 
     CONTINUE = "continue"
     SUCCESS = "success"
@@ -117,7 +117,7 @@ class Scenery(Protocol):
 
 
 def verify(mission: Mission, world: Scenery, move: int) -> Status:
-    """How the mission stands after a move, with the progress brought up to date."""
+    """Judges the mission after a move, and brings the progress up to date."""
     if isinstance(mission, Clause):
         return _verify_clause(mission, world, move)
     if mission.kind == "and":

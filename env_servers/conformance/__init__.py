@@ -1,4 +1,4 @@
-"""What every environment server must do, checked over HTTP against one that runs: ours, or anybody's that speaks `protocol.py`.
+"""The contract of environment servers, checked over HTTP on a running one: ours, or anybody's that speaks `protocol.py`.
 
     checks = run("http://127.0.0.1:8000", token)
     assert not [c for c in checks if c.outcome is Outcome.FAILED]

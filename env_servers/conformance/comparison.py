@@ -1,4 +1,4 @@
-"""When two answers are the same."""
+"""Compares two answers of a server."""
 
 from __future__ import annotations
 
@@ -46,5 +46,5 @@ def shown(observed: ObservedState) -> str:
 
 
 def _content(observed: ObservedState) -> dict[str, Any]:
-    """What an answer says, less the session."""
+    """The content of an answer, without the session id."""
     return observed.model_dump(exclude={"session"})

@@ -53,7 +53,7 @@ def no_common_task(subject: Subject) -> str:
 
 
 def no_common_problem(subject: Subject) -> str:
-    """Where an environment has several families of splits, each held-out split needs one training split that is safe beside it."""
+    """Looks for a training split without common problems for each held-out split: an environment may have several families of splits."""
     identity = subject.spec.identity
     if not identity:
         raise NotApplicable("the specification names no identity label: each id is a problem of its own")

@@ -23,7 +23,7 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True)
 class Check:
-    """What became of one check.
+    """The result of one check.
 
     Attributes:
         detail: What was looked at; for a failure, what was expected and what came; for a skip, why.

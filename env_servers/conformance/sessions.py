@@ -15,7 +15,7 @@ SETTLE_S = 5.0
 
 
 def isolation(subject: Subject) -> str:
-    """Many sessions play at once, several of them the same task; each must see what it sees alone."""
+    """Plays many sessions at once, several of them on the same task; each must get the answers that it gets alone."""
     plays = [play for task in subject.sample() for play in subject.plays(task) if play.actions]
     chosen = [random.Random(f"{subject.effort.seed}/{i}").choice(plays) for i in range(subject.effort.sessions)]
 

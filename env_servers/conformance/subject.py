@@ -15,7 +15,7 @@ NONSENSE_SHARE = 0.1
 
 @dataclass(frozen=True)
 class Effort:
-    """How much is tried.
+    """The extent of a run of the suite.
 
     Attributes:
         tasks: Tasks drawn from each split.
@@ -45,7 +45,7 @@ class Play:
 
 @dataclass
 class Subject:
-    """What a check is given.
+    """The input of a check: servers, effort, and recorded plays.
 
     Attributes:
         second: Another process that serves the same environment with the same options, if there is one.

@@ -81,7 +81,7 @@ def _rows(path: Path) -> list[dict]:
 
 
 def parse_labels(task_id: str) -> dict[str, str]:
-    """What an id tells: type, object and scene. Its goal is itself: every game arranges things in its own way."""
+    """Reads type, object and scene from an id. The goal is the id itself: every game arranges things in its own way."""
     type_, kind, _, _, scene = (task_id.split("/")[1].split("-") + [""] * 5)[:5]
     return {"type": type_, "object": kind.lower(), "scene": scene, "goal": task_id}
 

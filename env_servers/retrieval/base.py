@@ -1,4 +1,4 @@
-"""What a retriever is, and what it finds."""
+"""The interface of retrievers, and the passages that they return."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Retriever(ABC):
     fast: bool = False
 
     def check(self) -> None:  # noqa: B027 most can always search
-        """Whether it can search as things are.
+        """Checks that searches are possible with the present keys and files.
 
         Raises:
             RetrievalFailure: It cannot; says what is missing.

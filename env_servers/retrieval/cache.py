@@ -19,7 +19,7 @@ HELD = "SELECT answer FROM answers WHERE source = ? AND question = ?"
 
 
 class Mode(StrEnum):
-    """What the cache does with a question."""
+    """The way in which a cache answers a question."""
 
     #: Answers what it holds, asks for the rest and keeps the answers.
     RECORD = "record"

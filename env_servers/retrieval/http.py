@@ -56,7 +56,7 @@ class Service:
         self._jitter = random.Random()
 
     def check(self) -> None:
-        """Whether it may be called.
+        """Checks that the service's key is set.
 
         Raises:
             RetrievalFailure: Its key is not set.

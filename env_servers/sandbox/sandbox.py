@@ -37,7 +37,7 @@ class SandboxFailure(RuntimeError):
 
 
 class Status(StrEnum):
-    """How a call ended."""
+    """The way in which a call ended."""
 
     OK = "ok"
     #: An exception, or an exit status other than 0.
@@ -52,7 +52,7 @@ class Status(StrEnum):
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of a call: standard output and error together, in the order written."""
+    """The result of a call: standard output and error together, in the order written."""
 
     status: Status
     output: str
@@ -60,7 +60,7 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Limits:
-    """What one call may use.
+    """Resource limits of one call.
 
     Attributes:
         cpu_s: CPU time of each of its processes, in seconds.
@@ -253,7 +253,7 @@ def _ready(descriptor: int, deadline: float) -> bool:
 
 
 def _status(ended: bytes) -> Status:
-    """What the exit status in the words of ``wait`` means; without one the first process was killed (out of memory)."""
+    """Interprets an exit status as ``wait`` gives it; without one the first process was killed (out of memory)."""
     if not ended:
         return Status.CRASH
     code = os.waitstatus_to_exitcode(struct.unpack("i", ended)[0])

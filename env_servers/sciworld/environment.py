@@ -243,7 +243,7 @@ class ScienceWorld(Environment[SciWorldState]):
         return None if actions is None else tuple(demonstrate(description, actions))
 
     def actions(self, state: SciWorldState) -> list[str]:
-        """What the simulator lists as valid: 300 to 5,000 actions, most of them to no purpose, in 20 to 200 ms."""
+        """The actions that the simulator lists as valid: 300 to 5,000, most of them to no purpose, in 20 to 200 ms."""
         return state.game.actions()
 
 

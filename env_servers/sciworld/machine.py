@@ -32,7 +32,7 @@ FULL = "agentr.sciworld.Room$Full: "
 
 @dataclass(frozen=True)
 class Answer:
-    """What an action led to.
+    """The simulator's answer to an action.
 
     Attributes:
         score: Share of the task that is done, 0 to 1; negative once the task has failed.
@@ -91,7 +91,7 @@ class Machine:
 
     @property
     def alive(self) -> bool:
-        """Whether the process still runs."""
+        """Whether the machine's process still runs."""
         return self._process.poll() is None
 
     def load(self, task: str, variation: int, simplifications: str) -> Game:
@@ -125,7 +125,7 @@ class Machine:
             self._gateway.detach(handle)
 
     def _repeats_itself(self) -> bool:
-        """Whether a copy of a game and a second load of it go the same way, in a task where chance and order both show."""
+        """Checks that a copy of a game and a second load of it go the same way, in a task that shows both chance and order."""
         actions = ["look around", "open door to kitchen", "go to kitchen", "look around", "open cupboard", "wait", "look around"]
         first, second = self.load("find-animal", 0, ""), self.load("find-animal", 0, "")
         answers = [first.step(action) for action in actions[:3]]
@@ -175,7 +175,7 @@ class Game:
         return Game(self.machine, self.machine.call(self._handle.copy))
 
     def description(self) -> str:
-        """What the task is."""
+        """The task in words."""
         return self.machine.call(self._handle.description)
 
     def actions(self) -> list[str]:

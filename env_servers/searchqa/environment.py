@@ -283,7 +283,7 @@ def _parse(action: str) -> tuple[str, str]:
 
 
 def _result(text: str) -> Observed:
-    """What a tool found, in the tags that set it apart from the agent's own words."""
+    """Wraps a tool's output in the tags that set it apart from the agent's own words."""
     return Observed(f"<result>\n{text}\n</result>")
 
 
