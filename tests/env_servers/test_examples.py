@@ -42,14 +42,14 @@ def test_a_worked_example_is_what_the_environment_answers(name: str):
     file, options = VARIANTS.get(name, (f"{name}/spec.yaml", {}))
     environment, task, example = played(name.partition("/")[0], file, options)
     assert [turn.role for turn in example] == ["user", "assistant"] * (len(example) // 2)
-    parse = action_format(environment.spec.action_format).parse
+    written = action_format(environment.spec.action_format)
     state, observed = environment.reset(task)
     said = []
     for question, answer in zip(example[::2], example[1::2], strict=True):
         assert question.content == observed.observation
         assert not observed.done
-        parsed = parse(answer.content)
-        assert parsed.action is not None and parsed.thought
+        parsed = written.parse(answer.content)
+        assert parsed.action is not None and answer.content == written.compose(parsed.thought, parsed.action)
         said.append((parsed.thought, parsed.action))
         observed = environment.step(state, parsed.action)
         assert observed.valid

@@ -102,7 +102,7 @@ def test_what_cannot_be_imported_is_listed_with_the_reason(monkeypatch: pytest.M
     monkeypatch.setitem(ENVIRONMENTS, "lost", "no.such.module:X")
     found = {description.name: description for description in describe()}
     assert not found["lost"].available and "cannot import no.such.module:X" in found["lost"].fault
-    assert found["textcraft"].available and found["textcraft"].splits[0] == "train"
+    assert found["textcraft"].available and found["textcraft"].splits["train"]
 
 
 def test_load():
