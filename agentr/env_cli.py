@@ -63,7 +63,7 @@ def serve(
     agentgym: Annotated[bool, typer.Option("--agentgym", help="Also speak AgentGym's protocol.")] = False,
 ) -> None:
     """Serve one environment until Ctrl-C. Prints a line of JSON with the address once it listens."""
-    from env_servers.__main__ import main
+    from env_servers.serving import main
 
     arguments = ["serve", name, "--host", host, "--port", str(port)]
     arguments += [part for text in option or [] for part in ("--option", text)]
@@ -235,7 +235,7 @@ def _lacks(found: Description) -> str:
 def _parsed(options: list[str] | None) -> dict[str, Any]:
     import argparse
 
-    from env_servers.__main__ import option
+    from env_servers.registry import option
 
     try:
         return dict(option(text) for text in options or [])

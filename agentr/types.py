@@ -114,13 +114,17 @@ class Completion:
 
 @dataclass(frozen=True)
 class Observation:
-    """What the environment answered, with the reward already on the [0, 1] scale.
+    """An answer of the environment, with the reward already on the [0, 1] scale.
 
     Attributes:
-        executed: The action that was really carried out, where it is another than the one asked for: what gets recorded and replayed.
+        observation: Text for the agent.
+        done: The episode has ended.
+        valid: The action was understood and changed or revealed something.
+        executed: Set when the environment ran a different action than requested (ScienceWorld snaps to the nearest valid one). This is the
+            action to record and replay.
     """
 
-    text: str
+    observation: str
     reward: float = 0.0
     done: bool = False
     valid: bool = True

@@ -1,9 +1,10 @@
-"""AgentGym's wire protocol, so that its clients and whatever was built on them can play here unchanged.
+"""The server's side of AgentGym's protocol, so that its clients and whatever was built on them can play here unchanged.
 
 Each of its environments has a dialect of its own: the paths, keys and meanings are in the environment's folder (``agentgym.py``,
-a function ``routes``), and what they share is here. Kept everywhere: integer ids counted from 0, steps past the end, no token in its
-clients. Not kept: games that live for ever (an idle one expires; its id is then "not valid"), ids that are given out twice, one
-process for each game.
+a function ``routes``), and what they share is here. The client's side of a dialect is in `dialect.py`.
+
+Kept everywhere: integer ids counted from 0, steps past the end, no token in its clients. Not kept: games that live for ever (an idle
+one expires; its id is then "not valid"), ids that are given out twice, one process for each game.
 
 ``data_idx`` N (also called ``session_id``, ``game`` and ``id``) is the task ``agentgym/N`` where the environment has that numbering; where
 it does not, N counts through the tasks of its splits in the order of the specification.
@@ -11,11 +12,9 @@ it does not, N counts through the tasks of its splits in the order of the specif
 
 from __future__ import annotations
 
-import importlib
 import itertools
 from collections.abc import Callable, Coroutine
 from functools import wraps
-from importlib.util import find_spec
 from typing import Any
 
 from fastapi import APIRouter
@@ -24,8 +23,9 @@ from pydantic import BaseModel
 
 from env_servers.base import Environment, TaskInfo
 from env_servers.protocol import MAX_ACTION_CHARS, ObservedState
+from env_servers.registry import dialect_module
 from env_servers.sessions import Session, SessionTable
-from env_servers.worker import Refused
+from env_servers.worker import NoSuchSession, Refused
 
 Handler = Callable[..., Coroutine[Any, Any, Any]]
 
@@ -60,7 +60,7 @@ class Games:
         return await self._start(number, index)
 
     async def step(self, number: int, action: str) -> tuple[ObservedState, float]:
-        """What the action led to, and the reward before it."""
+        """Carries out an action; returns the answer and the reward before it."""
         if len(action) > MAX_ACTION_CHARS:
             raise Refused(422, f"the action has more than {MAX_ACTION_CHARS} characters")
         before = self.session(number).last.reward
@@ -86,7 +86,7 @@ class Games:
     def numbers(self) -> list[int]:
         """The ids of the games that there are."""
         start = self._name("")
-        return sorted(int(name.removeprefix(start)) for name in self._table.names() if name.startswith(start))
+        return sorted(int(name.removeprefix(start)) for name in self._table.ids() if name.startswith(start))
 
     async def _start(self, number: int, index: int) -> Session:
         try:
@@ -147,12 +147,11 @@ def router(environment: Environment, table: SessionTable) -> APIRouter:
     Raises:
         NoDialect: The environment has none.
     """
-    package = type(environment).__module__.rpartition(".")[0]
-    module = f"{package}.agentgym"
-    if package in ("", "env_servers") or find_spec(module) is None:
+    module = dialect_module(type(environment))
+    if module is None:
         raise NoDialect(f"{environment.spec.name} is no environment of AgentGym's; serve it without --agentgym")
     games = Games(environment, table)
-    routes: APIRouter = importlib.import_module(module).routes(games)
+    routes: APIRouter = module.routes(games)
 
     @routes.get("/")
     async def hello() -> str:
@@ -167,7 +166,7 @@ def paths(routes: APIRouter) -> set[str]:
 
 
 def shared_routes(games: Games) -> APIRouter:
-    """What the dialects that answer errors as text and call an id ``id`` have in common; a dialect adds its own to it."""
+    """Makes the routes common to the dialects that answer errors as text and call an id ``id``; a dialect adds its own."""
     found = APIRouter()
 
     @found.get("/observation")
@@ -191,7 +190,7 @@ def errors_as_answers(handler: Handler) -> Handler:
             return await handler(**arguments)
         except Refused as refused:
             given = arguments.get("id", getattr(arguments.get("body"), "id", None))
-            missing = refused.error.startswith("no such session")
+            missing = isinstance(refused, NoSuchSession)
             return {"error": f"The id {given} is not valid." if missing else refused.error}
 
     return answering

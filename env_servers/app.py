@@ -20,8 +20,8 @@ from starlette.exceptions import HTTPException
 
 from env_servers import agentgym as agentgym_protocol
 from env_servers import protocol as wire
+from env_servers.auth import AuthMiddleware, error_response
 from env_servers.base import Environment
-from env_servers.gate import Gate, error_response
 from env_servers.metrics import Metrics
 from env_servers.sessions import Limits, SessionTable
 from env_servers.worker import Refused
@@ -43,7 +43,7 @@ def create_app(
 
     Args:
         token: Bearer token that every endpoint but ``/health`` asks for; None lets everybody in, which only a server that is
-            bound to loopback may do (`__main__.py` sees to that).
+            bound to loopback may do (`serving.py` sees to that).
         agentgym: Also speak AgentGym's protocol, at the root.
         agentgym_needs_token: AgentGym's own client sends no token. False admits it; for loopback only.
 
@@ -75,12 +75,12 @@ def create_app(
         if not agentgym_needs_token:
             open_paths |= agentgym_protocol.paths(dialect)
     _add_error_handlers(app)
-    app.add_middleware(Gate, token=token, open_paths=open_paths, max_body_bytes=limits.max_body_bytes, metrics=metrics)
+    app.add_middleware(AuthMiddleware, token=token, open_paths=open_paths, max_body_bytes=limits.max_body_bytes, metrics=metrics)
     return app
 
 
 def _service(environment: Environment, table: SessionTable, metrics: Metrics) -> APIRouter:
-    """What a supervisor and a monitor ask."""
+    """Routes for supervisors and monitors: health and metrics."""
     routes = APIRouter()
     started = time.monotonic()
 
@@ -100,7 +100,7 @@ def _service(environment: Environment, table: SessionTable, metrics: Metrics) ->
 
 
 def _information(environment: Environment, table: SessionTable) -> APIRouter:
-    """What does not depend on a session. Splits and experts may take a while even in a fast environment."""
+    """Routes without a session: specification, splits, expert. The last two may be slow even in a fast environment."""
     routes = APIRouter()
     listed: dict[str, Response] = {}
 

@@ -1,4 +1,4 @@
-"""What an environment is: a state machine over tasks, with a specification that it publishes.
+"""The interface of an environment: a state machine over tasks, with a published specification.
 
 Adding an environment means one folder beside this file with an ``Environment`` subclass, its ``spec.yaml`` and, where
 there is one, its expert. Nothing in here knows about HTTP (`app.py`) or about agents and training.
@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import copy
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 import yaml
 
@@ -27,9 +28,26 @@ class UnknownTask(KeyError):
         return str(self.args[0])
 
 
+class Unavailable(Exception):
+    """The environment cannot answer now, but may later: it has no room, or a service that it needs is down.
+
+    Not for what the agent did wrong, which is an observation, and not for what will never work. The state that the call was given must
+    be unchanged: the client waits and asks again, and no session is lost.
+
+    Args:
+        reason: What is missing now.
+        hint: What to do about it.
+    """
+
+    def __init__(self, reason: str, hint: str = "Try again later.") -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.hint = hint
+
+
 @dataclass(frozen=True)
 class Observed:
-    """What the environment says after a reset or a step.
+    """An environment's answer to a reset or a step.
 
     Attributes:
         observation: Text for the agent.
@@ -93,6 +111,8 @@ class Environment(ABC, Generic[State]):
     #: Whether reset, step, fork and snapshot take well under a millisecond. They then run in the server's event loop, without a
     #: deadline; those of other environments run in threads, each within the server's deadline for a step.
     fast: bool = False
+    #: Splits beside those in ``spec.yaml`` that need options or files, each with whether it may be trained on.
+    optional_splits: ClassVar[Mapping[str, bool]] = {}
 
     @cached_property
     def spec(self) -> EnvironmentSpec:
@@ -101,7 +121,7 @@ class Environment(ABC, Generic[State]):
 
     @classmethod
     def requirements(cls) -> list[Requirement]:
-        """What is needed beyond the core dependencies, and whether it is here; must be fast and must not raise."""
+        """Lists the needs beyond the core dependencies, each with whether it is met; must be fast and must not raise."""
         return []
 
     @abstractmethod
@@ -118,6 +138,7 @@ class Environment(ABC, Generic[State]):
 
         Raises:
             UnknownTask: There is no such task.
+            Unavailable: Not now; this holds for all methods that follow too.
         """
 
     @abstractmethod

@@ -1,7 +1,8 @@
-"""Classes named as ``module:class``, by which others add environments and retrievers without touching these packages."""
+"""Finds classes by ``module:class``, so that others can add environments and retrievers without touching these packages."""
 
 from __future__ import annotations
 
+import difflib
 import importlib
 import inspect
 from collections.abc import Iterable
@@ -11,10 +12,10 @@ Base = TypeVar("Base")
 
 
 def find_class(path: str, base: type[Base], known: Iterable[str]) -> type[Base]:
-    """The class at ``module:class``, a subclass of ``base``.
+    """Imports the class at ``module:class``, a subclass of ``base``.
 
     Args:
-        known: The names that exist besides, for the error.
+        known: The short names that exist, for the error.
 
     Raises:
         ValueError: It is no such path, cannot be imported, or is something else.
@@ -22,7 +23,9 @@ def find_class(path: str, base: type[Base], known: Iterable[str]) -> type[Base]:
     kind = base.__name__
     module, colon, attribute = path.partition(":")
     if not colon:
-        raise ValueError(f"no {kind.lower()} is called {path!r}; known: {', '.join(sorted(known))}, or module:class")
+        known = sorted(known)
+        meant = [f"; did you mean {name!r}?" for name in difflib.get_close_matches(path, known, n=1)]
+        raise ValueError(f"no {kind.lower()} is called {path!r}{''.join(meant)}; known: {', '.join(known)}, or module:class")
     try:
         cls = getattr(importlib.import_module(module), attribute)
     except (ImportError, AttributeError) as error:

@@ -13,6 +13,8 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+#: Environment variable from which a server, and a client of a server that runs already, read the bearer token.
+TOKEN_ENV = "AGENTR_ENV_TOKEN"
 #: Longest action that a server accepts, in characters.
 MAX_ACTION_CHARS = 4096
 #: Most children that one expand call may ask for.
@@ -51,7 +53,7 @@ class RewardScale(Wire):
 
 
 class EnvironmentSpec(Wire):
-    """What an agent needs to know to play: published by the server at ``/spec``."""
+    """The published description of an environment, at ``/spec``: all that an agent needs to play."""
 
     name: str
     title: str
@@ -67,6 +69,10 @@ class EnvironmentSpec(Wire):
         default="",
         description="Label that says which problem a task poses. Tasks with the same value are the same problem under another id, "
         "so a run that evaluates on one must not train on the other.",
+    )
+    strata: list[str] = Field(
+        default_factory=list,
+        description="Labels that evaluations break success down by: each has few values, and says how hard or of what kind a task is.",
     )
     answer_prefix: str = Field(
         default="",

@@ -1,15 +1,38 @@
-"""The environments by name."""
+"""Finds environments by name: describes them without loading, and loads them."""
 
 from __future__ import annotations
 
+import argparse
+import importlib
 import inspect
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from importlib.util import find_spec
 from pathlib import Path
+from types import ModuleType
 from typing import Any
+
+import yaml
 
 from env_servers.base import Environment, Requirement, read_spec
 from env_servers.classes import find_class
+from env_servers.dialect import ClientDialect
+
+__all__ = [
+    "ENVIRONMENTS",
+    "BadOptions",
+    "ClientDialect",
+    "Description",
+    "Environment",
+    "UnknownEnvironment",
+    "about",
+    "client_dialect",
+    "client_dialects",
+    "describe",
+    "dialect_module",
+    "load",
+    "option",
+]
 
 
 def _discover() -> dict[str, str]:
@@ -30,7 +53,7 @@ class BadOptions(ValueError):
 
 
 def load(name: str, options: Mapping[str, Any] | None = None) -> Environment:
-    """An environment.
+    """Makes an environment.
 
     Args:
         name: A name of ``ENVIRONMENTS``, or ``module:class`` for an environment that lives elsewhere.
@@ -42,7 +65,7 @@ def load(name: str, options: Mapping[str, Any] | None = None) -> Environment:
     """
     cls = _find(name)
     options = dict(options or {})
-    known = [p.name for p in inspect.signature(cls).parameters.values() if p.kind is not inspect.Parameter.VAR_KEYWORD]
+    known = _options(cls)
     if unknown := sorted(options.keys() - known):
         raise BadOptions(f"{name} has no option {', '.join(unknown)}; it has {', '.join(known) or 'none'}")
     try:
@@ -53,44 +76,113 @@ def load(name: str, options: Mapping[str, Any] | None = None) -> Environment:
         raise UnknownEnvironment(f"{name} cannot be loaded: {error}") from error
 
 
-@dataclass(frozen=True)
+def option(text: str) -> tuple[str, Any]:
+    """Parses ``name=value`` with a YAML value; for argparse.
+
+    Raises:
+        argparse.ArgumentTypeError: It is something else.
+    """
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise argparse.ArgumentTypeError(f"{text!r} is not name=value")
+    try:
+        return name, yaml.safe_load(value)
+    except yaml.YAMLError as error:
+        raise argparse.ArgumentTypeError(f"{text!r}: the value is not YAML") from error
+
+
+@dataclass(frozen=True, kw_only=True)
 class Description:
-    """What is known about a registered environment without making an instance of it.
+    """Facts about an environment that are known without making an instance of it.
 
     Attributes:
-        requirements: What it needs from outside, and whether that was found here.
-        fault: Why its package cannot be used at all; empty if it can.
+        splits: Each split by name, and whether it may be trained on. Holds every split that the environment can have, those included that
+            need files or options. Empty where the class writes its specification itself: not known, then.
+        options: Names of the options: the parameters of the class.
+        step_limit: Actions an episode may take, without options; 0 if not known.
+        examples: Number of worked examples in the specification, without options.
+        requirements: Things needed from outside, each with whether it was found here.
+        fault: Reason why its package cannot be used at all; empty if it can.
     """
 
     name: str
     title: str
-    splits: tuple[str, ...] = ()
+    splits: Mapping[str, bool] = field(default_factory=dict)
+    options: tuple[str, ...] = ()
+    step_limit: int = 0
+    examples: int = 0
     requirements: tuple[Requirement, ...] = ()
     fault: str = ""
 
     @property
     def missing(self) -> list[Requirement]:
-        """What must be here and is not."""
+        """Requirements that must be here and are not."""
         return [r for r in self.requirements if not (r.present or r.optional)]
 
     @property
     def available(self) -> bool:
-        """Whether it can be served here."""
+        """Whether the environment can be served here."""
         return not (self.fault or self.missing)
 
 
+def about(name: str) -> Description:
+    """Describes one environment, whether or not it can be loaded here. Fast: its package is imported, and nothing is loaded.
+
+    Args:
+        name: As for `load`.
+
+    Raises:
+        UnknownEnvironment: The name is not known, or its package cannot be used.
+    """
+    cls = _find(name)
+    known = Description(name=name, title=name, options=_options(cls), requirements=tuple(cls.requirements()))
+    folder = getattr(cls, "folder", None)
+    if folder is None or not (folder / "spec.yaml").is_file():
+        return known
+    try:
+        spec = read_spec(folder)
+    except (ValueError, yaml.YAMLError) as error:
+        raise UnknownEnvironment(f"the specification of {name} cannot be used: {error}") from error
+    splits = {split: found.train for split, found in spec.splits.items()} | dict(cls.optional_splits)
+    return replace(known, title=spec.title, splits=splits, step_limit=spec.step_limit, examples=len(spec.examples))
+
+
 def describe() -> list[Description]:
-    """Every registered environment, by name, whether or not it can be loaded here. Fast: nothing is loaded."""
+    """Describes every registered environment, by name; one that is broken has a ``fault``."""
     found = []
     for name in sorted(ENVIRONMENTS):
         try:
-            cls = _find(name)
-            spec = read_spec(cls.folder)
-        except (UnknownEnvironment, ValueError) as error:
-            found.append(Description(name, name, fault=str(error)))
-        else:
-            found.append(Description(name, spec.title, tuple(spec.splits), tuple(cls.requirements())))
+            found.append(about(name))
+        except UnknownEnvironment as error:
+            found.append(Description(name=name, title=name, fault=str(error)))
     return found
+
+
+def client_dialect(name: str) -> ClientDialect | None:
+    """Finds the words in which AgentGym's server of an environment is asked; None if AgentGym has none.
+
+    Raises:
+        UnknownEnvironment: The name is not known, or its package cannot be used.
+    """
+    return getattr(dialect_module(_find(name)), "CLIENT", None)
+
+
+def client_dialects() -> list[str]:
+    """The registered environments that AgentGym has servers of."""
+    return [name for name in sorted(ENVIRONMENTS) if client_dialect(name) is not None]
+
+
+def dialect_module(cls: type[Environment]) -> ModuleType | None:
+    """Imports the module ``agentgym`` beside an environment's class; None if there is none."""
+    package = cls.__module__.rpartition(".")[0]
+    module = f"{package}.agentgym"
+    if package in ("", "env_servers") or find_spec(module) is None:
+        return None
+    return importlib.import_module(module)
+
+
+def _options(cls: type[Environment]) -> tuple[str, ...]:
+    return tuple(p.name for p in inspect.signature(cls).parameters.values() if p.kind is not inspect.Parameter.VAR_KEYWORD)
 
 
 def _find(name: str) -> type[Environment]:

@@ -1,6 +1,6 @@
-"""What requests do with sessions: open, step, expand, fork, snapshot, restore.
+"""The operations on sessions: open, step, expand, fork, snapshot, restore.
 
-Invariants, beside those of `lifetimes.py`:
+Invariants, beside those of `session_store.py`:
 - A session's state is touched by one call at a time (a lock for each session); sessions never share a state.
 - After an exception or a passed deadline inside the environment the state is not trusted: the session is closed.
 """
@@ -15,8 +15,8 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from typing import TypeVar
 
 from env_servers.base import Observed
-from env_servers.lifetimes import GONE, Lifetimes, Limits, Session, State
 from env_servers.protocol import ObservedState, Snapshot
+from env_servers.session_store import GONE, Limits, Session, SessionStore, State
 from env_servers.worker import Refused
 
 __all__ = ["Limits", "Session", "SessionTable"]
@@ -24,8 +24,8 @@ __all__ = ["Limits", "Session", "SessionTable"]
 Result = TypeVar("Result")
 
 
-class SessionTable(Lifetimes[State]):
-    """What requests do with the sessions of a server. Its methods run in the server's event loop and raise `Refused`."""
+class SessionTable(SessionStore[State]):
+    """The sessions of a server with the operations on them. All methods run in the server's event loop and raise `Refused`."""
 
     async def open(self, task: str, session_id: str | None = None) -> Session[State]:
         """A fresh session of ``task``; under ``session_id``, if given, in place of the session that has it.
@@ -104,7 +104,7 @@ class SessionTable(Lifetimes[State]):
         return self._add(self._new(state, last, steps=steps, action=action)).observed()
 
     async def actions(self, session_id: str) -> list[str]:
-        """What the environment suggests to do in a session."""
+        """The actions that the environment suggests in a session."""
         async with self._use(session_id) as session:
             return await self._call(session, "actions", lambda: self._environment.actions(session.state))
 

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
-from env_servers.base import UnknownTask
+from env_servers.base import Unavailable, UnknownTask
 
 log = logging.getLogger(__name__)
 Result = TypeVar("Result")
@@ -36,8 +36,15 @@ class Refused(Exception):
 
     @property
     def state_is_lost(self) -> bool:
-        """Whether the call stopped half-way (exception or deadline), so that the state it worked on cannot be trusted."""
+        """Whether the call stopped half-way (exception or deadline): its state cannot be trusted then."""
         return self.status in (500, 504)
+
+
+class NoSuchSession(Refused):
+    """The session was closed, expired, or was never given out."""
+
+    def __init__(self, error: str, hint: str) -> None:
+        super().__init__(404, error, hint)
 
 
 class Worker:
@@ -71,7 +78,7 @@ class Worker:
 
         Raises:
             Refused: 404 for an unknown task, 500 with an id for an exception inside the environment (logged under that id), 503
-                if no thread became free in time, 504 if the call took longer than the deadline.
+                if the environment is unavailable or no thread became free in time, 504 if the call took longer than the deadline.
         """
         if self.inline:
             return guarded(what, call)
@@ -110,6 +117,8 @@ def guarded(what: str, call: Callable[[], Result]) -> Result:
         raise
     except UnknownTask as error:
         raise Refused(404, str(error)) from error
+    except Unavailable as error:
+        raise Refused(503, error.reason, error.hint) from error
     except Exception as error:
         incident = secrets.token_hex(6)
         log.exception("incident %s: %s failed inside the environment", incident, what)

@@ -14,7 +14,7 @@ from typer.testing import CliRunner, Result
 from agentr.cli import app
 from agentr.errors import ConfigError, InfraError
 from agentr.store.forest import Forest
-from env_servers.__main__ import TOKEN_ENV
+from env_servers.protocol import TOKEN_ENV
 from env_servers.textcraft import TextCraft
 from tests.env_servers.support import TOKEN, child_server
 

@@ -20,8 +20,8 @@ from agentr.collect.grow import Grow
 from agentr.collect.job import TreeJob, run_job
 from agentr.collect.units import Limits, Progress
 from agentr.config.schema import Config
-from agentr.envs.agentgym import connect
 from agentr.envs.client import Recorded
+from agentr.envs.connect import connect
 from agentr.errors import ConfigError
 from agentr.launch.run import opened
 from agentr.models.load import load_codec

@@ -144,7 +144,7 @@ async def _long_play(client: EnvClient) -> tuple[Task, list[str]]:
         while len(session.history) < DEPTH:
             suggested = await session.suggestions() or ["look"]
             following = (await session.expand([rng.choice(suggested)]))[0]
-            if following.observation.done:
+            if following.last.done:
                 break
             session = following
         actions = [recorded.action for recorded in session.history]
@@ -183,7 +183,7 @@ async def _play(session: Session, actions: list[str]) -> Session:
 
 async def _fork(client: EnvClient, session: Session) -> ObservedState:
     remote = await session.ready()
-    return await client.post(remote.url, "/v1/fork", SessionRequest(session=remote.id), ObservedState)
+    return await client.pool.post(remote.url, "/v1/fork", SessionRequest(session=remote.id), ObservedState)
 
 
 async def _median_s(call: Callable[[], Awaitable[None]], repetitions: int) -> float:

@@ -73,7 +73,7 @@ class Agent:
     async def start(self, task: Task, seed: int) -> tuple[Tree, Session]:
         """A new tree of a task, and the session at its root. A first prompt that leaves no room for a turn ends the tree at once."""
         session = await self.env.open(task)
-        messages = opening(self.spec, self.prompt, session.observation.text)
+        messages = opening(self.spec, self.prompt, session.last.observation)
         tree = Tree.start(task, messages, tuple(self.codec.prompt(messages)), seed, self.policy_name)
         self.on_start(tree)
         if self._full(len(tree.prompt_ids)):
@@ -128,7 +128,7 @@ class Agent:
         turns = Expanded([], [], cost + Cost(env_steps=len(actions)), {"unparsed": unparsed} if unparsed else {})
         for completion, turn in zip(completions, parsed, strict=True):
             after = session if turn.action is None else executed[turn.action]
-            seen = after.observation
+            seen = after.last
             if turn.action is None:  # the environment is not asked, and the return so far stays
                 seen = Observation(turn.problem, tree.nodes[node].reward, valid=False)
             turns.children.append(self._child(completion, seen.executed or turn.action or "", seen, room_used))
@@ -142,7 +142,7 @@ class Agent:
 
     def _child(self, completion: Completion, action: str, seen: Observation, room_used: int) -> Child:
         closed = bool(completion.token_ids) and completion.token_ids[-1] == self.codec.eos_id
-        bridge = tuple(self.codec.bridge(seen.text, closed=closed))
+        bridge = tuple(self.codec.bridge(seen.observation, closed=closed))
         outcome = None
         if seen.done:
             outcome = Outcome.SUCCESS if seen.reward >= self.spec.reward.success else Outcome.FAILURE
@@ -155,7 +155,7 @@ class Agent:
             logprobs=completion.logprobs,
             finish=completion.finish,
             action=action,
-            observation=seen.text,
+            observation=seen.observation,
             reward=seen.reward,
             valid=seen.valid,
             outcome=outcome,

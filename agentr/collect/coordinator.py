@@ -15,7 +15,7 @@ from agentr.collect.demonstrate import NoPolicy
 from agentr.collect.job import TreeJob, run_job
 from agentr.collect.units import Progress, as_dict
 from agentr.config.schema import Config, PolicyBackend, TaskSelection
-from agentr.envs.agentgym import connect
+from agentr.envs.connect import connect
 from agentr.envs.splits import assert_disjoint, assert_trainable
 from agentr.errors import ConfigError
 from agentr.models.load import load_codec

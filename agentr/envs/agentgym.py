@@ -12,85 +12,24 @@ server. Labels are left out: the same number may be another problem on a server 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from dataclasses import dataclass
-from functools import partial
 from typing import Any, TypeVar, cast
 
 from pydantic import BaseModel
 
-from agentr.config.schema import EnvConfig, EnvProtocol
-from agentr.envs.client import EnvClient, Urls
 from agentr.envs.transport import EnvStats, RequestFailed, Transport, UnknownOnServer
 from agentr.errors import ConfigError
 from env_servers import protocol as wire
-from env_servers.base import Environment
-from env_servers.registry import BadOptions, UnknownEnvironment, load
+from env_servers.registry import ClientDialect, Environment
 
 Answer = TypeVar("Answer", bound=BaseModel)
 #: Longest part of an answer that an error quotes.
 MAX_QUOTED = 200
 
 
-@dataclass(frozen=True)
-class Dialect:
-    """How one of AgentGym's environments words its requests and answers.
-
-    Attributes:
-        key: What a game's id is called.
-        create: Body of ``/create``.
-        reset: Body of ``/reset`` beside the id, from the task's number.
-        opening: The first observation, from the answer to ``/reset``.
-        text: Key of the observation in the answer to ``/step``.
-        reward: Key of the reward that counts.
-        actions: Key of the actions that the answers list; empty if they list none.
-        closes: Whether there is a ``/close``.
-    """
-
-    key: str = "id"
-    create: Callable[[], dict[str, Any]] = dict
-    reset: Callable[[int], dict[str, Any]] = lambda index: {"data_idx": index}
-    opening: Callable[[Any], str] = lambda answer: answer["observation"]
-    text: str = "observation"
-    reward: str = "reward"
-    actions: str = ""
-    closes: bool = True
-
-
-DIALECTS: dict[str, Dialect] = {
-    "textcraft": Dialect(),
-    "babyai": Dialect(reward="score"),
-    "sciworld": Dialect(reward="score", opening=lambda answer: f"{answer['task_description']}\n{answer['observation']}"),
-    "alfworld": Dialect(reset=lambda index: {"game": index, "world_type": "Text"}, actions="available_actions", closes=False),
-    "webshop": Dialect(key="env_idx", reset=lambda index: {"session_id": index}, opening=lambda a: a[0], text="state", closes=False),
-    "searchqa": Dialect(key="env_idx", create=lambda: {"id": 0}, reset=lambda index: {"id": index}, opening=lambda answer: answer),
-}
-
-
-def connect(config: EnvConfig, urls: Urls, token: str) -> EnvClient:
-    """A client for servers of the configured environment, in the protocol that they speak.
-
-    Raises:
-        ConfigError: The protocol is AgentGym's, and there is no such server, or no environment here that knows its tasks.
-    """
-    client = partial(EnvClient, urls, token, timeout_s=config.timeout_s, retries=config.retries)
-    if config.protocol is EnvProtocol.agentr:
-        return client()
-    if not config.url:
-        raise ConfigError("env.protocol is agentgym, and env.url is empty", hint="Give the address of AgentGym's server.")
-    if config.name not in DIALECTS:
-        raise ConfigError(f"AgentGym's servers have no environment {config.name!r}", hint=f"They have: {', '.join(DIALECTS)}.")
-    try:
-        environment = load(config.name, config.options)
-    except (UnknownEnvironment, BadOptions) as error:
-        raise ConfigError(f"the tasks of {config.name} are not known here: {error}", hint="See `agentr envs`.") from error
-    return client(transport=lambda *arguments: AgentGymTransport(environment, DIALECTS[config.name], *arguments))
-
-
 class AgentGymTransport(Transport):
     """Answers our requests with what one of AgentGym's servers says."""
 
-    def __init__(self, environment: Environment, dialect: Dialect, token: str, timeout_s: float, stats: EnvStats) -> None:
+    def __init__(self, environment: Environment, dialect: ClientDialect, token: str, timeout_s: float, stats: EnvStats) -> None:
         super().__init__(token, timeout_s, stats)
         self._dialect = dialect
         self._spec = specification(environment)
@@ -178,7 +117,7 @@ class AgentGymTransport(Transport):
 
 
 def specification(environment: Environment) -> wire.EnvironmentSpec:
-    """What an agent needs to know to play on AgentGym's server: our specification with the splits in AgentGym's numbering.
+    """Adapts our specification to AgentGym's server: only the splits in AgentGym's numbering, and no forks.
 
     Raises:
         ConfigError: There are none.
@@ -190,7 +129,7 @@ def specification(environment: Environment) -> wire.EnvironmentSpec:
             f"no split of {spec.name} is in AgentGym's numbering here; it has {', '.join(spec.splits)}",
             hint="Some environments need files for that: see `agentr data` and env.options.",
         )
-    return spec.model_copy(update={"splits": splits, "identity": "", "can_fork": False})
+    return spec.model_copy(update={"splits": splits, "identity": "", "strata": [], "can_fork": False})
 
 
 def _unreadable(path: str, answer: Any) -> RequestFailed:

@@ -34,23 +34,23 @@ class EnvServers:
         token: str = "",
         host: str = "127.0.0.1",
         supervision: Supervision | None = None,
-        **actor_options: Any,
     ) -> EnvServers:
         """``config.servers`` servers, all of which listen.
 
         Args:
             log_dir: Each server appends to ``env-server-<i>.log`` in here.
             token: Bearer token; empty makes a new one.
-            actor_options: Ray's, for the supervisors; by default they take no CPU and are restarted up to 3 times.
+            host: Address that each server binds, see `EnvServer`.
 
         Raises:
             InfraError: A server did not start in time; quotes its log.
         """
         import ray
 
+        # The supervisors take no CPU: theirs is only to watch.
         token = token or new_token()
         rules = supervision or Supervision()
-        actor = ray.remote(EnvServer).options(**{"num_cpus": 0, "max_restarts": 3, **actor_options})
+        actor = ray.remote(EnvServer).options(num_cpus=0, max_restarts=3)
         actors = [
             actor.remote(config, token, str(Path(log_dir) / f"env-server-{i}.log"), host=host, supervision=rules)
             for i in range(config.servers)

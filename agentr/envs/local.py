@@ -12,11 +12,11 @@ from typing import Any
 from agentr.config.schema import EnvConfig
 from agentr.envs.server import EnvServer, new_token
 from agentr.errors import ConfigError
-from env_servers.__main__ import TOKEN_ENV
+from env_servers.protocol import TOKEN_ENV
 
 
 def is_url(target: str) -> bool:
-    """Whether this names a server that runs already, and not an environment."""
+    """Checks whether ``target`` is the address of a running server, and not an environment's name."""
     return target.startswith(("http://", "https://"))
 
 

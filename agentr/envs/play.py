@@ -50,17 +50,17 @@ async def play(client: EnvClient, task: Task, console: Console, read: Callable[[
     try:
         while True:
             now = states[-1]
-            suggested = [] if now.observation.done else await now.suggestions()
+            suggested = [] if now.last.done else await now.suggestions()
             _show(console, spec, now, suggested)
             try:
                 line = read().strip()
             except (EOFError, KeyboardInterrupt):
-                return now.observation.reward
+                return now.last.reward
             match line:
                 case "":
                     continue
                 case ":quit" | ":q":
-                    return now.observation.reward
+                    return now.last.reward
                 case ":help":
                     console.print(HELP, markup=False)
                 case ":undo" if len(states) > 1:
@@ -75,7 +75,7 @@ async def play(client: EnvClient, task: Task, console: Console, read: Callable[[
                     action = _chosen(line, suggested)
                     if action is None:
                         console.print(f"There is no {line}. {HELP}", markup=False)
-                    elif now.observation.done:
+                    elif now.last.done:
                         console.print("The episode is over: :undo or :quit.")
                     else:
                         states += await now.expand([action])
@@ -98,9 +98,9 @@ def _introduce(console: Console, spec: EnvironmentSpec, task: Task) -> None:
 
 
 def _show(console: Console, spec: EnvironmentSpec, session: Session, suggested: list[str]) -> None:
-    seen = session.observation
+    seen = session.last
     console.print()
-    console.print(seen.text, markup=False, style="" if seen.valid else "yellow")
+    console.print(seen.observation, markup=False, style="" if seen.valid else "yellow")
     console.print(f"step {len(session.history)} of {spec.step_limit}, reward {seen.reward:g}", style="dim")
     if seen.done:
         won = seen.reward >= spec.reward.success

@@ -1,4 +1,4 @@
-"""Which tasks of a split: label filters, a seeded order, a limit."""
+"""Selects tasks of a split: label filters, a seeded order, a limit."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def select(tasks: Sequence[Task], selection: TaskSelection) -> list[Task]:
 
 
 def passes(task: Task, label: str, wanted: Any) -> bool:
-    """Whether a task's label is ``wanted``: a value, one of a list of values, or within ``{min: .., max: ..}``, both included.
+    """Checks a task's label against ``wanted``: a value, a list of values, or ``{min: .., max: ..}``, both included.
 
     A task without the label does not pass.
 

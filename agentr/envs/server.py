@@ -23,24 +23,26 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import env_servers
+from agentr.backoff import Backoff
 from agentr.config.schema import EnvConfig
 from agentr.errors import InfraError
-from env_servers.__main__ import TOKEN_ENV
+from env_servers.protocol import TOKEN_ENV
 
 #: Bytes of the child's log that an error quotes.
 LOG_TAIL = 2000
+RESTART_BACKOFF = Backoff(first_s=0.2, longest_s=30.0)
 
 
 @dataclass(frozen=True)
 class Supervision:
-    """When a child counts as dead, and how often it is started again.
+    """Rules for a child: when it counts as dead, and how often it is started again.
 
     Attributes:
         start_timeout_s: Deadline for a child to listen.
         poll_s: Time between two looks at its health, and the deadline of one.
         strikes: Failed looks in a row after which it is killed.
         max_restarts: Restarts within ``window_s``; one more and the server is given up.
-        backoff_s: Wait before a restart, doubled for each one within the window.
+        backoff: Waits before restarts, by their number within the window.
     """
 
     start_timeout_s: float = 60.0
@@ -48,8 +50,7 @@ class Supervision:
     strikes: int = 3
     max_restarts: int = 5
     window_s: float = 600.0
-    backoff_s: float = 0.2
-    max_backoff_s: float = 30.0
+    backoff: Backoff = RESTART_BACKOFF
 
 
 class ServerState(StrEnum):
@@ -63,7 +64,7 @@ class ServerState(StrEnum):
 
 @dataclass(frozen=True)
 class ServerStatus:
-    """What a supervisor knows about its child; ``url``, ``epoch`` and ``pid`` are those of the last child that listened."""
+    """A supervisor's view of its child; ``url``, ``epoch`` and ``pid`` are those of the last child that listened."""
 
     state: ServerState
     url: str = ""
@@ -77,7 +78,7 @@ class EnvServer:
     """Supervises one server process. The constructor returns once it listens, so a restarted actor is ready by itself.
 
     One thread starts, watches and restarts the child, and lives as long as this object does: the kernel kills the child when the
-    thread that started it ends (`env_servers.__main__.die_with_parent`), so it dies with this process even on SIGKILL.
+    thread that started it ends (`env_servers.serving.die_with_parent`), so it dies with this process even on SIGKILL.
 
     Args:
         config: Name, options and interpreter of the environment. Another interpreter needs env_servers installed.
@@ -125,14 +126,6 @@ class EnvServer:
 
     def status(self) -> ServerStatus:
         return self._status
-
-    def restarts(self) -> int:
-        """How often a dead child was replaced."""
-        return self._status.restarts
-
-    def health(self) -> bool:
-        """Whether a child listens, as of the last look."""
-        return self._status.state is ServerState.UP
 
     def url(self) -> str:
         """The base URL of the child.
@@ -204,7 +197,7 @@ class EnvServer:
         return child, json.loads(printed)
 
     def _watch(self, child: subprocess.Popen[bytes], url: str) -> str:
-        """Returns once the child is dead, with what it died of."""
+        """Watches the child until it is dead; returns the cause."""
         strikes = 0
         while True:
             try:
@@ -229,7 +222,7 @@ class EnvServer:
             return False
         self._restarted.append(now)
         self._set(ServerState.STARTING, restarts=self._status.restarts + 1, error=reason)
-        return not self._stopping.wait(min(self._rules.max_backoff_s, self._rules.backoff_s * 2**recent))
+        return not self._stopping.wait(self._rules.backoff.pause_s(recent))
 
     def _set(self, state: ServerState, **changes: str | int) -> None:
         """Replaces the status in one assignment: other threads read it without a lock."""
@@ -242,7 +235,7 @@ class EnvServer:
 
 
 def _healthy(url: str, timeout_s: float) -> bool:
-    """Whether ``/health`` answers 200 in time. No proxy is ever asked."""
+    """Checks whether ``/health`` answers 200 in time. No proxy is ever asked."""
     connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=timeout_s)
     try:
         connection.request("GET", "/health")

@@ -10,8 +10,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
+from agentr.envs.pool import Remote, ServerPool
 from agentr.envs.transport import RequestFailed
 from agentr.errors import InfraError
 from agentr.types import Observation, Task
@@ -28,9 +29,6 @@ from env_servers.protocol import (
     StepRequest,
 )
 
-if TYPE_CHECKING:
-    from agentr.envs.client import EnvClient
-
 Result = TypeVar("Result")
 
 
@@ -42,55 +40,47 @@ class Recorded:
     observation: str
 
 
-@dataclass(frozen=True)
-class Remote:
-    """A session on a server."""
-
-    url: str
-    id: str
-
-
 class Session:
     """A state of a task; made by `EnvClient.open` and by ``expand``.
 
     Not for two ``step`` calls at the same time; any number of ``expand`` calls may run at once. All methods raise ``InfraError``
-    after the client's retries, and where a replay does not give the recorded observations.
+    after the pool's retries, and where a replay does not give the recorded observations.
 
     Attributes:
-        observation: What was last observed, reward in [0, 1].
+        last: What was last observed, reward in [0, 1].
         opening: The first observation of the task.
         history: The actions since then, with their observations.
     """
 
     def __init__(
         self,
-        client: EnvClient,
+        pool: ServerPool,
         spec: EnvironmentSpec,
         task: Task,
         history: tuple[Recorded, ...] = (),
         *,
         opening: str | None = None,
-        observation: Observation | None = None,
+        last: Observation | None = None,
         remote: Remote | None = None,
     ) -> None:
         self.task = task
         self.history = history
-        self._client = client
+        self._pool = pool
         self._spec = spec
         self._opening = opening
-        self._observation = observation
+        self._last = last
         self._remote = remote
         self._rebuilding = asyncio.Lock()
 
     def __del__(self) -> None:
         remote = getattr(self, "_remote", None)
         if remote is not None:
-            self._client.drop(remote)
+            self._pool.drop(remote)
 
     @property
-    def observation(self) -> Observation:
-        assert self._observation is not None, "EnvClient.open returns a session only once it was observed"
-        return self._observation
+    def last(self) -> Observation:
+        assert self._last is not None, "EnvClient.open returns a session only once it was observed"
+        return self._last
 
     @property
     def opening(self) -> str:
@@ -99,7 +89,7 @@ class Session:
 
     @property
     def remote(self) -> Remote | None:
-        """Where the state is; None while it has to be rebuilt before use."""
+        """The session on a server that holds the state; None while it has to be rebuilt before use."""
         return self._remote
 
     async def step(self, action: str) -> Session:
@@ -117,10 +107,10 @@ class Session:
 
         async def request(remote: Remote) -> ObservedState:
             body = StepRequest(session=remote.id, action=action, index=index)
-            return await self._client.post(remote.url, "/v1/step", body, ObservedState)
+            return await self._pool.post(remote.url, "/v1/step", body, ObservedState)
 
         observed = await self._on_server("a step", request)
-        self._client.stats.steps += 1
+        self._pool.stats.steps += 1
         self._record(action, self._observe(observed))
         return self
 
@@ -137,8 +127,8 @@ class Session:
         answers: list[tuple[str, ObservedState]] = []
         for start in range(0, len(sendable), MAX_EXPAND):
             answers += await self._fork(sendable[start : start + MAX_EXPAND])
-        self._client.stats.steps += len(answers)
-        self._client.stats.forks += len(answers)
+        self._pool.stats.steps += len(answers)
+        self._pool.stats.forks += len(answers)
         remaining = iter(answers)
         return [self._child(action, next(remaining) if unsendable(action) is None else None) for action in actions]
 
@@ -146,20 +136,20 @@ class Session:
         """Actions that the environment suggests here; empty where it has no notion of it."""
 
         async def request(remote: Remote) -> list[str]:
-            answer = await self._client.post(remote.url, "/v1/actions", SessionRequest(session=remote.id), ActionsResponse)
+            answer = await self._pool.post(remote.url, "/v1/actions", SessionRequest(session=remote.id), ActionsResponse)
             return answer.actions
 
         return await self._on_server("a look at the actions", request)
 
     async def close(self) -> None:
         """Frees the server's side. The session may still be used: it is then rebuilt from its history."""
-        await self._client.close_all([self])
+        await self._pool.close(_remotes([self]))
 
     async def ready(self) -> Remote:
-        """Where the state is, rebuilt if need be.
+        """Returns the session on a server that holds the state, rebuilt if need be.
 
         Raises:
-            RequestFailed: The attempt failed; to be called within `EnvClient.retry`.
+            RequestFailed: The attempt failed; to be called within `ServerPool.retry`.
             InfraError: The environment did not repeat the recorded observations.
         """
         if self._remote is not None:
@@ -170,7 +160,7 @@ class Session:
             return self._remote
 
     def detach(self) -> Remote | None:
-        """Gives up the server's side and says what it was."""
+        """Gives up the session on the server and returns it."""
         remote, self._remote = self._remote, None
         return remote
 
@@ -188,14 +178,14 @@ class Session:
                     self._remote = None
                 raise
 
-        return await self._client.retry(f"{what} of task {self.task.id!r}", call)
+        return await self._pool.retry(f"{what} of task {self.task.id!r}", call)
 
     async def _fork(self, actions: list[str]) -> list[tuple[str, ObservedState]]:
         """The server and the state of each child."""
 
         async def request(remote: Remote) -> list[tuple[str, ObservedState]]:
             body = ExpandRequest(session=remote.id, actions=actions)
-            answer = await self._client.post(remote.url, "/v1/expand", body, ExpandResponse)
+            answer = await self._pool.post(remote.url, "/v1/expand", body, ExpandResponse)
             if len(answer.children) != len(actions):
                 raise InfraError(f"{remote.url} answered {len(actions)} actions with {len(answer.children)} children")
             return [(remote.url, child) for child in answer.children]
@@ -215,7 +205,7 @@ class Session:
 
     def _copy(self) -> Session:
         """The same history, with nothing on a server."""
-        return Session(self._client, self._spec, self.task, self.history, opening=self._opening, observation=self._observation)
+        return Session(self._pool, self._spec, self.task, self.history, opening=self._opening, last=self._last)
 
     async def _expand_by_replay(self, actions: Sequence[str]) -> list[Session]:
         """Children that each play the history again, but for one, which takes over this session's state: a rollout without
@@ -227,41 +217,41 @@ class Session:
         results = await asyncio.gather(*(c.step(a) for c, a in zip(children, actions, strict=True)), return_exceptions=True)
         for result in results:
             if isinstance(result, BaseException):
-                await self._client.close_all(children)
+                await self._pool.close(_remotes(children))
                 raise result
         return children
 
     async def _rebuild(self) -> Remote:
-        client = self._client
-        url = await client.place()
-        observed = await client.post(url, "/v1/open", OpenRequest(task=self.task.id), ObservedState)
-        client.stats.opens += 1
+        pool = self._pool
+        url = await pool.place()
+        observed = await pool.post(url, "/v1/open", OpenRequest(task=self.task.id), ObservedState)
+        pool.stats.opens += 1
         remote = Remote(url, observed.session)
         try:
             index = await self._replay(remote, observed)
         except (RequestFailed, InfraError):
-            client.drop(remote)
+            pool.drop(remote)
             raise
-        client.stats.steps += index
-        client.stats.replayed_steps += index
-        client.stats.replays += index > 0
+        pool.stats.steps += index
+        pool.stats.replayed_steps += index
+        pool.stats.replays += index > 0
         return remote
 
     async def _replay(self, remote: Remote, opened: ObservedState) -> int:
         """Plays the history on a fresh session, and says how many actions that took."""
         self._check(0, self._opening, opened.observation)
         self._opening = opened.observation
-        observation, index = self._observe(opened), 0
+        last, index = self._observe(opened), 0
         for number, recorded in enumerate(self.history, start=1):
             fault = unsendable(recorded.action)
             if fault is not None:
-                observation = Observation(fault, observation.reward, valid=False)
+                last = Observation(fault, last.reward, valid=False)
             else:
                 body = StepRequest(session=remote.id, action=recorded.action, index=index)
-                observation = self._observe(await self._client.post(remote.url, "/v1/step", body, ObservedState))
+                last = self._observe(await self._pool.post(remote.url, "/v1/step", body, ObservedState))
                 index += 1
-            self._check(number, recorded.observation, observation.text)
-        self._observation = observation
+            self._check(number, recorded.observation, last.observation)
+        self._last = last
         return index
 
     def _check(self, step: int, recorded: str | None, observed: str) -> None:
@@ -271,9 +261,9 @@ class Session:
                 hint="The environment is not deterministic, or the server runs another version or other options of it.",
             )
 
-    def _record(self, action: str, observation: Observation) -> None:
-        self._observation = observation
-        self.history = (*self.history, Recorded(observation.executed or action, observation.text))
+    def _record(self, action: str, last: Observation) -> None:
+        self._last = last
+        self.history = (*self.history, Recorded(last.executed or action, last.observation))
 
     def _observe(self, observed: ObservedState) -> Observation:
         low, high = self._spec.reward.low, self._spec.reward.high
@@ -281,15 +271,20 @@ class Session:
         return Observation(observed.observation, reward, observed.done, observed.valid, observed.executed)
 
     def _not_sent(self, fault: str) -> Observation:
-        return Observation(fault, self.observation.reward, valid=False)
+        return Observation(fault, self.last.reward, valid=False)
 
     def _refuse_ended(self) -> None:
-        if self.observation.done:
+        if self.last.done:
             raise ValueError(f"the episode of task {self.task.id!r} has ended: nothing can follow")
 
 
+def _remotes(sessions: Sequence[Session]) -> list[Remote]:
+    """Takes the servers' side from sessions, to be closed."""
+    return [remote for session in sessions if (remote := session.detach()) is not None]
+
+
 def unsendable(action: str) -> str | None:
-    """What the agent is told about an action that no server accepts, or None for one that can be sent."""
+    """The message to the agent about an action that no server accepts; None for an action that can be sent."""
     if len(action) > MAX_ACTION_CHARS:
         return "action too long"
     if "\0" in action or not _is_text(action):

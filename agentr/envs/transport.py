@@ -5,8 +5,6 @@ aiohttp and not httpx: with 64 requests in flight it measured 560-950 requests/s
 
 from __future__ import annotations
 
-import asyncio
-import random
 import time
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -18,9 +16,6 @@ from agentr.errors import ConfigError, InfraError
 from env_servers.protocol import ErrorBody
 
 Answer = TypeVar("Answer", bound=BaseModel)
-#: First wait between attempts; doubled for each further one. A killed server is back after 1-3 s.
-BACKOFF_S = 0.5
-MAX_BACKOFF_S = 10.0
 
 
 @dataclass
@@ -158,7 +153,7 @@ LOOK_UP_PATHS = ("/v1/expert", "/v1/splits/")
 
 
 def _failure(what: str, status: int, data: bytes, path: str) -> Exception:
-    """What a status other than 200 means."""
+    """Translates a status other than 200 into an exception."""
     try:
         body = ErrorBody.model_validate_json(data)
     except ValidationError:
@@ -177,8 +172,3 @@ def _failure(what: str, status: int, data: bytes, path: str) -> Exception:
     if status == 401:
         return InfraError(message, hint="Check the token that the client and the server were given.")
     return InfraError(message, hint=body.hint)
-
-
-async def back_off(attempt: int) -> None:
-    """Waits before attempt ``attempt`` + 1 (counted from 0), with jitter, so that clients do not come back all at once."""
-    await asyncio.sleep(min(MAX_BACKOFF_S, BACKOFF_S * 2**attempt) * random.uniform(0.5, 1.5))

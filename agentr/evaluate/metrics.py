@@ -1,4 +1,4 @@
-"""What a forest of evaluation episodes says about a policy. All of it is a query over stored trees."""
+"""Metrics of a policy over a forest of evaluation episodes. All of them are queries over stored trees."""
 
 from __future__ import annotations
 
@@ -68,14 +68,14 @@ class Evaluation:
 def evaluate(
     trees: Iterable[Tree],
     resamples: int = 10_000,
-    labels: tuple[str, ...] = ("depth", "difficulty"),
+    labels: tuple[str, ...] = (),
     identity: str = "",
     answer_prefix: str = "",
 ) -> Evaluation:
     """Metrics over the episodes in ``trees``. An episode that failed for infrastructure reasons is in no number.
 
     Args:
-        labels: Task labels to break success down by.
+        labels: Task labels to break success down by: an environment's `strata`.
         identity: Label that says which problem a task poses; empty if each task is its own.
         answer_prefix: How an action begins that is an answer; empty where answers are not counted.
     """
@@ -114,7 +114,7 @@ def evaluate(
         repeated_rate=sum(repeated(e, 1) for e in episodes) / max(1, len(turns)),
         repeats={length: fmean(repeated(e, length) for e in episodes) if episodes else 0.0 for length in REPEAT_LENGTHS},
         outcomes=outcomes,
-        by_label={label: {v: (fmean(s), len(s)) for v, s in sorted(rows.items())} for label, rows in strata.items()},
+        by_label={label: {v: (fmean(s), len(s)) for v, s in sorted(rows.items(), key=_by_value)} for label, rows in strata.items()},
         per_task=success,
         counts=counts,
         problems=problems,
@@ -123,12 +123,20 @@ def evaluate(
     )
 
 
+def _by_value(row: tuple[str, Any]) -> tuple[bool, float, str]:
+    """Sorts numbers by size, before texts."""
+    try:
+        return False, float(row[0]), row[0]
+    except ValueError:
+        return True, 0.0, row[0]
+
+
 def _answers(episode: list[Node], prefix: str) -> int:
     return sum(node.valid and node.action.startswith(prefix) for node in episode)
 
 
 def repeated(episode: list[Node], length: int) -> int:
-    """How many action sequences of ``length`` stood in the episode before, at an earlier start."""
+    """Counts the action sequences of ``length`` that stood in the episode before, at an earlier start."""
     actions = [n.action for n in episode]
     sequences = [tuple(actions[i : i + length]) for i in range(len(actions) - length + 1)]
     return len(sequences) - len(set(sequences))

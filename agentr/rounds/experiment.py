@@ -238,7 +238,8 @@ class Experiment:
             chosen = work.tasks(tasks(), source)
             made = self._make(name, folder, work, chosen, policy, self.seed(0), config.sampling, limits, source)
             spec = self.services.spec()
-            found = evaluate(Forest(folder), config.bootstrap, identity=spec.identity, answer_prefix=spec.answer_prefix)
+            labels = tuple(spec.strata)
+            found = evaluate(Forest(folder), config.bootstrap, labels, identity=spec.identity, answer_prefix=spec.answer_prefix)
             write_json(folder / EVALUATION, found.as_dict())
             return EvalSummary(
                 trees=made.trees,

@@ -16,7 +16,7 @@ from agentr.errors import ConfigError
 
 @dataclass(frozen=True)
 class Parsed:
-    """What was read from a turn.
+    """The parsed turn of an agent.
 
     Attributes:
         action: The action, or None if there is none.

@@ -33,7 +33,7 @@ class EngineFailed(RuntimeError):
 
 @dataclass(frozen=True)
 class Answer:
-    """What the engine says. ``digest`` stands for this and all observations before it."""
+    """An answer of the engine. ``digest`` identifies this observation and all before it."""
 
     observation: str
     won: bool
@@ -138,11 +138,11 @@ class Engines:
         self._lock = threading.Lock()
 
     def start(self, game: Path) -> Answer:
-        """What a game says at its start."""
+        """Loads a game; returns its first answer."""
         return self._known((game, ())) or self._load(game)
 
     def step(self, game: Path, actions: tuple[str, ...], digest: str, action: str) -> Answer:
-        """What happens at ``action`` after ``actions``, whose observations had ``digest``.
+        """Carries out ``action`` after ``actions``, whose observations had ``digest``.
 
         Raises:
             EngineFailed: The engine does, or it does not repeat those observations.

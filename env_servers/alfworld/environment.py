@@ -19,12 +19,13 @@ import sys
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
+from env_servers.alfred.expert import Turn, demonstrate
 from env_servers.alfworld.engines import EngineFailed, Engines
 from env_servers.alfworld.games import AGENTGYM_FOLDERS, DOWNLOAD, FOLDERS, Games, default_data, games_folder
 from env_servers.base import Environment, ExpertStep, Observed, Requirement, TaskInfo, UnknownTask
-from env_servers.household.expert import Turn, demonstrate
 from env_servers.protocol import EnvironmentSpec, Split
 
 PYTHON_ENV = "ALFWORLD_PYTHON"
@@ -40,7 +41,7 @@ _PUT = re.compile(r"(?:put|move) (.+) (?:in/on|to) (.+)")
 
 @dataclass
 class AlfworldState:
-    """Where a game is: what was done, and what the engine said last.
+    """A position in a game: the actions so far, and the engine's last answer.
 
     Attributes:
         actions: Those that did something; the others change nothing.
@@ -71,6 +72,7 @@ class Alfworld(Environment[AlfworldState]):
     """
 
     folder = Path(__file__).parent
+    optional_splits = MappingProxyType({name: name == "agentgym_train" for name in AGENTGYM_FOLDERS})
 
     def __init__(
         self,
@@ -103,7 +105,7 @@ class Alfworld(Environment[AlfworldState]):
     def spec(self) -> EnvironmentSpec:
         spec = super().spec
         added = {
-            name: Split(about=f"AgentGym's games, from {folder}", train=name == "agentgym_train")
+            name: Split(about=f"AgentGym's games, from {folder}", train=self.optional_splits[name])
             for name, folder in AGENTGYM_FOLDERS.items()
             if name in self.games.splits
         }
@@ -191,7 +193,7 @@ def _default_python() -> str:
 
 
 def _has_alfworld() -> bool:
-    """Whether the default interpreter has it, without starting it."""
+    """Checks whether the default interpreter has alfworld installed, without starting it."""
     python = Path(_default_python())
     if str(python) == sys.executable:
         return importlib.util.find_spec("alfworld") is not None

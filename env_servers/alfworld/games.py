@@ -19,7 +19,7 @@ _UNSUPPORTED = re.compile("movable|Sliced")
 
 
 def default_data() -> Path:
-    """Where ALFWorld itself looks for its data."""
+    """The folder in which ALFWorld itself looks for its data."""
     return Path(os.environ.get("ALFWORLD_DATA") or "~/.cache/alfworld").expanduser()
 
 
@@ -81,7 +81,7 @@ class Games:
 
 
 def labels(path: str) -> dict[str, int | float | str]:
-    """What a path tells. ``game`` is the game itself, whichever folder it lies in."""
+    """Reads a game's labels from its path. ``game`` identifies the game, whichever folder it lies in."""
     _, name, trial = path.split("/")
     type_, kind, _, _, scene = (name.split("-") + [""] * 5)[:5]
     return {"type": type_, "object": kind.lower(), "scene": scene, "game": f"{name}/{trial}"}

@@ -77,7 +77,7 @@ def _fingerprint(world: World) -> tuple:
 
 
 def _how(action: str, purpose: str) -> str:
-    """What the action does for the purpose."""
+    """Words how the action serves the purpose."""
     verb = next((verb for verb in _HOW_WITH if action.startswith(verb + " ")), None)
     if verb is None:
         return _HOW[action]
@@ -103,7 +103,7 @@ class _Plan(list):
 
 
 def _play(environment: Any) -> Iterator[tuple[int, str]]:
-    """The bot's moves, each with what it is for; they may go on after the end of the episode."""
+    """The bot's moves, each with its purpose; they may go on after the end of the episode."""
     from minigrid.utils.baby_ai_bot import BabyAIBot
 
     yield from _errands(environment)
@@ -115,7 +115,7 @@ def _play(environment: Any) -> Iterator[tuple[int, str]]:
 
 
 def _errands(environment: Any) -> Iterator[tuple[int, str]]:
-    """What the bot has to be told to do first, because it would not find out: keys in boxes, and keys behind other locked doors."""
+    """Subgoals that the bot cannot find by itself and has to be given: keys in boxes, and keys behind other locked doors."""
     from minigrid.envs.babyai.core.verifier import ObjDesc
     from minigrid.utils.baby_ai_bot import BabyAIBot, GoNextToSubgoal, OpenSubgoal
 
@@ -151,7 +151,7 @@ def _follow(bot: Any, environment: Any) -> Iterator[tuple[int, str]]:
 
 
 def _purpose(bot: Any, environment: Any) -> str:
-    """What the bot is after, in the first person."""
+    """Words the bot's current subgoal, in the first person."""
     from minigrid.utils.baby_ai_bot import CloseSubgoal, DropSubgoal, GoNextToSubgoal, OpenSubgoal, PickupSubgoal
 
     exploring = bot.stack[-1].is_exploratory()

@@ -120,7 +120,7 @@ def level(name: str, seed: int) -> Level:
 
 
 def problem(spec: LevelSpec, seed: int) -> str:
-    """What two tasks have in common if they are one problem: level and seed, or, for small levels, the generated level itself."""
+    """Identifies the problem that a task poses: by level and seed or, for small levels, by the generated level itself."""
     if not spec.small:
         return f"{spec.name}@{seed}"
     made = level(spec.name, seed)
@@ -129,7 +129,7 @@ def problem(spec: LevelSpec, seed: int) -> str:
 
 
 def extract(environment: Any) -> Level:
-    """What minigrid's environment is right after its reset, as a level."""
+    """Reads a level from minigrid's environment right after its reset."""
     width, height = environment.width, environment.height
     walls = bytearray(width * height)
     found: list[Any] = []

@@ -9,18 +9,16 @@ fail the second, so that the level OpenDoorsOrderN4Debug cannot be won when it n
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Literal
+from typing import Literal, Protocol
 
 from env_servers.babyai.moves import DROP, PICKUP, TOGGLE
 
-if TYPE_CHECKING:
-    from env_servers.babyai.world import World
-
 
 class Status(Enum):
-    """What a move made of a mission or of a part of it."""
+    """The standing of a mission, or of a part of it, after a move."""
 
     CONTINUE = "continue"
     SUCCESS = "success"
@@ -87,8 +85,39 @@ class Join:
 Mission = Clause | Join
 
 
-def verify(mission: Mission, world: World, move: int) -> Status:
-    """How the mission stands after a move, with the progress brought up to date."""
+class Grid(Protocol):
+    """The part of a level that a mission is judged by."""
+
+    @property
+    def width(self) -> int: ...
+
+
+class Scenery(Protocol):
+    """The part of a world (`world.World`) that a mission is judged by.
+
+    Attributes:
+        progress: An entry for each node of the mission; brought up to date here.
+        cells: The thing that lies on each cell that is not empty.
+        doors: State of each door.
+        carrying: The thing that the agent carries.
+        front: The cell in front of the agent.
+    """
+
+    progress: list[Entry]
+    carrying: int | None
+
+    @property
+    def level(self) -> Grid: ...
+    @property
+    def cells(self) -> Mapping[int, int]: ...
+    @property
+    def doors(self) -> Mapping[int, str]: ...
+    @property
+    def front(self) -> int: ...
+
+
+def verify(mission: Mission, world: Scenery, move: int) -> Status:
+    """Judges the mission after a move, and brings the progress up to date."""
     if isinstance(mission, Clause):
         return _verify_clause(mission, world, move)
     if mission.kind == "and":
@@ -108,7 +137,7 @@ def verify(mission: Mission, world: World, move: int) -> Status:
     return verify(later, world, move)
 
 
-def dropped(mission: Mission, world: World) -> None:
+def dropped(mission: Mission, world: Scenery) -> None:
     """Takes note of where the objects of the mission lie now."""
     if isinstance(mission, Join):
         dropped(mission.first, world)
@@ -121,7 +150,7 @@ def dropped(mission: Mission, world: World) -> None:
     world.progress[mission.slot] = ClauseEntry(entry.held, places)
 
 
-def _verify_and(mission: Join, world: World, move: int) -> Status:
+def _verify_and(mission: Join, world: Scenery, move: int) -> Status:
     entry = world.progress[mission.slot]
     assert isinstance(entry, JoinEntry)
     first, second = entry.first, entry.second
@@ -133,7 +162,7 @@ def _verify_and(mission: Join, world: World, move: int) -> Status:
     return Status.SUCCESS if first is second is Status.SUCCESS else Status.CONTINUE
 
 
-def _verify_clause(clause: Clause, world: World, move: int) -> Status:
+def _verify_clause(clause: Clause, world: Scenery, move: int) -> Status:
     entry = world.progress[clause.slot]
     assert isinstance(entry, ClauseEntry)
     front = world.front
@@ -158,7 +187,7 @@ def _verify_clause(clause: Clause, world: World, move: int) -> Status:
     return Status.SUCCESS if any(cell in entry.places for cell in beside) else Status.CONTINUE
 
 
-def _verify_open(clause: Clause, world: World, move: int, front: int | None) -> Status:
+def _verify_open(clause: Clause, world: Scenery, move: int, front: int | None) -> Status:
     if move != TOGGLE:
         return Status.CONTINUE
     if front in clause.objects and world.doors.get(front) == "open":

@@ -1,4 +1,4 @@
-"""What the agent sees, in words, and what it can do about it.
+"""The agent's view in words, and the actions available in it.
 
 The agent sees a square of 7 by 7 cells: its own row, six rows ahead, three cells to either side; walls and doors that are not open hide
 what is behind them. Things in sight are numbered by name, nearest first ("red ball 1", "red ball 2"), anew in each observation. An action
@@ -128,7 +128,7 @@ def normalise(action: str) -> str:
 
 
 def refusal(scene: Scene, world: World, action: str) -> str:
-    """Why an action that is not in the list is not possible."""
+    """Explains why an action that is not available is not possible."""
     match = re.fullmatch(r"(go to|pickup|go through|toggle and go through) (.+)", action)
     seen = None if match is None else next((s for s in scene.sightings if s.label == match[2]), None)
     if match is not None and seen is None:
@@ -224,7 +224,7 @@ def _actions(world: World, sightings: tuple[Sighting, ...], visible: set[int]) -
 
 
 def _opens(world: World, thing: int) -> bool:
-    """Whether ``toggle`` does something to a thing: doors, if not locked against the agent, and boxes."""
+    """Checks whether ``toggle`` opens a thing: a door that is not locked against the agent, or a box."""
     if world.doors.get(thing) == "locked":
         return world.can_unlock(thing)
     return world.level.things[thing].kind in ("door", "box")

@@ -29,7 +29,7 @@ class Thing:
 
 @dataclass(frozen=True, eq=False)
 class Level:
-    """What stays the same in an episode. Shared by all states of a task; never changed.
+    """The fixed part of an episode. Shared by all states of a task; never changed.
 
     Attributes:
         walls: One byte for each cell, 1 for a wall. The outermost cells are all walls.
@@ -54,13 +54,13 @@ class Level:
     max_moves: int
 
     def ahead(self, direction: int) -> int:
-        """What one step in a direction adds to a cell's number."""
+        """The difference of cell numbers that one step in a direction makes."""
         return (1, self.width, -1, -self.width)[direction]
 
 
 @dataclass
 class World:
-    """What changes in an episode.
+    """The changing part of an episode.
 
     Attributes:
         moves: The primitive moves so far, one digit each; they determine everything else.
@@ -100,21 +100,21 @@ class World:
         return self.position + self.level.ahead(self.direction)
 
     def passable(self, cell: int) -> bool:
-        """Whether the agent can stand on a cell: the floor and open doors."""
+        """Checks whether the agent can stand on a cell: floor, or an open door."""
         if self.level.walls[cell]:
             return False
         thing = self.cells.get(cell)
         return thing is None or self.doors.get(thing) == "open"
 
     def opaque(self, cell: int) -> bool:
-        """Whether a cell hides what is behind it: walls and doors that are not open."""
+        """Checks whether a cell blocks the view: a wall, or a door that is not open."""
         if self.level.walls[cell]:
             return True
         thing = self.cells.get(cell)
         return thing is not None and self.doors.get(thing, "open") != "open"
 
     def can_unlock(self, door: int) -> bool:
-        """Whether the agent carries the key of a locked door."""
+        """Checks whether the agent carries the key of a locked door."""
         key = None if self.carrying is None else self.level.things[self.carrying]
         return key is not None and key.kind == "key" and key.color == self.level.things[door].color
 

@@ -1,4 +1,4 @@
-"""What every environment server must do, checked over HTTP against one that runs: ours, or anybody's that speaks `protocol.py`.
+"""The contract of environment servers, checked over HTTP on a running one: ours, or anybody's that speaks `protocol.py`.
 
     checks = run("http://127.0.0.1:8000", token)
     assert not [c for c in checks if c.outcome is Outcome.FAILED]
@@ -8,6 +8,7 @@ opens some hundred sessions and closes them again. Two things cannot be seen fro
 whether its texts and rewards are right, and whether its memory stays bounded.
 """
 
-from env_servers.conformance.suite import Check, Effort, Outcome, run
+from env_servers.conformance.runner import Check, Outcome, run
+from env_servers.conformance.subject import Effort
 
 __all__ = ["Check", "Effort", "Outcome", "run"]

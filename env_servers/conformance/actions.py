@@ -6,7 +6,7 @@ from typing import Any
 
 from env_servers.conformance.comparison import shown
 from env_servers.conformance.server import Live, NotApplicable, Server, require
-from env_servers.conformance.suite import CheckFunction, Subject
+from env_servers.conformance.subject import CheckFunction, Subject
 from env_servers.protocol import MAX_ACTION_CHARS, EnvironmentSpec, ObservedState
 
 #: Most suggestions that are tried in one state.

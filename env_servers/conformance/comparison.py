@@ -1,11 +1,11 @@
-"""When two answers are the same."""
+"""Compares two answers of a server."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from env_servers.conformance.server import Broken, require
-from env_servers.conformance.suite import Play, Subject
+from env_servers.conformance.subject import Play, Subject
 from env_servers.protocol import ObservedState
 
 #: Of an environment that says it is not deterministic, at least this share of answers must be repeated.
@@ -46,5 +46,5 @@ def shown(observed: ObservedState) -> str:
 
 
 def _content(observed: ObservedState) -> dict[str, Any]:
-    """What an answer says, less the session."""
+    """The content of an answer, without the session id."""
     return observed.model_dump(exclude={"session"})

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import product
 
 from env_servers.conformance.server import NotApplicable, require
-from env_servers.conformance.suite import CheckFunction, Subject
+from env_servers.conformance.subject import CheckFunction, Subject
 
 #: Longest task id that `OpenRequest` takes.
 MAX_TASK_ID = 256
@@ -53,7 +53,7 @@ def no_common_task(subject: Subject) -> str:
 
 
 def no_common_problem(subject: Subject) -> str:
-    """Where an environment has several families of splits, each held-out split needs one training split that is safe beside it."""
+    """Looks for a training split without common problems for each held-out split: an environment may have several families of splits."""
     identity = subject.spec.identity
     if not identity:
         raise NotApplicable("the specification names no identity label: each id is a problem of its own")

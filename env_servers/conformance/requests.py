@@ -7,7 +7,7 @@ import json
 import httpx
 
 from env_servers.conformance.server import NotApplicable, require
-from env_servers.conformance.suite import CheckFunction, Subject
+from env_servers.conformance.subject import CheckFunction, Subject
 from env_servers.protocol import MAX_ACTION_CHARS, MAX_EXPAND
 
 #: Endpoints that need the token, with a method.

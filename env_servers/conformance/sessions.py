@@ -8,14 +8,14 @@ from concurrent.futures import ThreadPoolExecutor
 
 from env_servers.conformance.comparison import Comparison
 from env_servers.conformance.server import Broken, Live, NotApplicable, require
-from env_servers.conformance.suite import CheckFunction, Play, Subject
+from env_servers.conformance.subject import CheckFunction, Play, Subject
 
 #: Longest wait for sessions to be gone after they were closed.
 SETTLE_S = 5.0
 
 
 def isolation(subject: Subject) -> str:
-    """Many sessions play at once, several of them the same task; each must see what it sees alone."""
+    """Plays many sessions at once, several of them on the same task; each must get the answers that it gets alone."""
     plays = [play for task in subject.sample() for play in subject.plays(task) if play.actions]
     chosen = [random.Random(f"{subject.effort.seed}/{i}").choice(plays) for i in range(subject.effort.sessions)]
 

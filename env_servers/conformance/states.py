@@ -6,7 +6,7 @@ import json
 
 from env_servers.conformance.comparison import Comparison, where
 from env_servers.conformance.server import Live, NotApplicable, require
-from env_servers.conformance.suite import CheckFunction, Play, Subject
+from env_servers.conformance.subject import CheckFunction, Play, Subject
 
 
 def reset_is_deterministic(subject: Subject) -> str:

@@ -1,5 +1,5 @@
-"""AgentGym's clients of ALFWorld can play here too."""
+"""AgentGym's dialect of ALFWorld. AgentGym has no server of this environment, so there is no client side."""
 
-from env_servers.alfworld.agentgym import routes
+from env_servers.alfred.agentgym import routes
 
 __all__ = ["routes"]

@@ -14,12 +14,12 @@ from functools import cache, lru_cache, partial
 from pathlib import Path
 from typing import Any
 
+from env_servers.alfred.expert import Turn, demonstrate
+from env_servers.alfred.problem import Problem
 from env_servers.base import Environment, ExpertStep, Observed, TaskInfo, UnknownTask
 from env_servers.household import rules
-from env_servers.household.expert import Turn, demonstrate
 from env_servers.household.generate import generate, ids
 from env_servers.household.pddl import ProblemFiles, parse_labels
-from env_servers.household.problem import Problem
 from env_servers.household.rules import HouseholdState
 
 #: Longest demonstration of a task in a split, in actions.

@@ -15,8 +15,8 @@ from functools import cache, cached_property
 from itertools import groupby
 from operator import itemgetter
 
-from env_servers.household.catalogue import catalogue
-from env_servers.household.problem import TREATMENTS, Goal, Problem, Receptacle, TaskType, Thing
+from env_servers.alfred.catalogue import catalogue
+from env_servers.alfred.problem import TREATMENTS, Goal, Problem, Receptacle, TaskType, Thing
 
 #: Problems of each type in each split, before those are left out whose demonstration is too long.
 SIZES = {"train": 360, "dev": 30, "test": 30}

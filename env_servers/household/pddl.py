@@ -14,7 +14,7 @@ from collections import Counter
 from functools import lru_cache
 from pathlib import Path
 
-from env_servers.household.problem import Goal, Problem, Receptacle, TaskType, Thing
+from env_servers.alfred.problem import Goal, Problem, Receptacle, TaskType, Thing
 
 #: Our splits by ALFWorld's folders.
 FOLDERS = {"train": "train", "dev": "valid_seen", "test": "valid_unseen"}
@@ -81,7 +81,7 @@ def _rows(path: Path) -> list[dict]:
 
 
 def parse_labels(task_id: str) -> dict[str, str]:
-    """What an id tells: type, object and scene. Its goal is itself: every game arranges things in its own way."""
+    """Reads type, object and scene from an id. The goal is the id itself: every game arranges things in its own way."""
     type_, kind, _, _, scene = (task_id.split("/")[1].split("-") + [""] * 5)[:5]
     return {"type": type_, "object": kind.lower(), "scene": scene, "goal": task_id}
 

@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from env_servers.household.problem import TREATMENTS, Problem, TaskType
+from env_servers.alfred.problem import TREATMENTS, Problem, TaskType
 
 NOTHING_HAPPENS = "Nothing happens."
 HELP = """Actions:
@@ -59,7 +59,7 @@ def introduction(problem: Problem) -> str:
 
 
 def reached(state: HouseholdState) -> bool:
-    """Whether the goal is."""
+    """Checks whether the goal is reached."""
     problem, where = state.problem, state.where
     goal, receptacles = problem.goal, problem.receptacles
     if goal.type is TaskType.LOOK:
@@ -80,7 +80,7 @@ def _treated(state: HouseholdState, name: str) -> bool:
 
 
 def is_mark(problem: Problem, mark: str) -> bool:
-    """Whether a text is a mark that may arise in a problem."""
+    """Checks whether a text is a mark that may arise in a problem."""
     word, _, name = mark.partition(" ")
     if word == "opened":
         return name in problem.receptacles
@@ -145,7 +145,7 @@ def _inside(state: HouseholdState, receptacle: str) -> list[str]:
 
 
 def _accessible(state: HouseholdState, receptacle: str) -> bool:
-    """Whether one can see and reach what is in it."""
+    """Checks whether the contents of a receptacle can be seen and reached."""
     return not state.problem.receptacles[receptacle].openable or f"opened {receptacle}" in state.marks
 
 

@@ -18,13 +18,12 @@ from typing import Any, Literal
 
 import yaml
 
-from env_servers.base import Environment, ExpertStep, Observed, Requirement, TaskInfo, UnknownTask, read_spec
+from env_servers.base import Environment, ExpertStep, Observed, Requirement, TaskInfo, Unavailable, UnknownTask, read_spec
 from env_servers.mathtool import files, grading
 from env_servers.mathtool.problems import Problem, generated, generated_splits
 from env_servers.protocol import EnvironmentSpec
 from env_servers.sandbox import Limits, PythonTool, Sandbox, SandboxFailure, Status, code_of, launch
 from env_servers.sandbox.sandbox import SETUP
-from env_servers.worker import Refused
 
 _ACTION = re.compile(r"\s*(python|answer):(.*)", re.IGNORECASE | re.DOTALL)
 _NOT_UNDERSTOOD = "That is neither code nor an answer. Run Python code, or give your answer."
@@ -147,7 +146,7 @@ class MathTool(Environment[MathState]):
                 return self._python(state, code_of(match[2]))
             return self._answer(state, match[2].strip())
         except SandboxFailure as error:
-            raise Refused(503, str(error), "Nothing was changed; the same step may be tried again.") from error
+            raise Unavailable(str(error), "Nothing was changed; the same step may be tried again.") from error
 
     def _python(self, state: MathState, code: str) -> Observed:
         status, text = self._tool.run(*state.cells, code)

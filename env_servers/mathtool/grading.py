@@ -1,4 +1,4 @@
-"""Whether an answer is the expected one: numbers and equal texts at once, all else by math-verify in the sandbox.
+"""Grades answers: numbers and equal texts at once, all others by math-verify in the sandbox.
 
 math-verify parses LaTeX, which may take for ever on what an agent writes, or run what sympy makes of it: hence the sandbox.
 """
@@ -36,7 +36,7 @@ class Grader:
         self._same = lru_cache(maxsize=4096)(self._verified)
 
     def correct(self, answer: str, gold: str) -> bool:
-        """Whether an answer is right.
+        """Checks whether an answer is right.
 
         Raises:
             SandboxFailure: It takes math-verify to say so, and the sandbox does not work.
@@ -56,7 +56,7 @@ class Grader:
 
 
 def boxed(text: str) -> str:
-    r"""What the last ``\boxed{}`` of a text holds; empty without one."""
+    r"""The content of the last ``\boxed{}`` of a text; empty without one."""
     start = text.rfind("\\boxed{")
     if start < 0:
         return ""

@@ -18,10 +18,10 @@ from typing import Any, TypeVar
 from fastapi import FastAPI, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from env_servers.gate import Gate, error_response
+from env_servers.auth import AuthMiddleware, error_response
 from env_servers.metrics import Metrics
 from env_servers.protocol import ErrorBody
-from env_servers.retrieval.base import Passage, Retriever, Unavailable
+from env_servers.retrieval.base import Passage, RetrievalFailure, Retriever
 from env_servers.worker import Refused, Worker
 
 Result = TypeVar("Result")
@@ -67,7 +67,7 @@ class Pool:
         def search() -> Result:
             try:
                 return call()
-            except Unavailable as error:
+            except RetrievalFailure as error:
                 raise Refused(503, str(error), "Try again later.") from error
 
         self.busy += 1
@@ -121,7 +121,7 @@ def create_app(retriever: Retriever, *, token: str | None, timeout_s: float = 60
     async def refused(_: Request, error: Refused) -> Response:
         return error_response(error.status, ErrorBody(error=error.error, hint=error.hint))
 
-    app.add_middleware(Gate, token=token, open_paths={"/health"}, max_body_bytes=MAX_BODY, metrics=metrics)
+    app.add_middleware(AuthMiddleware, token=token, open_paths={"/health"}, max_body_bytes=MAX_BODY, metrics=metrics)
     return app
 
 

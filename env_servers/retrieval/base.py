@@ -1,4 +1,4 @@
-"""What a retriever is, and what it finds."""
+"""The interface of retrievers, and the passages that they return."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 
-class Unavailable(RuntimeError):
+class RetrievalFailure(RuntimeError):
     """A search or a summary could not be had: a service did not answer, refused, or a recording does not hold it.
 
     It says nothing about the agent, so it must never become an observation or a reward.
@@ -55,10 +55,10 @@ class Retriever(ABC):
     fast: bool = False
 
     def check(self) -> None:  # noqa: B027 most can always search
-        """Whether it can search as things are.
+        """Checks that searches are possible with the present keys and files.
 
         Raises:
-            Unavailable: It cannot; says what is missing.
+            RetrievalFailure: It cannot; says what is missing.
         """
 
     @abstractmethod
@@ -66,7 +66,7 @@ class Retriever(ABC):
         """At most ``k`` passages, best first; fewer where no more fit.
 
         Raises:
-            Unavailable: The search could not be carried out.
+            RetrievalFailure: The search could not be carried out.
         """
 
     def search_many(self, queries: Sequence[str], k: int) -> list[list[Passage]]:

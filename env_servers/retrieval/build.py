@@ -54,7 +54,7 @@ def build(
 
 
 def requirements() -> list[Requirement]:
-    """What retrieval needs, or can use, from outside."""
+    """Lists what retrieval needs, or can use, from outside."""
     return [
         _packages("BM25 search (bm25s, PyStemmer)", ("bm25s", "Stemmer"), "pip install 'agentr[searchqa]'", optional=False),
         _packages("dense retrieval (torch, transformers)", ("torch", "transformers"), "pip install torch transformers", optional=True),

@@ -11,7 +11,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from env_servers.retrieval.base import Passage, Retriever, Unavailable
+from env_servers.retrieval.base import Passage, RetrievalFailure, Retriever
 
 #: Longest wait for another process that writes, in seconds.
 LOCK_S = 20.0
@@ -19,7 +19,7 @@ HELD = "SELECT answer FROM answers WHERE source = ? AND question = ?"
 
 
 class Mode(StrEnum):
-    """What the cache does with a question."""
+    """The way in which a cache answers a question."""
 
     #: Answers what it holds, asks for the rest and keeps the answers.
     RECORD = "record"
@@ -68,12 +68,13 @@ class Cache:
             source: Who answers; answers are held for each source apart.
 
         Raises:
-            Unavailable: When replaying, the recording does not hold the answer; or the file cannot be read or written; else as ``ask``.
+            RetrievalFailure: The recording does not hold the answer, when replaying; or the file cannot be read or written; else as
+                ``ask``.
         """
         if (held := self._execute(HELD, source, question)) is not None:
             return json.loads(held[0])
         if self.mode is Mode.REPLAY:
-            raise Unavailable(
+            raise RetrievalFailure(
                 f"the recording {self.path} holds no answer of {source} to {question!r}: it was made with other settings or another "
                 "agent; record it with the mode 'record'"
             )
@@ -86,7 +87,7 @@ class Cache:
             with self._using:
                 return self._connection.execute(statement, values).fetchone()
         except sqlite3.Error as error:
-            raise Unavailable(f"the cache {self.path} failed: {error}") from error
+            raise RetrievalFailure(f"the cache {self.path} failed: {error}") from error
 
 
 class Cached(Retriever):

@@ -11,7 +11,7 @@ from typing import Any
 
 import httpx
 
-from env_servers.retrieval.base import Unavailable
+from env_servers.retrieval.base import RetrievalFailure
 
 #: First wait between attempts, in seconds; doubled for each further one.
 BACKOFF_S = 0.5
@@ -56,13 +56,13 @@ class Service:
         self._jitter = random.Random()
 
     def check(self) -> None:
-        """Whether it may be called.
+        """Checks that the service's key is set.
 
         Raises:
-            Unavailable: Its key is not set.
+            RetrievalFailure: Its key is not set.
         """
         if self._lacks:
-            raise Unavailable(f"{self._what} needs a key in the environment variable {self._lacks}, and is not called without it")
+            raise RetrievalFailure(f"{self._what} needs a key in the environment variable {self._lacks}, and is not called without it")
 
     def call(self, method: str, url: str, read: Callable[[Any], Any], **content: Any) -> Any:
         """``read`` of the JSON answer.
@@ -72,7 +72,7 @@ class Service:
             content: As for httpx (``json=``, ``params=``).
 
         Raises:
-            Unavailable: There was no good answer within the deadline, the service refuses for good, or the key is not set.
+            RetrievalFailure: There was no good answer within the deadline, the service refuses for good, or the key is not set.
         """
         self.check()
         end = time.monotonic() + self._deadline_s
@@ -85,7 +85,7 @@ class Service:
                 if response.is_success:
                     return self._read(response, read)
                 if response.status_code not in LATER:
-                    raise Unavailable(f"{self._what} refuses the request: {problem} {response.text[:200]!r}")
+                    raise RetrievalFailure(f"{self._what} refuses the request: {problem} {response.text[:200]!r}")
             except httpx.TransportError as error:
                 problem, asked = f"{type(error).__name__}: {error}", 0.0
             pause = max(asked, wait * self._jitter.uniform(0.5, 1.5))
@@ -93,13 +93,15 @@ class Service:
                 break
             time.sleep(pause)
             wait *= 2
-        raise Unavailable(f"{self._what} gave no answer in {attempt} attempts within {self._deadline_s:g} s; the last: {problem}")
+        raise RetrievalFailure(f"{self._what} gave no answer in {attempt} attempts within {self._deadline_s:g} s; the last: {problem}")
 
     def _read(self, response: httpx.Response, read: Callable[[Any], Any]) -> Any:
         try:
             return read(response.json())
         except (ValueError, KeyError, IndexError, TypeError, AttributeError) as error:
-            raise Unavailable(f"{self._what} gave an answer of another form than expected ({error!r}): {response.text[:200]!r}") from error
+            raise RetrievalFailure(
+                f"{self._what} gave an answer of another form than expected ({error!r}): {response.text[:200]!r}"
+            ) from error
 
 
 def _retry_after(response: httpx.Response) -> float:

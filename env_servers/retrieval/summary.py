@@ -33,7 +33,7 @@ class Summariser(Protocol):
             earlier: The queries of the episode so far.
 
         Raises:
-            Unavailable: The summary could not be had.
+            RetrievalFailure: The summary could not be had.
         """
         ...
 
@@ -50,7 +50,7 @@ class ChatSummariser:
         cache: Where summaries are kept, if anywhere.
 
     Raises:
-        Unavailable: The key is not set, and summaries are not only replayed.
+        RetrievalFailure: The key is not set, and summaries are not only replayed.
     """
 
     def __init__(

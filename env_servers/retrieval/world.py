@@ -22,7 +22,7 @@ SPEC = Path(__file__).parent / "fiction.yaml"
 
 @dataclass(frozen=True)
 class Relation:
-    """What can be told of every entity of a kind; the meaning of the texts is explained in ``fiction.yaml``.
+    """A fact that every entity of a kind has; ``fiction.yaml`` explains the texts.
 
     Attributes:
         to: Kind of the entities that are its values; empty where values are words or numbers.

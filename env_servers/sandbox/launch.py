@@ -1,4 +1,4 @@
-"""How the zygote's surroundings are made: by bubblewrap, or by ``unshare`` of util-linux and `root.py`.
+"""Isolates the zygote: by bubblewrap, or by ``unshare`` of util-linux and `root.py`.
 
 Either way the zygote is process 1 of its own namespaces (processes, mounts, network without any interface, IPC, host name) and its
 file system is what ``View`` lists, read-only. Where neither works there is no sandbox: running the code unprotected is not offered.
@@ -83,13 +83,13 @@ def isolation() -> str:
 
 
 def available() -> bool:
-    """Whether code can be isolated here."""
+    """Checks whether code can be isolated here."""
     return not all(failure_of(name) for name in ISOLATIONS)
 
 
 @cache
 def failure_of(name: str) -> str:
-    """Why a way to isolate does not work here; empty if it does. Tried once, in some 50 ms."""
+    """Tries a way to isolate code, once, in some 50 ms; returns the reason why it fails, empty if it works."""
     if sys.platform != "linux" or platform.machine() not in kernel.MACHINES:
         return f"this is {sys.platform} on {platform.machine()}, not Linux on {' or '.join(kernel.MACHINES)}"
     command = [*_bwrap(), "--ro-bind", "/", "/"] if name == "bubblewrap" else _unshare()

@@ -37,7 +37,7 @@ class SandboxFailure(RuntimeError):
 
 
 class Status(StrEnum):
-    """How a call ended."""
+    """The way in which a call ended."""
 
     OK = "ok"
     #: An exception, or an exit status other than 0.
@@ -52,7 +52,7 @@ class Status(StrEnum):
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of a call: standard output and error together, in the order written."""
+    """The result of a call: standard output and error together, in the order written."""
 
     status: Status
     output: str
@@ -60,7 +60,7 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Limits:
-    """What one call may use.
+    """Resource limits of one call.
 
     Attributes:
         cpu_s: CPU time of each of its processes, in seconds.
@@ -124,7 +124,7 @@ class Sandbox:
             for _ in range(2):
                 try:
                     return self._run(request)
-                except _Broken as error:
+                except _ZygoteFailed as error:
                     failures.append(str(error))
         raise SandboxFailure(f"the sandbox failed twice: {'; then '.join(dict.fromkeys(failures))}")
 
@@ -144,7 +144,7 @@ class Sandbox:
                 zygote = self._zygote
                 try:
                     handle = zygote.spawn(request, output_end.fileno(), status_end.fileno())
-                except _Broken:
+                except _ZygoteFailed:
                     zygote.kill()
                     raise
             output_end.close()
@@ -156,9 +156,9 @@ class Sandbox:
                 os.close(handle)
             ended = status.read() if _ready(status.fileno(), time.monotonic() + KILL_S) else b""
         if ended.startswith(b"!"):
-            raise _Broken(f"a call could not be prepared: {ended[1:].decode(errors='replace')}")
+            raise _ZygoteFailed(f"a call could not be prepared: {ended[1:].decode(errors='replace')}")
         if not ended and broken_limit is None and not zygote.alive:
-            raise _Broken("the zygote died during the call")
+            raise _ZygoteFailed("the zygote died during the call")
         return Outcome(broken_limit or _status(ended), written.decode(errors="backslashreplace"))
 
     def _watch(self, handle: int, output: int) -> tuple[bytes, Status | None]:
@@ -175,7 +175,7 @@ class Sandbox:
         return bytes(written), Status.TIMEOUT
 
 
-class _Broken(Exception):
+class _ZygoteFailed(Exception):
     """Something failed that is not the code's doing."""
 
 
@@ -197,7 +197,7 @@ class _Zygote:
             )
         try:
             self._handle = self._receive(START_S)
-        except _Broken:
+        except _ZygoteFailed:
             self._process.kill()
             self._process.wait()
             raise
@@ -212,7 +212,7 @@ class _Zygote:
         try:
             socket.send_fds(self._control, [b"c"], descriptors)
         except OSError as error:
-            raise _Broken(f"the zygote is gone ({error}): {self._said()}") from error
+            raise _ZygoteFailed(f"the zygote is gone ({error}): {self._said()}") from error
         return self._receive(SPAWN_S)
 
     def _receive(self, timeout_s: float) -> int:
@@ -220,9 +220,9 @@ class _Zygote:
         try:
             _, descriptors, _, _ = socket.recv_fds(self._control, 1, 1)
         except OSError as error:
-            raise _Broken(f"the zygote does not answer ({error}): {self._said()}") from error
+            raise _ZygoteFailed(f"the zygote does not answer ({error}): {self._said()}") from error
         if not descriptors:
-            raise _Broken(f"the zygote ended: {self._said()}")
+            raise _ZygoteFailed(f"the zygote ended: {self._said()}")
         return descriptors[0]
 
     def _said(self) -> str:
@@ -253,7 +253,7 @@ def _ready(descriptor: int, deadline: float) -> bool:
 
 
 def _status(ended: bytes) -> Status:
-    """What the exit status in the words of ``wait`` means; without one the first process was killed (out of memory)."""
+    """Interprets an exit status as ``wait`` gives it; without one the first process was killed (out of memory)."""
     if not ended:
         return Status.CRASH
     code = os.waitstatus_to_exitcode(struct.unpack("i", ended)[0])

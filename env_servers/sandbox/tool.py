@@ -26,7 +26,7 @@ class PythonTool:
         self._max_output = max_output
 
     def run(self, *cells: str) -> tuple[Status, str]:
-        """How the last of the cells ended, and the text for the agent; see `Sandbox.run`.
+        """Runs cells; returns how the last one ended, and the text for the agent. See `Sandbox.run`.
 
         Raises:
             SandboxFailure: Nothing is known about the code.

@@ -1,4 +1,4 @@
-"""What runs inside the sandbox: a process that has imported its packages already and forks for each call.
+"""The process inside the sandbox: it has imported its packages already and forks for each call.
 
 The zygote never sees a call's code or output: with each request it receives three descriptors (the code, a pipe for the output, a
 pipe for the exit status), hands them to a new process and answers with a descriptor of that process, through which the other side
@@ -124,7 +124,7 @@ def _give_up_privileges(config: dict[str, Any]) -> None:
 
 @contextlib.contextmanager
 def _reporting(status: int) -> Iterator[None]:
-    """What fails in the block is told through ``status``; the process ends there."""
+    """Reports a failure of the block through ``status`` and ends the process."""
     try:
         yield
     except Exception as error:  # noqa: BLE001 - whatever it is, nobody else could report it

@@ -8,6 +8,12 @@ from typing import Any
 from fastapi import APIRouter
 
 from env_servers.agentgym import ActionBody, DataBody, Games, errors_as_answers, shared_routes, whole
+from env_servers.dialect import ClientDialect
+
+CLIENT = ClientDialect(
+    reward="score",
+    opening=lambda answer: f"{answer['task_description']}\n{answer['observation']}",
+)
 
 
 def routes(games: Games) -> APIRouter:

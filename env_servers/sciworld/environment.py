@@ -25,6 +25,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from importlib.util import find_spec
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Literal
 
 from env_servers.base import Environment, ExpertStep, Observed, Requirement, TaskInfo, UnknownTask
@@ -83,6 +84,7 @@ class ScienceWorld(Environment[SciWorldState]):
     """
 
     folder = Path(__file__).parent
+    optional_splits = MappingProxyType({name: name == "eto_train" for name in ETO_FILES})
 
     def __init__(
         self,
@@ -125,7 +127,7 @@ class ScienceWorld(Environment[SciWorldState]):
         if "teleportAction" in self._simplifications or "easy" in self._simplifications:
             spec.instruction += "\n- teleport to [place]"
         for name in self._eto:
-            spec.splits[name] = Split(about=f"ETO's {ETO_FILES[name]}", train=name == "eto_train")
+            spec.splits[name] = Split(about=f"ETO's {ETO_FILES[name]}", train=self.optional_splits[name])
         return spec
 
     # tasks ------------------------------------------------------------------------------------------------------------
@@ -241,7 +243,7 @@ class ScienceWorld(Environment[SciWorldState]):
         return None if actions is None else tuple(demonstrate(description, actions))
 
     def actions(self, state: SciWorldState) -> list[str]:
-        """What the simulator lists as valid: 300 to 5,000 actions, most of them to no purpose, in 20 to 200 ms."""
+        """The actions that the simulator lists as valid: 300 to 5,000, most of them to no purpose, in 20 to 200 ms."""
         return state.game.actions()
 
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from env_servers.worker import Refused
+from env_servers.base import Unavailable
 
 log = logging.getLogger(__name__)
 # py4j raises what goes wrong, and besides logs a traceback for each object that is freed after its machine has ended.
@@ -32,7 +32,7 @@ FULL = "agentr.sciworld.Room$Full: "
 
 @dataclass(frozen=True)
 class Answer:
-    """What an action led to.
+    """The simulator's answer to an action.
 
     Attributes:
         score: Share of the task that is done, 0 to 1; negative once the task has failed.
@@ -91,7 +91,7 @@ class Machine:
 
     @property
     def alive(self) -> bool:
-        """Whether the process still runs."""
+        """Whether the machine's process still runs."""
         return self._process.poll() is None
 
     def load(self, task: str, variation: int, simplifications: str) -> Game:
@@ -102,7 +102,7 @@ class Machine:
         """A call into the machine.
 
         Raises:
-            Refused: 503, the machine has no room for another game.
+            Unavailable: The machine has no room for another game.
             RuntimeError: The machine ended, is out of memory, or the simulator failed.
         """
         from py4j.protocol import Py4JError, Py4JJavaError
@@ -113,7 +113,7 @@ class Machine:
             cause = str(error.java_exception.toString())
             if cause.startswith(FULL):
                 hint = "Close sessions, give the environment a larger `heap`, or run more servers."
-                raise Refused(503, f"ScienceWorld takes no more games: {cause.removeprefix(FULL)}", hint) from error
+                raise Unavailable(f"ScienceWorld takes no more games: {cause.removeprefix(FULL)}", hint) from error
             hint = "; close sessions or give the environment a larger `heap`" if "OutOfMemory" in cause else ""
             raise RuntimeError(f"the ScienceWorld simulator failed: {cause}{hint}") from error
         except Py4JError as error:
@@ -125,7 +125,7 @@ class Machine:
             self._gateway.detach(handle)
 
     def _repeats_itself(self) -> bool:
-        """Whether a copy of a game and a second load of it go the same way, in a task where chance and order both show."""
+        """Checks that a copy of a game and a second load of it go the same way, in a task that shows both chance and order."""
         actions = ["look around", "open door to kitchen", "go to kitchen", "look around", "open cupboard", "wait", "look around"]
         first, second = self.load("find-animal", 0, ""), self.load("find-animal", 0, "")
         answers = [first.step(action) for action in actions[:3]]
@@ -175,7 +175,7 @@ class Game:
         return Game(self.machine, self.machine.call(self._handle.copy))
 
     def description(self) -> str:
-        """What the task is."""
+        """The task in words."""
         return self.machine.call(self._handle.description)
 
     def actions(self) -> list[str]:

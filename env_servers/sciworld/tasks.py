@@ -1,4 +1,4 @@
-"""Which tasks there are, and how the numberings in use name them.
+"""The tasks, and their names in the numberings in use.
 
 A **problem** is a task with a variation, ``boil/12``: variations differ in the substance, the room, the set-up. Four ways to name it:
 
@@ -89,7 +89,7 @@ class Problem:
 
     @property
     def part(self) -> str:
-        """Which of the package's splits the variation belongs to."""
+        """The package's split that the variation belongs to."""
         return next(name for name in ("train", "dev", "test") if self.variation in variations(self.task, name))
 
 

@@ -8,6 +8,14 @@ from fastapi import APIRouter
 from pydantic import BaseModel
 
 from env_servers.agentgym import Games, IndexActionBody, IndexBody
+from env_servers.dialect import ClientDialect
+
+CLIENT = ClientDialect(
+    key="env_idx",
+    create=lambda: {"id": 0},
+    reset=lambda index: {"id": index},
+    opening=lambda answer: answer,
+)
 
 
 class CreateBody(BaseModel):

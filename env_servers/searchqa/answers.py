@@ -39,7 +39,7 @@ def _f1(given: str, gold: str) -> float:
 
 
 def final_answer(text: str) -> str:
-    r"""What an agent means by its answer: the content of the last ``\boxed{..}``, if there is one, without ``\text{..}`` around words."""
+    r"""Extracts the answer proper: the content of the last ``\boxed{..}``, if there is one, without ``\text{..}`` around words."""
     start = text.rfind(r"\boxed{")
     if start >= 0:
         start += len(r"\boxed{")

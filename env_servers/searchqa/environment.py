@@ -8,7 +8,7 @@ A state holds the conversation and nothing else: what a search found is kept in 
 nothing again, and a query that is repeated within an episode is answered from it. Code leaves nothing behind: each block starts
 afresh.
 
-Where a search, a summary or the sandbox cannot be had, the step is refused (503) and the state stays as it was: a service that is
+Where a search, a summary or the sandbox cannot be had, `Unavailable` is raised and the state stays as it was: a service that is
 down is not an observation, and not a reward either.
 """
 
@@ -24,9 +24,9 @@ from typing import Any, Literal
 
 import yaml
 
-from env_servers.base import Environment, ExpertStep, Observed, Requirement, TaskInfo, UnknownTask, read_spec
+from env_servers.base import Environment, ExpertStep, Observed, Requirement, TaskInfo, Unavailable, UnknownTask, read_spec
 from env_servers.protocol import EnvironmentSpec
-from env_servers.retrieval.base import Passage, Unavailable
+from env_servers.retrieval.base import Passage, RetrievalFailure
 from env_servers.retrieval.build import build, requirements
 from env_servers.retrieval.cache import Cache
 from env_servers.retrieval.summary import ChatSummariser, Summariser
@@ -36,7 +36,6 @@ from env_servers.searchqa.expert import demonstrate
 from env_servers.searchqa.files import load_questions
 from env_servers.searchqa.hints import suggest, sums
 from env_servers.searchqa.questions import Question, fiction_questions
-from env_servers.worker import Refused
 
 #: What an agent may write: a line with the verb, or the tags of AgentGym and ET-Agent. A generation that stops at the closing tag may
 #: come without it.
@@ -200,7 +199,7 @@ class SearchQA(Environment[SearchState]):
         try:
             status, text = self._tool.run(code)
         except SandboxFailure as error:
-            raise Refused(503, str(error), "Nothing was changed; the same step may be tried again.") from error
+            raise Unavailable(str(error), "Nothing was changed; the same step may be tried again.") from error
         return replace(_result(_clean(text)), valid=status is Status.OK)
 
     def _search(self, state: SearchState, query: str) -> Observed:
@@ -210,8 +209,8 @@ class SearchQA(Environment[SearchState]):
         try:
             passages = self._retriever.search(query, self._k)
             text = self._show(state, query, passages)
-        except Unavailable as error:
-            raise Refused(503, str(error), "Nothing was changed; the same step may be tried again.") from error
+        except RetrievalFailure as error:
+            raise Unavailable(str(error), "Nothing was changed; the same step may be tried again.") from error
         state.searches.append(Search(query, tuple(_clean(passage.title) for passage in passages), text))
         return _result(text)
 
@@ -284,7 +283,7 @@ def _parse(action: str) -> tuple[str, str]:
 
 
 def _result(text: str) -> Observed:
-    """What a tool found, in the tags that set it apart from the agent's own words."""
+    """Wraps a tool's output in the tags that set it apart from the agent's own words."""
     return Observed(f"<result>\n{text}\n</result>")
 
 

@@ -10,6 +10,9 @@ from fastapi import APIRouter
 from pydantic import BaseModel
 
 from env_servers.agentgym import ActionBody, DataBody, Games, errors_as_answers, shared_routes, whole
+from env_servers.dialect import ClientDialect
+
+CLIENT = ClientDialect()
 
 
 class CreateBody(BaseModel):

@@ -31,7 +31,7 @@ SEEDS_PER_GOAL = 8
 MAX_PLAN = 16
 #: data_idx of AgentGym's 100 evaluation tasks (Agent-R's textcraft_test.json), by depth 31/41/25/3.
 AGENTGYM_TEST = (*range(31), *range(140, 181), *range(420, 445), *range(533, 536))
-#: data_idx of the tasks that neither list names: 544 goals - 374 train - 100 test.
+#: Tasks of AgentGym's training list. Of the 544 goals, 100 are in `AGENTGYM_TEST` and 70 in neither list.
 AGENTGYM_TRAIN_SIZE = 374
 
 

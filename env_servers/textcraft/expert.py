@@ -16,11 +16,10 @@ from env_servers.textcraft.world import Ingredient, Recipe, World, display
 
 @dataclass
 class Plan:
-    """How to make a goal.
+    """A recipe for each item on the way to a goal.
 
     Attributes:
         recipes: For each crafted item the recipe in use, its tags resolved to items.
-        needs: Total pieces of each item that the plan takes.
     """
 
     goal: str

@@ -171,14 +171,14 @@ class World:
         return name in self.by_item or name in self.by_tag
 
     def fetchable(self, name: str) -> bool:
-        """Whether ``get`` finds it: a known item, no tag, and nothing that can be crafted."""
+        """Checks whether ``get`` finds an item: it is known, no tag, and cannot be crafted."""
         return name in self.items and name not in self.tags and not self.craftable(name)
 
     def recipes_for(self, name: str) -> list[Recipe]:
         return self.by_item.get(name) or self.by_tag.get(name) or []
 
     def accepts(self, ingredient: Ingredient, name: str) -> bool:
-        """Whether an item may stand for an ingredient."""
+        """Checks whether an item may stand for an ingredient."""
         return name == ingredient.name or (ingredient.is_tag and self.tag_of.get(name) == ingredient.name)
 
     def match(self, item: str, inputs: dict[str, int]) -> Recipe | None:

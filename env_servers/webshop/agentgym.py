@@ -13,6 +13,15 @@ from fastapi import APIRouter
 from pydantic import BaseModel
 
 from env_servers.agentgym import Games, IndexActionBody, IndexBody
+from env_servers.dialect import ClientDialect
+
+CLIENT = ClientDialect(
+    key="env_idx",
+    reset=lambda index: {"session_id": index},
+    opening=lambda answer: answer[0],
+    text="state",
+    closes=False,
+)
 
 
 class ResetBody(BaseModel):

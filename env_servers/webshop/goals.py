@@ -23,7 +23,7 @@ PRICE_LIMITS = [10.0 * step for step in range(1, 100)]
 
 @dataclass(frozen=True)
 class Goal:
-    """What is to be bought.
+    """A description of the product to buy.
 
     Attributes:
         asin: A product that fulfils it.

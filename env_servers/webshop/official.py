@@ -37,7 +37,7 @@ def load_shop(products: str, attributes: str | None, human: str | None) -> tuple
 
 
 def has_published_numbering(goals: Sequence[Goal]) -> bool:
-    """Whether these are the synthetic goals that AgentGym's and Agent-R's task numbers count in."""
+    """Checks whether these are the synthetic goals that AgentGym's and Agent-R's task numbers count in."""
     return len(goals) == PUBLISHED_COUNT and all(goals[number].asin == asin for number, asin in PUBLISHED_TARGETS.items())
 
 

@@ -22,7 +22,7 @@ PAGES = ("search", "results", "item", *SUB_PAGES, "done")
 
 @dataclass
 class WebShopState:
-    """Where a customer is.
+    """A customer's position in the shop.
 
     Attributes:
         task: Task id.

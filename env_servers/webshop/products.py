@@ -49,7 +49,7 @@ class Product:
 
     @cached_property
     def document(self) -> str:
-        """What the search engine indexes: title, description, first feature and options."""
+        """The text that the search engine indexes: title, description, first feature and options."""
         options = ", and ".join(f"{name}: {', '.join(values)}" for name, values in self.options.items())
         return " ".join([self.title, self.description, *self.features[:1], options]).lower()
 

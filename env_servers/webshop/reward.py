@@ -88,7 +88,7 @@ def colour_of(value: str) -> str:
 
 @lru_cache(65536)
 def similar(first: str, second: str) -> bool:
-    """Whether two phrases have nearly the same words: ``thefuzz.fuzz.token_set_ratio`` above 85, with its clean-up and rounding."""
+    """Checks whether two phrases have nearly the same words: ``thefuzz.fuzz.token_set_ratio`` above 85, with its clean-up and rounding."""
     return round(fuzz.token_set_ratio(_clean(first), _clean(second))) > SAME
 
 

@@ -31,7 +31,7 @@ class Shop:
         self._nouns = plain_nouns if title_nouns == "words" else spacy_nouns(title_nouns)
 
     def hits(self, query: str) -> list[Product]:
-        """What a search finds, best first."""
+        """The products that a search finds, best first."""
         return [self._listed[place] for place in self._engine.search(query)]
 
     def shown(self, state: WebShopState) -> list[Product]:
@@ -44,7 +44,7 @@ class Shop:
         return pages.page_count(len(self._engine.search(query)))
 
     def reward(self, goal: Goal, product: Product, options: Mapping[str, str]) -> float:
-        """What buying ``product`` with ``options`` earns, in [0, 1]."""
+        """The reward for buying ``product`` with ``options``, in [0, 1]."""
         return reward(product, options, goal, self.products[goal.asin], self._nouns)
 
     def text(self, state: WebShopState, goal: Goal) -> str:

@@ -20,10 +20,10 @@ import httpx
 import uvicorn
 from fastapi import FastAPI
 
-from env_servers.__main__ import TOKEN_ENV, listen
 from env_servers.app import create_app
-from env_servers.base import Environment, ExpertStep, Observed, TaskInfo, UnknownTask
-from env_servers.protocol import EnvironmentSpec
+from env_servers.base import Environment, ExpertStep, Observed, TaskInfo, Unavailable, UnknownTask
+from env_servers.protocol import TOKEN_ENV, EnvironmentSpec
+from env_servers.serving import listen
 from env_servers.sessions import Limits
 
 ROOT = Path(__file__).parents[2]
@@ -54,6 +54,7 @@ class Counter(Environment[Count]):
         self.can_fork = can_fork
         self.noise = itertools.count() if noisy else None
         self.closed: list[Count] = []
+        self.refusals = 0  # steps that are answered with "try again later" before the next one is carried out
         if die_at_start:
             os._exit(7)
 
@@ -84,6 +85,9 @@ class Counter(Environment[Count]):
         return Count(), Observed(f"task {task_id}, total 0")
 
     def step(self, state: Count, action: str) -> Observed:
+        if self.refusals:
+            self.refusals -= 1
+            raise Unavailable("the counter is at lunch", "Come back at one.")
         verb, _, value = action.partition(" ")
         state.log.append(action)
         executed = f"add {value}" if verb == "plus" else ""

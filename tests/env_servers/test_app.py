@@ -124,6 +124,20 @@ def test_an_exception_in_the_environment_is_a_500_with_an_incident(counter: http
     assert error_of(counter.post("/v1/step", json={"session": session, "action": "add 1"}), 404)
 
 
+@pytest.mark.parametrize("fast", [True, False])
+def test_an_environment_that_is_unavailable_is_a_503_with_its_hint_and_keeps_its_session(fast: bool):
+    environment = Counter(fast=fast)
+    with counter_server(environment) as client:
+        session = open_session(client)
+        environment.refusals = 2
+        body = {"session": session, "action": "add 1", "index": 0}
+        refused = client.post("/v1/step", json=body)
+        assert error_of(refused, 503) == "the counter is at lunch" and refused.json()["hint"] == "Come back at one."
+        assert refused.headers["Retry-After"] == "1"
+        assert client.post("/v1/expand", json={"session": session, "actions": ["add 1"]}).status_code == 503
+        assert client.post("/v1/step", json=body).json()["observation"] == "total 1"
+
+
 def test_a_stuck_environment_answers_504_and_then_fails_its_health():
     with counter_server(Counter(fast=False), step_timeout_s=0.2, threads=1) as client:
         session = open_session(client)

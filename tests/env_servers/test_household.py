@@ -16,12 +16,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from env_servers.alfred.expert import Turn, demonstrate, parse_task
+from env_servers.alfred.problem import Goal, Problem, Receptacle, TaskType, Thing
 from env_servers.base import UnknownTask
 from env_servers.household import Household, rules
-from env_servers.household.expert import Turn, demonstrate, parse_task
 from env_servers.household.generate import STATEMENTS, generate
 from env_servers.household.pddl import parse_problem
-from env_servers.household.problem import Goal, Problem, Receptacle, TaskType, Thing
 from env_servers.household.rules import HouseholdState
 from tests.env_servers.support import ROOT
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -11,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from env_servers.__main__ import TOKEN_ENV
+from env_servers.protocol import TOKEN_ENV
 from env_servers.registry import ENVIRONMENTS, BadOptions, UnknownEnvironment, describe, load
 from tests.env_servers.support import ROOT, child_server, http_client, wait_until
 
@@ -101,7 +102,7 @@ def test_what_cannot_be_imported_is_listed_with_the_reason(monkeypatch: pytest.M
     monkeypatch.setitem(ENVIRONMENTS, "lost", "no.such.module:X")
     found = {description.name: description for description in describe()}
     assert not found["lost"].available and "cannot import no.such.module:X" in found["lost"].fault
-    assert found["textcraft"].available and found["textcraft"].splits[0] == "train"
+    assert found["textcraft"].available and found["textcraft"].splits["train"]
 
 
 def test_load():
@@ -111,3 +112,12 @@ def test_load():
         load("textcraft", {"x": 1})
     with pytest.raises(UnknownEnvironment):
         load("tests.env_servers.support:TOKEN")
+
+
+def test_nothing_is_imported_from_a_program():
+    """A ``__main__`` module is run, not imported: what others need of it lives in a module with a name."""
+    sources = [file for folder in ("agentr", "env_servers", "ray_jobs", "tests") for file in (ROOT / folder).rglob("*.py")]
+    assert len(sources) > 200
+    assert [
+        str(file) for file in sources if re.search(r"^\s*from \S*__main__ import ", file.read_text(encoding="utf-8"), re.MULTILINE)
+    ] == []

@@ -21,15 +21,15 @@ import httpx
 import numpy as np
 import pytest
 
-from env_servers.retrieval.__main__ import TOKEN_ENV, main
 from env_servers.retrieval.app import create_app
-from env_servers.retrieval.base import Passage, Retriever, Unavailable
+from env_servers.retrieval.base import Passage, RetrievalFailure, Retriever
 from env_servers.retrieval.bm25 import BM25, best
 from env_servers.retrieval.build import build, requirements
 from env_servers.retrieval.cache import Cache, Cached
 from env_servers.retrieval.corpus import load_corpus
 from env_servers.retrieval.http import Key, Service
 from env_servers.retrieval.passages import fiction
+from env_servers.retrieval.serving import TOKEN_ENV, main
 from env_servers.retrieval.summary import ChatSummariser
 from env_servers.retrieval.web import Remote, Web
 from env_servers.retrieval.world import World
@@ -259,9 +259,9 @@ def test_what_was_recorded_is_replayed_and_nothing_else(tmp_path: Path):
     assert recorder.search("old mill", 3) != first and inner.calls == 2, "k is part of the question"
     cache = Cache(str(tmp_path / "cache.sqlite"), "replay")
     assert Cached(inner, cache).search("old mill", 2) == first and inner.calls == 2
-    with pytest.raises(Unavailable, match="holds no answer of counting to '2 new mill'"):
+    with pytest.raises(RetrievalFailure, match="holds no answer of counting to '2 new mill'"):
         Cached(inner, cache).search("new mill", 2)
-    with pytest.raises(Unavailable, match="holds no answer of other"):
+    with pytest.raises(RetrievalFailure, match="holds no answer of other"):
         Cached(Counting("other"), cache).search("old mill", 2)
     assert inner.calls == 2 and len(cache) == 2
 
@@ -270,9 +270,9 @@ def test_a_failed_answer_is_not_kept(tmp_path: Path):
     cache = Cache(str(tmp_path / "cache.sqlite"))
 
     def fails() -> None:
-        raise Unavailable("down")
+        raise RetrievalFailure("down")
 
-    with pytest.raises(Unavailable, match="down"):
+    with pytest.raises(RetrievalFailure, match="down"):
         cache.get("source", "question", fails)
     assert cache.get("source", "question", lambda: ["up"]) == ["up"]
 
@@ -323,7 +323,7 @@ def test_a_busy_service_is_asked_again_until_the_deadline(monkeypatch: pytest.Mo
         ((200, {"y": 1}), 1, "another form"),
     ]:
         with endpoint(lambda number, _, answer=answer: answer) as (url, asked):
-            with pytest.raises(Unavailable, match=message) as error:
+            with pytest.raises(RetrievalFailure, match=message) as error:
                 service.call("GET", url, lambda answer: answer["x"])
             assert len(asked) == attempts and "s3cret" not in str(error.value)
 
@@ -331,10 +331,10 @@ def test_a_busy_service_is_asked_again_until_the_deadline(monkeypatch: pytest.Mo
 def test_a_call_ends_by_its_deadline():
     with endpoint(lambda number, _: (time.sleep(5.0), (200, {}))[1]) as (url, _):
         start = time.monotonic()
-        with pytest.raises(Unavailable, match=r"within 0.3 s; the last: ReadTimeout"):
+        with pytest.raises(RetrievalFailure, match=r"within 0.3 s; the last: ReadTimeout"):
             Service("slow", None, deadline_s=0.3, attempts=5).call("GET", url, lambda answer: answer)
         assert time.monotonic() - start < 4.0
-    with pytest.raises(Unavailable, match="ConnectError"):
+    with pytest.raises(RetrievalFailure, match="ConnectError"):
         Service("gone", None, deadline_s=0.3, attempts=1).call("GET", "http://127.0.0.1:9", lambda answer: answer)
 
 
@@ -358,7 +358,7 @@ def test_without_a_key_nothing_is_called(monkeypatch: pytest.MonkeyPatch, tmp_pa
         monkeypatch.delenv("SERPER_API_KEY")
         with pytest.raises(RuntimeError, match="needs a key in the environment variable SERPER_API_KEY"):
             build("web", {"url": url})
-        with pytest.raises(Unavailable, match="is not called without it"):
+        with pytest.raises(RetrievalFailure, match="is not called without it"):
             Web(url=url).search("mill", 1)
         assert len(asked) == 1
         replaying = build("web", {"url": url}, cache=Cache(str(tmp_path / "cache"), "replay"))
@@ -380,7 +380,7 @@ def test_a_summary_is_asked_for_once(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     monkeypatch.delenv("SUMMARY_KEY")
     with pytest.raises(RuntimeError, match="SUMMARY_KEY"):
         ChatSummariser(base_url=url, model="m", key_env="SUMMARY_KEY")
-    with endpoint(lambda number, _: (200, {"choices": []})) as (url, asked), pytest.raises(Unavailable, match="another form"):
+    with endpoint(lambda number, _: (200, {"choices": []})) as (url, asked), pytest.raises(RetrievalFailure, match="another form"):
         ChatSummariser(base_url=url, model="m").summarise("Why?", [], "mill", PASSAGES)
 
 
@@ -439,7 +439,7 @@ def test_a_remote_retriever_finds_what_the_server_finds(url: str, monkeypatch: p
     assert [remote.search(query, 3) for query in queries] == [local.search(query, 3) for query in queries]
     assert remote.search_many(queries, 3) == local.search_many(queries, 3)
     monkeypatch.delenv("AGENTR_RETRIEVAL_TOKEN")
-    with pytest.raises(Unavailable, match="401"):
+    with pytest.raises(RetrievalFailure, match="401"):
         Remote(url=url).search("mill", 1)
 
 
@@ -454,7 +454,7 @@ class Failing(Retriever):
     def search(self, query: str, k: int) -> list[Passage]:
         if query == "slow":
             self.released.wait(30)
-        raise Unavailable("the index is elsewhere")
+        raise RetrievalFailure("the index is elsewhere")
 
 
 def test_a_search_that_fails_is_a_5xx():

@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 from fastapi import FastAPI
 
+from agentr.backoff import Backoff
 from agentr.config.schema import EnvConfig, EnvProtocol, TaskSelection
-from agentr.envs import agentgym, transport
-from agentr.envs.agentgym import connect
+from agentr.envs import pool
 from agentr.envs.client import EnvClient
+from agentr.envs.connect import connect
 from agentr.errors import ConfigError, InfraError
 from agentr.types import Task
 from env_servers.registry import describe, load
@@ -23,7 +24,7 @@ AVAILABLE = {found.name for found in describe() if found.available}
 
 @pytest.fixture(autouse=True)
 def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(transport, "BACKOFF_S", 0.02)
+    monkeypatch.setattr(pool, "BACKOFF", Backoff(first_s=0.02, longest_s=10.0, jitter=0.5))
 
 
 def run(url: str, name: str, test: Callable[[EnvClient], Coroutine[Any, Any, None]], retries: int = 2) -> None:
@@ -50,12 +51,12 @@ def test_a_tree_grows_on_agentgyms_protocol_as_on_ours(name: str):
         assert task.labels == {} and await client.expert(task) is None
         plan = [step.action for step in environment.expert(task.id) or ()]
         session = await client.open(task)
-        assert session.observation.text == environment.reset(task.id)[1].observation
+        assert session.last.observation == environment.reset(task.id)[1].observation
         for action in plan:
             wrong, right = await session.expand(["xyzzy", action])
-            assert wrong.observation.text != right.observation.text and not wrong.observation.done
+            assert wrong.last.observation != right.last.observation and not wrong.last.done
             session = right
-        assert session.observation.done and session.observation.reward >= spec.reward.success
+        assert session.last.done and session.last.reward >= spec.reward.success
         assert client.stats.forks == 0 and client.stats.replays > 0
 
     with child_server(name, "--agentgym") as (url, _):
@@ -96,7 +97,7 @@ class Original:
 @pytest.fixture
 def tasks_known(monkeypatch: pytest.MonkeyPatch) -> None:
     """ALFWorld needs a download; the numbering comes from an environment that does not."""
-    monkeypatch.setattr(agentgym, "load", lambda name, options: load("textcraft"))
+    monkeypatch.setattr("agentr.envs.connect.load", lambda name, options: load("textcraft"))
 
 
 TASK = Task("alfworld", "agentgym/7", "agentgym_test")
@@ -108,9 +109,9 @@ def test_games_that_cannot_be_closed_are_used_again(tasks_known: None):
     async def test(client: EnvClient) -> None:
         for _ in range(3):
             session = await client.open(TASK)
-            assert session.observation.text == "game 7" and await session.suggestions() == ["look"]
+            assert session.last.observation == "game 7" and await session.suggestions() == ["look"]
             children = await session.expand(["a", "b"])
-            assert [c.observation.text for c in children] == ["a 1", "b 1"]
+            assert [c.last.observation for c in children] == ["a 1", "b 1"]
             assert await children[1].suggestions() == ["look", "b"]
             await client.close_all([session, *children])
         assert len(original.games) == 2
@@ -130,7 +131,7 @@ def test_a_lost_step_is_replayed_and_never_sent_twice(tasks_known: None):
             before = session.history
             await session.step("b")
             assert session.history == (*before, session.history[-1])
-            assert session.observation.text == f"b {len(session.history)}", "every action was carried out once"
+            assert session.last.observation == f"b {len(session.history)}", "every action was carried out once"
         assert client.stats.replays == 2
 
     with serving(original.app) as url:
@@ -157,6 +158,7 @@ def test_a_server_that_does_not_repeat_itself_is_found_out(tasks_known: None):
     ("config", "reason"),
     [
         (EnvConfig(protocol=EnvProtocol.agentgym), "env.url is empty"),
+        (EnvConfig(name="household", url="http://x", protocol=EnvProtocol.agentgym), "no environment 'household'"),
         (EnvConfig(name="nothing", url="http://x", protocol=EnvProtocol.agentgym), "no environment 'nothing'"),
         (EnvConfig(name="textcraft", options={"x": 1}, url="http://x", protocol=EnvProtocol.agentgym), "not known here"),
         (EnvConfig(name="searchqa", url="http://x", protocol=EnvProtocol.agentgym), "AgentGym's numbering"),

@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from agentr.backoff import Backoff
 from agentr.config.schema import TaskSelection
-from agentr.envs import client as client_module
-from agentr.envs import transport
+from agentr.envs import pool
 from agentr.envs.client import EnvClient, Recorded, Session
 from agentr.errors import ConfigError, InfraError
 from agentr.types import Task
 from env_servers.app import create_app
-from env_servers.gate import error_response
+from env_servers.auth import error_response
 from env_servers.protocol import ErrorBody
 from env_servers.sessions import Limits
 from tests.env_servers.support import TOKEN, Counter, child_server, serving, wait_until
@@ -28,7 +28,7 @@ TASK = Task("counter", "train-0", "train")
 
 @pytest.fixture(autouse=True)
 def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(transport, "BACKOFF_S", 0.02)
+    monkeypatch.setattr(pool, "BACKOFF", Backoff(first_s=0.02, longest_s=10.0, jitter=0.5))
 
 
 class Faulty:
@@ -97,21 +97,21 @@ def run(urls: Any, test: Callable[[EnvClient], Coroutine[Any, Any, None]], *, to
 
 
 def texts(sessions: list[Session]) -> list[str]:
-    return [session.observation.text for session in sessions]
+    return [session.last.observation for session in sessions]
 
 
 @pytest.mark.parametrize("can_fork", [True, False])
 def test_expanding_is_the_same_with_and_without_forks(can_fork: bool):
     async def test(client: EnvClient) -> None:
         root = await client.open(TASK)
-        assert (root.observation.text, root.opening, root.history) == ("task train-0, total 0",) * 2 + ((),)
+        assert (root.last.observation, root.opening, root.history) == ("task train-0, total 0",) * 2 + ((),)
         children = await root.expand(["add 1", "add 2", "add 1", "what"])
         assert texts(children) == ["total 1", "total 2", "total 1", "total 0"]
-        assert [child.observation.valid for child in children] == [True, True, True, False]
+        assert [child.last.valid for child in children] == [True, True, True, False]
         assert children[1].history == (Recorded("add 2", "total 2"),)
         grandchildren = await children[1].expand(["add 3", "end"])
         assert texts(grandchildren) == ["total 5", "total 2"]
-        assert grandchildren[1].observation.done and grandchildren[1].observation.reward == 0.02
+        assert grandchildren[1].last.done and grandchildren[1].last.reward == 0.02
         assert texts(await root.expand(["add 7"])) == ["total 7"], "the root is where it was"
         assert texts([await children[0].step("add 1"), children[2]]) == ["total 2", "total 1"], "twins are apart"
         with pytest.raises(ValueError, match="has ended"):
@@ -131,7 +131,7 @@ def test_a_rollout_without_forks_never_replays():
         node = await client.open(TASK)
         for total in range(1, 11):
             [node] = await node.expand(["add 1"])
-            assert node.observation.text == f"total {total}"
+            assert node.last.observation == f"total {total}"
         assert (client.stats.opens, client.stats.steps, client.stats.replays) == (1, 10, 0)
 
     with bench(Counter(can_fork=False)) as server:
@@ -143,12 +143,12 @@ def test_what_was_carried_out_is_recorded_and_replayed(can_fork: bool):
     async def test(client: EnvClient) -> None:
         root = await client.open(TASK)
         [child, other] = await root.expand(["plus 2", "add 2"])
-        assert (child.observation.executed, other.observation.executed) == ("add 2", "")
+        assert (child.last.executed, other.last.executed) == ("add 2", "")
         assert child.history == other.history == (Recorded("add 2", "total 2"),)
         await child.step("plus 3")
         assert child.history[-1] == Recorded("add 3", "total 5")
         await client.close_all([child])
-        assert (await child.step("end")).observation.text == "total 5", "rebuilt from its history"
+        assert (await child.step("end")).last.observation == "total 5", "rebuilt from its history"
         await client.close_all([child])
 
     with bench(Counter(can_fork=can_fork)) as server:
@@ -183,7 +183,7 @@ def test_rewards_are_scaled_and_clipped():
         root = await client.open(TASK)
         for amount, reward in ((50, 0.5), (100, 1.0), (500, 1.0), (-5, 0.0)):
             [child] = await root.expand([f"add {amount}"])
-            assert (await child.step("end")).observation.reward == reward
+            assert (await child.step("end")).last.reward == reward
 
     with bench() as server:
         run([server.url], test)
@@ -208,6 +208,22 @@ def test_a_fault_is_not_noticed_and_nothing_happens_twice(fault: str, path: str)
         run([server.url], test)
 
 
+def test_an_environment_that_is_unavailable_for_a_while_is_asked_again():
+    async def test(client: EnvClient) -> None:
+        session = await client.open(TASK)
+        made.environment.refusals = 2
+        await session.step("add 1")
+        made.environment.refusals = 1
+        assert texts(await session.expand(["add 2"])) == ["total 3"]
+        assert (client.stats.retries, client.stats.replays) == (3, 0), "the session is still there"
+        made.environment.refusals = 99
+        with pytest.raises(InfraError, match=r"503 the counter is at lunch"):
+            await session.step("add 1")
+
+    with bench() as made:
+        run([made.url], test)
+
+
 def test_a_server_that_hangs_is_an_error_that_says_so():
     async def test(client: EnvClient) -> None:
         session = await client.open(TASK)
@@ -217,7 +233,7 @@ def test_a_server_that_hangs_is_an_error_that_says_so():
         for part in ("step of task 'train-0'", f"POST {server.url}/v1/step", "no answer within 0.2 s", "failed 2 times"):
             assert part in str(caught.value)
         server.spoil("step")
-        assert (await session.step("add 1")).observation.text == "total 1", "the session outlives the failure"
+        assert (await session.step("add 1")).last.observation == "total 1", "the session outlives the failure"
 
     with bench() as server:
         run([server.url], test, timeout_s=0.2, retries=1)
@@ -282,13 +298,13 @@ def test_killed_and_restarted_in_the_middle():
         child.wait()
         urls[:] = [second_url]
         children = await asyncio.gather(*(session.expand(["inventory", "look"]) for session in sessions for _ in range(3)))
-        assert all(not answer.observation.valid for _, answer in children)
+        assert all(not answer.last.valid for _, answer in children)
         assert client.stats.replays == 4, "concurrent expansions of a session rebuild it once"
         assert client.stats.replayed_steps == 12
         for session, plan in zip(sessions, plans, strict=True):
             for action in plan[3:]:
                 await session.step(action)
-            assert session.observation.reward == 1.0 and session.observation.done
+            assert session.last.reward == 1.0 and session.last.done
             assert [recorded.action for recorded in session.history] == plan
 
     with child_server("textcraft") as (url, child), child_server("textcraft", hash_seed="5") as (second_url, _):
@@ -335,7 +351,7 @@ def test_open_replays_what_was_recorded():
         for action in ("add 1", "x" * 5000, "add 2", "end"):
             await session.step(action)
         again = await client.open(TASK, session.history, opening=session.opening)
-        assert again.observation == session.observation and again.observation.done
+        assert again.last == session.last and again.last.done
         wrong = (Recorded("add 1", "total 1"), Recorded("add 2", "total 4"))
         with pytest.raises(InfraError, match="step 2, recorded 'total 4', now 'total 3'"):
             await client.open(TASK, wrong)
@@ -352,10 +368,10 @@ def test_actions_that_no_server_accepts_are_invalid_actions(can_fork: bool):
         root = await client.open(TASK)
         children = await root.expand(["x" * 4097, "a\0b", "add 2", "\ud800"])
         assert texts(children) == ["action too long", "action is not text", "total 2", "action is not text"]
-        assert [child.observation.valid for child in children] == [False, False, True, False]
+        assert [child.last.valid for child in children] == [False, False, True, False]
         assert texts(await children[0].expand(["add 5"])) == ["total 5"]
         await children[2].step("y" * 5000)
-        assert (await children[2].step("add 1")).observation.text == "total 3"
+        assert (await children[2].step("add 1")).last.observation == "total 3"
         assert [recorded.observation for recorded in children[2].history] == ["total 2", "action too long", "total 3"]
         assert texts(await root.expand(["add 1"] * 300)) == ["total 1"] * 300
 
@@ -373,14 +389,14 @@ def test_expired_and_closed_sessions_come_back():
         assert texts(await session.expand(["add 1"])) == ["total 2"]
         while server.sessions:
             await asyncio.sleep(0.05)
-        assert (await session.step("add 5")).observation.text == "total 6"
+        assert (await session.step("add 5")).last.observation == "total 6"
 
     with bench(idle_s=0.2) as server:
         run([server.url], test)
 
 
 def test_dropped_sessions_are_closed(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(client_module, "DROPPED_BATCH", 50)
+    monkeypatch.setattr(pool, "DROPPED_BATCH", 50)
 
     async def test(client: EnvClient) -> None:
         root = await client.open(TASK)
@@ -403,7 +419,7 @@ def test_sessions_spread_over_servers_and_move_away_from_a_dead_one():
         one.spoil("step", *["error"] * 99)
         one.spoil("open", *["error"] * 99)
         for number, session in enumerate(sessions):
-            assert (await session.step(f"add {number}")).observation.text == f"total {number}"
+            assert (await session.step(f"add {number}")).last.observation == f"total {number}"
 
     with bench() as one, bench() as other:
         run([one.url, other.url], test)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from agentr.backoff import Backoff
 from agentr.config.schema import EnvConfig
 from agentr.envs.client import EnvClient
 from agentr.envs.fleet import EnvServers
@@ -21,7 +22,7 @@ from tests.env_servers.support import ROOT, TOKEN, http_client, wait_until
 from tests.env_servers.test_main import running
 
 COUNTER = EnvConfig(name="tests.env_servers.support:Counter")
-QUICK = Supervision(start_timeout_s=20, poll_s=0.15, strikes=3, max_restarts=2, window_s=60, backoff_s=0.01)
+QUICK = Supervision(start_timeout_s=20, poll_s=0.15, strikes=3, max_restarts=2, window_s=60, backoff=Backoff(first_s=0.01))
 
 
 @pytest.fixture
@@ -29,12 +30,17 @@ def log(tmp_path: Path) -> str:
     return str(tmp_path / "logs" / "env-server-0.log")
 
 
+def up(server: EnvServer, restarts: int | None = None) -> bool:
+    status = server.status()
+    return status.state is ServerState.UP and restarts in (None, status.restarts)
+
+
 def test_a_dead_child_is_replaced_and_then_given_up(log: str):
     server = EnvServer(COUNTER, TOKEN, log, supervision=QUICK)
     try:
         epochs = []
         for restarts in range(QUICK.max_restarts + 1):
-            wait_until(lambda n=restarts: server.health() and server.restarts() == n, "the server to be back")
+            wait_until(lambda n=restarts: up(server, n), "the server to be back")
             status = server.status()
             epochs.append(status.epoch)
             with http_client(server.url()) as client:
@@ -54,7 +60,7 @@ def test_a_child_that_hangs_is_killed_and_replaced(log: str):
     try:
         first = server.status().pid
         os.kill(first, signal.SIGSTOP)
-        wait_until(lambda: server.restarts() == 1 and server.health(), "the replacement")
+        wait_until(lambda: up(server, 1), "the replacement")
         assert server.status().pid != first and not running(first)
         assert "looks at http" in server.status().error
     finally:
@@ -105,7 +111,7 @@ def test_a_client_plays_on_while_a_server_is_replaced(log: str):
     server = EnvServer(COUNTER, TOKEN, log, supervision=QUICK)
 
     def urls() -> list[str]:
-        return [server.url()] if server.health() else []
+        return [server.url()] if up(server) else []
 
     async def main() -> None:
         client = EnvClient(urls, TOKEN)
@@ -113,7 +119,7 @@ def test_a_client_plays_on_while_a_server_is_replaced(log: str):
         for total in range(1, 7):
             if total in (3, 5):
                 os.kill(server.status().pid, signal.SIGKILL)
-            assert (await session.step("add 1")).observation.text == f"total {total}"
+            assert (await session.step("add 1")).last.observation == f"total {total}"
         assert client.stats.replays == 2 and client.stats.replayed_steps == 2 + 4
         await client.aclose()
 
@@ -137,7 +143,7 @@ def test_a_fleet_of_actors(tmp_path: Path, ray_session: None):
         for status in before:
             os.kill(status.pid, signal.SIGKILL)
         children = await asyncio.gather(*(session.expand(["get 2 bamboo"]) for session in sessions))
-        assert all(child.observation.text == "Got 2 bamboo" for [child] in children)
+        assert all(child.last.observation == "Got 2 bamboo" for [child] in children)
         after = await servers.status()
         assert {status.epoch for status in before} & {status.epoch for status in after} == set()
         os.kill(after[0].pid, signal.SIGKILL)

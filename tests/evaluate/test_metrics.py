@@ -26,7 +26,8 @@ def test_metrics_of_known_episodes() -> None:
             episode("a", ["x", "y", "x", "y"], 1.0, Outcome.SUCCESS, 1),
             episode("b", ["x", "x"], 0.5, Outcome.STEP_LIMIT, 2, invalid=(0,)),
             episode("c", ["x"], 0.0, Outcome.INFRA, 2),
-        ]
+        ],
+        labels=("depth", "colour"),
     )
     assert result.success.n == 2  # the infrastructure failure is in no number
     assert result.success.mean == 0.5
@@ -38,6 +39,12 @@ def test_metrics_of_known_episodes() -> None:
     assert result.outcomes == {"success": 1, "step_limit": 1}
     assert result.by_label == {"depth": {"1": (1.0, 1), "2": (0.0, 1)}}
     assert Evaluation.from_dict(result.as_dict()) == result
+
+
+def test_labels_are_broken_down_only_if_asked_for_and_in_the_order_of_their_size() -> None:
+    trees = [episode(str(depth), ["x"], 1.0, Outcome.SUCCESS, depth) for depth in (10, 9, 2)]
+    assert evaluate(trees).by_label == {}
+    assert list(evaluate(trees, labels=("depth",)).by_label["depth"]) == ["2", "9", "10"]
 
 
 def test_answers_until_solved() -> None:

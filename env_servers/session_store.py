@@ -1,4 +1,4 @@
-"""Which sessions there are: how each one comes into the table, stays, and goes.
+"""The store of a server's sessions: creation, lookup, expiry, disposal.
 
 Invariants:
 - Every session ends: closed by its client, or expired after ``idle_s`` without use. There are never more than ``max_sessions``.
@@ -21,7 +21,7 @@ from typing import Generic, TypeVar
 from env_servers.base import Environment, Observed
 from env_servers.metrics import Metrics
 from env_servers.protocol import EXPERT_TIMEOUT_S, ObservedState
-from env_servers.worker import Refused, Worker
+from env_servers.worker import NoSuchSession, Refused, Worker
 
 State = TypeVar("State")
 Result = TypeVar("Result")
@@ -33,7 +33,7 @@ GONE = "Open a new session and replay its actions."
 
 @dataclass(frozen=True)
 class Limits:
-    """What one server grants.
+    """Limits of one server.
 
     Attributes:
         max_sessions: Sessions at the same time; more are refused with 429.
@@ -60,7 +60,7 @@ class Session(Generic[State]):
         last: What was last observed; the answer to a repeated step.
         steps: Actions since the task's start, those of the session it was forked from included.
         action: The action that led to ``last``; None where that was not a step of this session.
-        used: When a request last named it, by the table's clock.
+        used: When a request last named it, by the store's clock.
     """
 
     id: str
@@ -77,7 +77,7 @@ class Session(Generic[State]):
         return ObservedState(session=self.id, **vars(self.last))
 
 
-class Lifetimes(Generic[State]):
+class SessionStore(Generic[State]):
     """The sessions of one server, least recently used first. Its methods run in the server's event loop and raise `Refused`.
 
     Args:
@@ -113,7 +113,7 @@ class Lifetimes(Generic[State]):
         return self.worker.stuck + self._look_ups.stuck
 
     async def look_up(self, what: str, call: Callable[[], Result]) -> Result:
-        """The result of a call that touches no session (a split, an expert); see `Worker.run` for what it raises."""
+        """Runs a call that touches no session (a split, an expert); raises as `Worker.run` does."""
         return await self._look_ups.run(what, call)
 
     def close(self, session_ids: Sequence[str]) -> int:
@@ -135,12 +135,12 @@ class Lifetimes(Generic[State]):
             epoch, dot, _ = session_id.partition(".")
             if dot and epoch != self.epoch:
                 raise Refused(410, "the session belongs to another start of the server", GONE)
-            raise Refused(404, "no such session: it was closed, or nobody used it for too long", GONE)
+            raise NoSuchSession("no such session: it was closed, or nobody used it for too long", GONE)
         session.used = self._clock()
         self._sessions.move_to_end(session_id)
         return session
 
-    def names(self) -> list[str]:
+    def ids(self) -> list[str]:
         """The ids of all sessions."""
         return list(self._sessions)
 

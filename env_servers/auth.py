@@ -1,4 +1,4 @@
-"""What every request passes before anything reads it: the bearer token, the size of the body, and the count."""
+"""ASGI middleware that checks the bearer token and the size of each request's body, and counts requests."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from env_servers.metrics import Metrics
 from env_servers.protocol import ErrorBody
 
 
-class Gate:
-    """ASGI middleware.
+class AuthMiddleware:
+    """Refuses requests without the token and bodies that are too large; counts all requests.
 
     Args:
         token: What ``Authorization: Bearer`` must carry; None lets everybody in.

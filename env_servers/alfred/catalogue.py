@@ -11,7 +11,7 @@ from pathlib import Path
 
 import yaml
 
-from env_servers.household.problem import Receptacle, Thing
+from env_servers.alfred.problem import Receptacle, Thing
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""The expert: finds, treats and places things by what it has read, and by nothing else.
+"""The household expert: finds, treats and places things by the texts it has read, and by nothing else.
 
 It sees the texts that an agent sees and the actions that can be done, never the state. So it has to search, and a demonstration shows
 how: the likeliest places first, one after another, remembering what was seen on the way. That is what an agent can imitate. It plays any
@@ -11,9 +11,9 @@ import re
 from collections.abc import Callable, Collection, Generator, Sequence
 from dataclasses import dataclass
 
+from env_servers.alfred.catalogue import catalogue
+from env_servers.alfred.problem import TREATMENTS, Goal, TaskType
 from env_servers.base import ExpertStep
-from env_servers.household.catalogue import catalogue
-from env_servers.household.problem import TREATMENTS, Goal, TaskType
 
 _NAME = re.compile(r"\ba ([a-z]+ [0-9]+)")
 #: How a task is worded, for each type.
@@ -29,7 +29,7 @@ _TASKS = {
 
 @dataclass(frozen=True)
 class Turn:
-    """What the expert is told after each action. ``admissible`` lists the actions that can be done next."""
+    """The environment's answer to the expert's last action. ``admissible`` lists the actions possible next."""
 
     text: str
     admissible: Callable[[], Collection[str]]
@@ -182,7 +182,7 @@ class Expert:
         yield from self._do(thought, f"go to {place}" if f"go to {place}" in self.turn.admissible() else f"examine {place}")
 
     def _do(self, thought: str, action: str) -> Play:
-        """One action; keeps in mind what it showed."""
+        """Yields one action, and remembers the contents that its answer shows."""
         self.turn = yield ExpertStep(thought, action)
         if "you see" in self.turn.text:
             self.seen[self.at] = _NAME.findall(self.turn.text)

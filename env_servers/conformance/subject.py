@@ -1,46 +1,21 @@
-"""Running the checks: what they are given, and what becomes of them."""
+"""The subject of the checks: the servers under test, and recorded plays of their tasks."""
 
 from __future__ import annotations
 
 import random
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from enum import StrEnum
 
-import httpx
-
-from env_servers.conformance.server import Broken, Live, NotApplicable, Server
+from env_servers.conformance.server import Live, Server
 from env_servers.protocol import EnvironmentSpec, ObservedState
 
 #: Random play says something that no environment understands with this probability.
 NONSENSE_SHARE = 0.1
 
 
-class Outcome(StrEnum):
-    PASSED = "passed"
-    FAILED = "failed"
-    SKIPPED = "skipped"
-    """The check has nothing to look at here; the detail says why."""
-
-
-@dataclass(frozen=True)
-class Check:
-    """What became of one check.
-
-    Attributes:
-        detail: What was looked at; for a failure, what was expected and what came; for a skip, why.
-    """
-
-    name: str
-    outcome: Outcome
-    detail: str
-    seconds: float
-
-
 @dataclass(frozen=True)
 class Effort:
-    """How much is tried.
+    """The extent of a run of the suite.
 
     Attributes:
         tasks: Tasks drawn from each split.
@@ -70,7 +45,7 @@ class Play:
 
 @dataclass
 class Subject:
-    """What a check is given.
+    """The input of a check: servers, effort, and recorded plays.
 
     Attributes:
         second: Another process that serves the same environment with the same options, if there is one.
@@ -123,48 +98,3 @@ def _draw(live: Live, rng: random.Random) -> str:
 
 #: A check returns what it looked at.
 CheckFunction = Callable[[Subject], str]
-
-
-def run(
-    url: str,
-    token: str = "",
-    *,
-    second_url: str = "",
-    effort: Effort | None = None,
-    report: Callable[[Check], None] | None = None,
-) -> list[Check]:
-    """All checks against the server at ``url``.
-
-    Args:
-        second_url: Another process that serves the same environment with the same options and token: what must not depend on the
-            process is then checked across both.
-        report: Told of each check when it is over.
-    """
-    from env_servers.conformance import actions, information, requests, sessions, states
-
-    effort = effort or Effort()
-    server = Server(url, token, effort.timeout_s)
-    subject = Subject(server, Server(second_url, token, effort.timeout_s) if second_url else None, effort)
-    done = []
-    for name, function in [*information.CHECKS, *states.CHECKS, *actions.CHECKS, *sessions.CHECKS, *requests.CHECKS]:
-        done.append(_checked(name, function, subject))
-        if report is not None:
-            report(done[-1])
-    return done
-
-
-def _checked(name: str, function: CheckFunction, subject: Subject) -> Check:
-    start = time.perf_counter()
-    try:
-        try:
-            outcome, detail = Outcome.PASSED, function(subject)
-        finally:
-            for server in filter(None, (subject.server, subject.second)):
-                server.close_all()
-    except NotApplicable as reason:
-        outcome, detail = Outcome.SKIPPED, str(reason)
-    except Broken as fault:
-        outcome, detail = Outcome.FAILED, str(fault)
-    except httpx.HTTPError as error:
-        outcome, detail = Outcome.FAILED, f"the server did not answer: {type(error).__name__}: {error}"
-    return Check(name, outcome, detail, time.perf_counter() - start)

@@ -38,7 +38,7 @@ TREATMENTS = {
 
 @dataclass(frozen=True)
 class Goal:
-    """What is to be achieved.
+    """The goal of a task.
 
     Attributes:
         kind: Kind of the object.
