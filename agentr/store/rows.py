@@ -1,8 +1,7 @@
 """Dataset rows: token ids, which of them are trained on, and where they came from.
 
 A dataset is a folder with ``rows.parquet`` and ``manifest.json``. It is written once, whole, and read back equal. Its rows are of one
-kind: sequences to imitate (:class:`Row`) or pairs to prefer one side of (:class:`Preference`); the manifest's ``type`` says which, and
-so which trainer takes it.
+type, which the manifest names and :data:`DATASET_TYPES` describes: its class, its columns, and the loss it is trained with.
 """
 
 from __future__ import annotations
@@ -12,11 +11,12 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from agentr.errors import DataError
 from agentr.store.files import read_json, write_json
 from agentr.store.tables import read_table, write_table
+from agentr.types import Loss
 
 
 @dataclass(frozen=True)
@@ -36,6 +36,32 @@ class Provenance:
     kind: str
     detail: dict[str, float | int | str] = field(default_factory=dict, hash=False)
     rejected: tuple[int, ...] = ()
+
+
+class TrainingRow(Protocol):
+    """A row of any type, as far as the order of a training depends on it."""
+
+    @property
+    def provenance(self) -> Provenance: ...
+
+    @property
+    def longest(self) -> int:
+        """Tokens of the longest sequence that goes through the model."""
+        ...
+
+    @property
+    def tokens(self) -> int:
+        """Tokens that go through the model."""
+        ...
+
+    @property
+    def targets(self) -> int:
+        """Tokens that count in the loss."""
+        ...
+
+    def sequences(self) -> tuple[tuple[int, ...], ...]:
+        """Returns all token ids of the row, in pieces."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -68,6 +94,10 @@ class Row:
     def targets(self) -> int:
         """Tokens that count in the loss. The first token of a sequence has no prediction, so it never does."""
         return sum(self.loss_mask[1:])
+
+    def sequences(self) -> tuple[tuple[int, ...], ...]:
+        """Returns the ids of the sequence."""
+        return (self.input_ids,)
 
 
 @dataclass(frozen=True)
@@ -110,6 +140,10 @@ class Preference:
         """Tokens that count in the loss, of both sides."""
         return sum(self.chosen_mask) + sum(self.rejected_mask)
 
+    def sequences(self) -> tuple[tuple[int, ...], ...]:
+        """Returns the ids of the prompt and of both sides."""
+        return self.prompt_ids, self.chosen_ids, self.rejected_ids
+
 
 def _check(provenance: Provenance, side: str, ids: tuple[int, ...], mask: tuple[int, ...]) -> None:
     if len(ids) != len(mask):
@@ -118,12 +152,34 @@ def _check(provenance: Provenance, side: str, ids: tuple[int, ...], mask: tuple[
         raise DataError(f"a {side}row of {provenance.tree} trains on nothing")
 
 
-#: Name of each type of row in a manifest, and its columns of integers.
-_TYPES: dict[str, tuple[type, dict[str, str]]] = {
-    "sequences": (Row, {"input_ids": "int32", "loss_mask": "int8"}),
-    "preferences": (
+@dataclass(frozen=True)
+class DatasetType:
+    """A type of dataset.
+
+    Attributes:
+        row: Class of its rows.
+        columns: Names of the columns of integers (fields of the class) and their Arrow types.
+        loss: What such a dataset is trained with.
+    """
+
+    row: type
+    columns: dict[str, str]
+    loss: Loss
+
+
+#: The types of datasets, by their names in a manifest. A type is a line here and a class with the members of `TrainingRow`.
+DATASET_TYPES: dict[str, DatasetType] = {
+    "sequences": DatasetType(Row, {"input_ids": "int32", "loss_mask": "int8"}, Loss.IMITATE),
+    "preferences": DatasetType(
         Preference,
-        {"prompt_ids": "int32", "chosen_ids": "int32", "chosen_mask": "int8", "rejected_ids": "int32", "rejected_mask": "int8"},
+        {
+            "prompt_ids": "int32",
+            "chosen_ids": "int32",
+            "chosen_mask": "int8",
+            "rejected_ids": "int32",
+            "rejected_mask": "int8",
+        },
+        Loss.PREFER,
     ),
 }
 
@@ -138,10 +194,11 @@ def write_rows(folder: Path, rows: Iterable[Row | Preference], **about: Any) -> 
     import pyarrow as pa
 
     written = list(rows)
-    name = "preferences" if written and isinstance(written[0], Preference) else "sequences"
+    row_class = type(written[0]) if written else Row
+    name = next(name for name, described in DATASET_TYPES.items() if described.row is row_class)
     columns: dict[str, Any] = {
         column: pa.array([list(getattr(r, column)) for r in written], pa.list_(pa.type_for_alias(width)))
-        for column, width in _TYPES[name][1].items()
+        for column, width in DATASET_TYPES[name].columns.items()
     }
     origin = [r.provenance for r in written]
     columns |= {
@@ -176,6 +233,15 @@ def read_manifest(folder: Path) -> dict[str, Any]:
         raise DataError(f"{folder} holds no readable dataset: {error.message}", hint="Build it with 'agentr build'.") from error
 
 
+def dataset_loss(folder: Path) -> Loss:
+    """Returns what a dataset is trained with.
+
+    Raises:
+        DataError: There is no dataset in ``folder``, or one of a type that is not known here.
+    """
+    return _described(folder, read_manifest(folder)["type"]).loss
+
+
 def read_rows(folder: Path) -> list[Row]:
     """The rows of a dataset of sequences, in the order written.
 
@@ -194,9 +260,20 @@ def read_preferences(folder: Path) -> list[Preference]:
     return _read(folder, "preferences")
 
 
-def read_any(folder: Path) -> list[Row] | list[Preference]:
-    """The rows of a dataset of either type."""
+def read_any(folder: Path) -> list[Any]:
+    """Returns the rows of a dataset of any type, in the order written.
+
+    Raises:
+        DataError: As ``read_rows``.
+    """
     return _read(folder, read_manifest(folder)["type"])
+
+
+def _described(folder: Path, name: str) -> DatasetType:
+    if name not in DATASET_TYPES:
+        known = ", ".join(DATASET_TYPES)
+        raise DataError(f"{folder} holds a dataset of type {name!r}; known are {known}.", hint="Is it of a newer version of agentr?")
+    return DATASET_TYPES[name]
 
 
 def _read(folder: Path, wanted: str) -> list[Any]:
@@ -204,10 +281,16 @@ def _read(folder: Path, wanted: str) -> list[Any]:
     found = read_table(folder / "rows.parquet", manifest["sha256"], "Delete the folder and build the dataset again.")
     if manifest["rows"] and manifest["type"] != wanted:
         raise DataError(f"{folder} holds {manifest['type']}, and {wanted} are wanted")
-    kind, columns = _TYPES[wanted]
+    described = _described(folder, wanted)
     rows: list[Any] = []
     for index in range(manifest["rows"]):
         entry = {name: values[index] for name, values in found.items()}
-        origin = Provenance(entry["tree"], tuple(entry["nodes"]), entry["kind"], json.loads(entry["detail"]), tuple(entry["rejected"]))
-        rows.append(kind(**{name: tuple(entry[name]) for name in columns}, provenance=origin))
+        provenance = Provenance(
+            tree=entry["tree"],
+            nodes=tuple(entry["nodes"]),
+            kind=entry["kind"],
+            detail=json.loads(entry["detail"]),
+            rejected=tuple(entry["rejected"]),
+        )
+        rows.append(described.row(**{name: tuple(entry[name]) for name in described.columns}, provenance=provenance))
     return rows

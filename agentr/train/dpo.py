@@ -17,6 +17,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, cast
 
 import numpy as np
@@ -30,13 +31,74 @@ from trl.trainer.utils import disable_dropout_in_model
 
 from agentr.errors import RunError
 from agentr.store.rows import Preference, read_manifest
-from agentr.train.data import PairCollator, Plan, as_pair_dataset
+from agentr.train.data import Plan, padded_length
 from agentr.train.job import TrainJob
 from agentr.train.model import lora_config
 from agentr.train.reference import read_reference, write_reference
 from agentr.train.trainer import JobTrainer, common_arguments, expect_progress
 
 log = logging.getLogger(__name__)
+
+#: Names in ``metrics.jsonl`` of what TRL's DPOTrainer logs, averaged over the pairs since the last line.
+METRICS = {
+    "reward_margin": "rewards/margins",
+    "reward_accuracy": "rewards/accuracies",
+    "chosen_reward": "rewards/chosen",
+    "rejected_reward": "rewards/rejected",
+    "chosen_logprob": "logps/chosen",
+    "rejected_logprob": "logps/rejected",
+}
+
+#: Fields of `TrainResult` that hold the last line's value of a metric.
+RESULTS = {
+    "margin": "reward_margin",
+    "accuracy": "reward_accuracy",
+    "chosen_reward": "chosen_reward",
+    "rejected_reward": "rejected_reward",
+}
+
+
+def as_pair_dataset(plan: Plan) -> Dataset:
+    """Numbers of pairs in training order, in the column ``pair``; the collator holds the pairs."""
+    return Dataset.from_dict({"pair": plan.order.ravel().tolist()})
+
+
+@dataclass(frozen=True)
+class PairCollator:
+    """Makes the batch that TRL's DPOTrainer takes of a micro-batch of pairs, padded on the right.
+
+    Attributes:
+        rows: The pairs of the dataset, to which the entries of the trainer's dataset are numbers.
+    """
+
+    rows: Sequence[Preference]
+    pad_token_id: int
+
+    def __call__(self, examples: list[dict[str, int]]) -> dict[str, torch.Tensor]:
+        """Returns ``input_ids``, ``attention_mask`` and ``completion_mask`` of shape [2 * pairs, length], chosen sides first, and the
+        numbers of the pairs, ``pair``, of shape [pairs].
+
+        TRL's own collator lets all tokens after the prompt count. Here ``completion_mask`` is the pair's: the agent's turns only.
+        """
+        numbers = [example["pair"] for example in examples]
+        pairs = [self.rows[number] for number in numbers]
+        sides = [(pair.prompt_ids, pair.chosen_ids, pair.chosen_mask) for pair in pairs]
+        sides += [(pair.prompt_ids, pair.rejected_ids, pair.rejected_mask) for pair in pairs]
+        shape = (len(sides), padded_length(max(pair.longest for pair in pairs)))
+        batch = {
+            "input_ids": torch.full(shape, self.pad_token_id),
+            "attention_mask": torch.zeros(shape, dtype=torch.long),
+            "completion_mask": torch.zeros(shape, dtype=torch.long),
+            "pair": torch.tensor(numbers),
+        }
+        for index, (prompt, ids, mask) in enumerate(sides):
+            begin, end = len(prompt), len(prompt) + len(ids)
+            batch["input_ids"][index, :end] = torch.tensor(prompt + ids)
+            batch["attention_mask"][index, :end] = 1
+            batch["completion_mask"][index, begin:end] = torch.tensor(mask)
+        assert (batch["completion_mask"] <= batch["attention_mask"]).all()
+        assert int(batch["completion_mask"].sum()) == sum(pair.targets for pair in pairs)
+        return batch
 
 
 class AgentDPOTrainer(JobTrainer, DPOTrainer):
@@ -151,8 +213,8 @@ def losses(job: TrainJob) -> tuple[list[str], list[float]]:
     return ([main, "sft"], [1.0, dpo.sft]) if dpo.sft else ([main], [1.0])
 
 
-def dpo_trainer(job: TrainJob, plan: Plan, model: PreTrainedModel, tokenizer: Any) -> AgentDPOTrainer:
-    """The trainer of a job on preferences."""
+def make_trainer(job: TrainJob, plan: Plan, model: PreTrainedModel, tokenizer: Any) -> AgentDPOTrainer:
+    """Makes the trainer of a job on preferences."""
     disable_dropout(model)
     loss_type, loss_weights = losses(job)
     arguments = DPOConfig(

@@ -6,6 +6,7 @@ import json
 import math
 import shutil
 import time
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import torch.distributed as dist
@@ -19,25 +20,18 @@ from agentr.train.job import TrainJob
 if TYPE_CHECKING:
     from agentr.train.trainer import JobTrainer
 
-#: Names in ``metrics.jsonl`` of what TRL's DPOTrainer logs, averaged over the pairs since the last line.
-_PREFERENCES = {
-    "reward_margin": "rewards/margins",
-    "reward_accuracy": "rewards/accuracies",
-    "chosen_reward": "rewards/chosen",
-    "rejected_reward": "rewards/rejected",
-    "chosen_logprob": "logps/chosen",
-    "rejected_logprob": "logps/rejected",
-}
-
 
 class Progress(TrainerCallback):
     """Writes ``metrics.jsonl``, and stops the training when the loss is no longer a number.
 
     A resumed job drops the lines after its checkpoint, so each step is reported once.
+
+    Args:
+        metrics: Names in ``metrics.jsonl`` of what the trainer of this loss logs, and the trainer's names of it.
     """
 
-    def __init__(self, job: TrainJob, plan: Plan, resumed_at: int, trainer: JobTrainer) -> None:
-        self.job, self.plan, self.trainer = job, plan, trainer
+    def __init__(self, job: TrainJob, plan: Plan, resumed_at: int, trainer: JobTrainer, metrics: Mapping[str, str]) -> None:
+        self.job, self.plan, self.trainer, self.metrics = job, plan, trainer, metrics
         kept = [line for line in job.read_metrics() if line["step"] <= resumed_at]
         self.seconds: float = kept[-1]["seconds"] if kept else 0.0
         self.logged = (self.seconds, int(plan.tokens_S[:resumed_at].sum()))
@@ -78,7 +72,7 @@ class Progress(TrainerCallback):
             "tokens": tokens,
             "seconds": round(self.seconds, 3),
             "tokens_per_second": round((tokens - before) / max(self.seconds - seconds, 1e-9), 1),
-            **{name: logs[theirs] for name, theirs in _PREFERENCES.items() if theirs in logs},
+            **{name: logs[theirs] for name, theirs in self.metrics.items() if theirs in logs},
         }
         with self.job.metrics.open("a", encoding="utf-8") as file:
             file.write(json.dumps(line) + "\n")

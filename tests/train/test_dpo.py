@@ -290,7 +290,7 @@ def test_bf16_does_not_round_the_reference(pairs: Path, start: Path, tmp_path: P
 def test_masks_that_are_not_the_datasets_stop_the_training(
     pairs: Path, start: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from agentr.train.data import PairCollator
+    from agentr.train.dpo import PairCollator
 
     original = PairCollator.__call__
 
