@@ -49,7 +49,7 @@ class InfraError(AgentrError):
     """A part of the machinery failed: a dead engine, a hung server, a time-out. Retried, and never turned into a reward."""
 
 
-class StaleVersion(InfraError):
+class StaleWeights(InfraError):
     """An engine holds other weights than the caller asked for: it was restarted, or another stage loaded them."""
 
 

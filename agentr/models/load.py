@@ -13,9 +13,6 @@ from agentr.config.schema import ModelConfig, ModelSource
 from agentr.errors import ModelError
 from agentr.policy.chat import ChatCodec
 
-CPU_HEAD_DIMS = (32, 64, 80, 96, 112, 128, 160, 192, 224, 256, 512)
-"""Sizes of an attention head that vLLM's CPU kernels have (vllm 0.32, CPUAttentionBackend)."""
-
 HUB_TIMEOUT_S = 10.0
 
 _PLAIN_TOKENIZERS = ("PreTrainedTokenizerFast", "TokenizersBackend")
@@ -80,7 +77,7 @@ def check_model(path: Path | str, config: ModelConfig) -> None:
     """Reads ``config.json`` and finds the weights, so that a model that cannot work is refused in a second and not by vLLM in a minute.
 
     Raises:
-        ModelError: Files are missing, heads have a size that the CPU kernels lack, or the context is shorter than configured.
+        ModelError: Files are missing, or the context is shorter than configured.
     """
     folder = Path(path)
     described = _read_config(folder)
@@ -92,12 +89,6 @@ def check_model(path: Path | str, config: ModelConfig) -> None:
         raise ModelError(
             f"{folder} has a context of {longest} tokens, and model.max_model_len is {config.max_model_len}.",
             hint=f"Set model.max_model_len to {longest} or less.",
-        )
-    size = _head_dim(text)
-    if size and size not in CPU_HEAD_DIMS and not _has_gpu():
-        raise ModelError(
-            f"{folder} has attention heads of size {size}; on a CPU vLLM has kernels for {', '.join(map(str, CPU_HEAD_DIMS))}.",
-            hint="Use another model, or a GPU.",
         )
 
 
@@ -177,19 +168,6 @@ def _read_config(folder: Path) -> dict[str, Any]:
         raise ModelError(f"{folder} has no config.json: it is not a model folder.", hint="Give the folder that holds it.") from None
     except (OSError, json.JSONDecodeError) as error:
         raise ModelError(f"{folder / 'config.json'} cannot be read: {_first_line(error)}") from error
-
-
-def _head_dim(text: dict[str, Any]) -> int:
-    if text.get("head_dim"):
-        return int(text["head_dim"])
-    width, heads = int(text.get("hidden_size") or 0), int(text.get("num_attention_heads") or 0)
-    return width // heads if heads else 0
-
-
-def _has_gpu() -> bool:
-    import torch
-
-    return torch.cuda.is_available()
 
 
 def _first_line(error: BaseException) -> str:

@@ -1,4 +1,4 @@
-"""The vLLM engine as a Ray actor, and the router's handle on it.
+"""An engine as a Ray actor, and the router's handle on it.
 
 The actor imports torch only in its constructor, after the environment is set. A restart runs the constructor again with its first
 arguments; whoever calls names the weights that it wants, and loads them if they are others (see `Router`).
@@ -17,35 +17,50 @@ from typing import Any
 import ray
 from ray.exceptions import ActorDiedError, RayError, RayTaskError
 
-from agentr.config.schema import Config, ModelConfig, PolicyConfig
-from agentr.errors import AgentrError, InfraError, ModelError
-from agentr.policy.base import GenerateRequest, PolicyStats
-from agentr.policy.engine import Engine, EngineHealth
+from agentr.config.schema import Config, ModelConfig, PolicyBackend, PolicyConfig
+from agentr.errors import AgentrError, ConfigError, InfraError, ModelError
+from agentr.policy.base import Engine, EngineHealth, GenerateRequest, PolicyStats
 from agentr.types import Completion
 
 _WATCH_S = 2.0
+
+
+def start_engine(checkpoint: str, model: ModelConfig, policy: PolicyConfig) -> Engine:
+    """Starts the engine that ``policy.backend`` names, in this process. To add one, add its case here.
+
+    Raises:
+        ConfigError: The backend has no engines of ours.
+        ModelError: The engine cannot load the model.
+    """
+    match policy.backend:
+        case PolicyBackend.vllm:
+            from agentr.policy.vllm_engine import VLLMEngine
+
+            return VLLMEngine(checkpoint, model, policy)
+        case PolicyBackend.openai:
+            raise ConfigError("policy.backend is openai, which runs elsewhere and has no engines to start.")
 
 
 class EngineActor:
     """One engine. A dead or hung engine ends its process, so that Ray starts another.
 
     Args:
-        path: Model folder to start with.
+        checkpoint: Model folder to start with.
     """
 
-    def __init__(self, path: str, model: ModelConfig, policy: PolicyConfig) -> None:
-        self._engine = Engine(path, model, policy)
+    def __init__(self, checkpoint: str, model: ModelConfig, policy: PolicyConfig) -> None:
+        self._engine = start_engine(checkpoint, model, policy)
         threading.Thread(target=self._watch, name="engine-watch", daemon=True).start()
 
     @ray.method(concurrency_group="generate")
-    async def generate(self, request: GenerateRequest, version: str = "") -> list[Completion]:
+    async def generate(self, request: GenerateRequest, checkpoint: str = "") -> list[Completion]:
         """See `Engine.generate`."""
-        return await self._engine.generate(request, version)
+        return await self._engine.generate(request, checkpoint)
 
     @ray.method(concurrency_group="control")
-    async def load(self, path: str) -> None:
+    async def load(self, checkpoint: str) -> None:
         """See `Engine.load`."""
-        await self._engine.load(path)
+        await self._engine.load(checkpoint)
 
     @ray.method(concurrency_group="control")
     async def health(self) -> EngineHealth:
@@ -79,11 +94,11 @@ class RayEngine:
         self.actor = actor
         self.name = name
 
-    async def generate(self, request: GenerateRequest, version: str) -> list[Completion]:
-        return await self._call(self.actor.generate.remote(request, version))
+    async def generate(self, request: GenerateRequest, checkpoint: str) -> list[Completion]:
+        return await self._call(self.actor.generate.remote(request, checkpoint))
 
-    async def load(self, path: str) -> None:
-        await self._call(self.actor.load.remote(path))
+    async def load(self, checkpoint: str) -> None:
+        await self._call(self.actor.load.remote(checkpoint))
 
     async def health(self) -> EngineHealth:
         return await self._call(self.actor.health.remote())

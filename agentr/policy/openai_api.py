@@ -16,13 +16,17 @@ from typing import Any
 
 import httpx
 
+from agentr.backoff import Backoff
 from agentr.config.schema import PolicyConfig
 from agentr.errors import AgentrError, BudgetExceeded, ConfigError, ContextOverflow, InfraError
 from agentr.policy.base import GenerateRequest, PolicyStats
 from agentr.policy.chat import ChatCodec
-from agentr.policy.http_retry import Passing, pause_before_retry, read_json
+from agentr.policy.http_retry import TransientError, json_object, pause_before_retry
 from agentr.seeds import derived_seed
-from agentr.types import Completion, FinishReason
+from agentr.types import Completion, Cost, FinishReason
+
+BACKOFF = Backoff(first_s=1.0, longest_s=60.0, jitter=0.3)
+"""Pauses between attempts."""
 
 _KEY_HINT = "Export it, or set policy.openai.api_key_env to the name of the variable that holds the key."
 
@@ -36,13 +40,13 @@ class OpenAIPolicy:
     Args:
         config: ``timeout_s`` bounds one attempt, ``retries`` the attempts after the first.
         codec: Encodes the answers.
-        backoff_s: First pause after a failure; doubled each time, and no shorter than the server's Retry-After.
+        backoff: Pauses between attempts; none is shorter than the server's Retry-After.
 
     Raises:
         ConfigError: No model, no key in the environment, or a spending cap without prices.
     """
 
-    def __init__(self, config: PolicyConfig, codec: ChatCodec, *, backoff_s: float = 1.0) -> None:
+    def __init__(self, config: PolicyConfig, codec: ChatCodec, *, backoff: Backoff = BACKOFF) -> None:
         api = config.openai
         if not api.model:
             raise ConfigError("policy.openai.model is empty.", hint="Name the model that the API should use.")
@@ -53,7 +57,7 @@ class OpenAIPolicy:
             raise ConfigError("policy.openai.max_cost is set without prices.", hint="Set prompt_ and completion_price_per_mtok.")
         self._config = config
         self._codec = codec
-        self._backoff_s = backoff_s
+        self._backoff = backoff
         self._url = api.base_url.rstrip("/") + "/chat/completions"
         self._slots = asyncio.Semaphore(api.concurrency)
         self._stats = PolicyStats()
@@ -83,11 +87,11 @@ class OpenAIPolicy:
         except TimeoutError:
             problems.append(f"the deadline of {total_s:g} s for all attempts")
             raise self._failed(problems) from None
-        self._stats += PolicyStats(requests=1, completions=request.n, busy_s=time.monotonic() - began)
+        self._stats += PolicyStats(Cost(calls=1, completions=request.n), busy_s=time.monotonic() - began)
         return completions[: request.n]
 
     async def stats(self) -> PolicyStats:
-        """Counters so far; ``cost`` in the currency of the prices, ``busy_s`` summed over calls."""
+        """Counters so far; ``spent`` in the currency of the prices, ``busy_s`` summed over calls."""
         return replace(self._stats)
 
     async def close(self) -> None:
@@ -118,10 +122,10 @@ class OpenAIPolicy:
                     self._check_budget()
                     answer = await self._post(body)
                 return self._read(answer, request)
-            except Passing as passing:
-                problems.append(str(passing))
+            except TransientError as error:
+                problems.append(str(error))
                 if attempt < self._config.retries:
-                    await asyncio.sleep(pause_before_retry(passing, attempt, self._backoff_s))
+                    await asyncio.sleep(pause_before_retry(error, attempt, self._backoff))
         raise self._failed(problems)
 
     async def _post(self, body: dict[str, Any]) -> dict[str, Any]:
@@ -129,14 +133,14 @@ class OpenAIPolicy:
             async with asyncio.timeout(self._config.timeout_s):
                 response = await self._client.post(self._url, json=body)
         except (TimeoutError, httpx.TimeoutException):
-            raise Passing(f"no answer within {self._config.timeout_s:g} s") from None
+            raise TransientError(f"no answer within {self._config.timeout_s:g} s") from None
         except httpx.TransportError as error:
-            raise Passing(f"{type(error).__name__}: {error}") from None
+            raise TransientError(f"{type(error).__name__}: {error}") from None
         if response.status_code in (408, 409, 429) or response.status_code >= 500:
-            raise Passing(f"HTTP {response.status_code}", response.headers.get("Retry-After", ""))
+            raise TransientError(f"HTTP {response.status_code}", response.headers.get("Retry-After", ""))
         if response.status_code >= 400:
             raise self._refused(response)
-        return read_json(response)
+        return json_object(response)
 
     def _read(self, answer: dict[str, Any], request: GenerateRequest) -> list[Completion]:
         """Completions from the API's answer, whose usage is counted even if the rest is unusable."""
@@ -151,10 +155,10 @@ class OpenAIPolicy:
                 ids = self._codec.encode(text) if cut else self._codec.turn(text)
                 completions.append(Completion(text, tuple(ids), (), FinishReason.LENGTH if cut else FinishReason.STOP))
         except (KeyError, TypeError, AttributeError) as error:
-            raise Passing(f"an answer that is not a chat completion ({type(error).__name__}: {error})") from None
+            raise TransientError(f"an answer that is not a chat completion ({type(error).__name__}: {error})") from None
         if not completions:
-            raise Passing("an answer without choices")
-        self._stats.completion_tokens += sum(len(c.token_ids) for c in completions)
+            raise TransientError("an answer without choices")
+        self._stats += PolicyStats(Cost(completion_tokens=sum(len(c.token_ids) for c in completions)))
         return completions
 
     def _charge(self, usage: Any, request: GenerateRequest) -> None:
@@ -164,15 +168,15 @@ class OpenAIPolicy:
         completion = int(counts.get("completion_tokens") or 0) if counts else request.n * request.sampling.max_tokens
         details = counts.get("prompt_tokens_details") or {}
         api = self._config.openai
-        cost = (prompt * api.prompt_price_per_mtok + completion * api.completion_price_per_mtok) / 1e6
+        price = (prompt * api.prompt_price_per_mtok + completion * api.completion_price_per_mtok) / 1e6
         cached = int(details.get("cached_tokens") or 0) if isinstance(details, dict) else 0
-        self._stats += PolicyStats(prompt_tokens=prompt, cached_tokens=cached, cost=cost)
+        self._stats += PolicyStats(Cost(prompt_tokens=prompt, cached_tokens=cached), spent=price)
 
     def _check_budget(self) -> None:
         api = self._config.openai
-        if api.max_cost and self._stats.cost >= api.max_cost:
+        if api.max_cost and self._stats.spent >= api.max_cost:
             raise BudgetExceeded(
-                f"{self._stats.cost:.4f} was spent at {api.base_url}, the limit is {api.max_cost:g}.",
+                f"{self._stats.spent:.4f} was spent at {api.base_url}, the limit is {api.max_cost:g}.",
                 hint="Raise policy.openai.max_cost and resume.",
             )
 

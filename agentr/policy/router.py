@@ -14,24 +14,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
+from agentr.backoff import Backoff
 from agentr.config.schema import PolicyConfig
-from agentr.errors import AgentrError, InfraError, StaleVersion
-from agentr.policy.base import GenerateRequest, PolicyStats
+from agentr.errors import AgentrError, InfraError, StaleWeights
+from agentr.policy.base import EngineHealth, GenerateRequest, PolicyStats, cost_of
 from agentr.types import Completion
 
 SPILL = 8
 """A tree leaves its home engine for one call if that has this many more calls in flight than the least loaded engine."""
 _HOMES = 8192
 """Trees whose home is remembered."""
-
-
-class HealthReport(Protocol):
-    """What a probe needs to know."""
-
-    @property
-    def version(self) -> str:
-        """The weights that the engine holds."""
-        ...
+BACKOFF = Backoff(first_s=0.5, longest_s=16.0)
+"""Pauses between attempts."""
 
 
 class EngineHandle(Protocol):
@@ -39,15 +33,15 @@ class EngineHandle(Protocol):
 
     name: str
 
-    async def generate(self, request: GenerateRequest, version: str) -> list[Completion]:
-        """Answers with the weights of ``version`` or raises StaleVersion."""
+    async def generate(self, request: GenerateRequest, checkpoint: str) -> list[Completion]:
+        """Answers with the weights of ``checkpoint`` or raises StaleWeights."""
         ...
 
-    async def load(self, path: str) -> None:
+    async def load(self, checkpoint: str) -> None:
         """Loads weights; idempotent."""
         ...
 
-    async def health(self) -> HealthReport:
+    async def health(self) -> EngineHealth:
         """Raises InfraError if the engine is dead or hung."""
         ...
 
@@ -78,9 +72,9 @@ class Router:
         engines: Handles with distinct names.
         config: ``timeout_s`` bounds one attempt (waiting for an engine, and again the engine's answer), ``retries`` the attempts after
             the first.
-        version: Weights that must answer; empty takes what the engines hold, until ``load``.
+        checkpoint: Weights that must answer; empty takes what the engines hold, until ``load``.
         cap: Calls in flight for each engine; the default is ``max_num_seqs``.
-        backoff_s: First pause after a failure, doubled up to 32 times.
+        backoff: Pauses between attempts, and between the probes of an engine in quarantine.
         probe_timeout_s: Deadline of a health check.
     """
 
@@ -89,18 +83,18 @@ class Router:
         engines: Sequence[EngineHandle],
         config: PolicyConfig,
         *,
-        version: str = "",
+        checkpoint: str = "",
         cap: int = 0,
-        backoff_s: float = 0.5,
+        backoff: Backoff = BACKOFF,
         probe_timeout_s: float = 10.0,
     ) -> None:
         if not engines or len({e.name for e in engines}) < len(engines):
             raise ValueError("a router needs engines with distinct names")
-        self.version = version
+        self.checkpoint = checkpoint
         self._slots = [_Slot(engine) for engine in engines]
         self._config = config
         self._cap = cap or config.max_num_seqs
-        self._backoff_s = backoff_s
+        self._backoff = backoff
         self._probe_timeout_s = probe_timeout_s
         self._changed = asyncio.Condition()
         self._loading = asyncio.Lock()
@@ -108,11 +102,11 @@ class Router:
         self._stats = PolicyStats()
 
     @classmethod
-    def over_actors(cls, actors: Sequence[Any], config: PolicyConfig, *, version: str = "") -> Router:
+    def over_actors(cls, actors: Sequence[Any], config: PolicyConfig, *, checkpoint: str = "") -> Router:
         """A router over the Ray actors that ``agentr.policy.actor.start_engines`` returned."""
         from agentr.policy.actor import RayEngine, engine_name
 
-        return cls([RayEngine(actor, engine_name(i)) for i, actor in enumerate(actors)], config, version=version)
+        return cls([RayEngine(actor, engine_name(i)) for i, actor in enumerate(actors)], config, checkpoint=checkpoint)
 
     async def generate(self, request: GenerateRequest) -> list[Completion]:
         """See `Policy.generate`.
@@ -124,47 +118,47 @@ class Router:
         failures: list[str] = []
         for attempt in range(self._config.retries + 1):
             if attempt:
-                await asyncio.sleep(self._pause(attempt - 1))
+                await asyncio.sleep(self._backoff.pause_s(attempt - 1))
             slot = await self._acquire(request.affinity, failures)
             try:
                 async with asyncio.timeout(self._config.timeout_s):
-                    completions = await slot.handle.generate(request, self.version)
+                    completions = await slot.handle.generate(request, self.checkpoint)
             except TimeoutError:
                 self._quarantine(slot, f"no answer to a generate call within {self._config.timeout_s:g} s")
             except InfraError as error:
-                self._quarantine(slot, str(error), at_once=isinstance(error, StaleVersion))
+                self._quarantine(slot, str(error), at_once=isinstance(error, StaleWeights))
             else:
-                self._count(request, completions)
+                self._stats += PolicyStats(cost_of(request, completions))
                 return completions
             finally:
                 await self._release(slot)
             failures.append(f"{slot.handle.name}: {slot.problem or 'failed, and came back meanwhile'}")
         raise InfraError(f"no completion after {len(failures)} attempts: " + "; ".join(failures) + ".")
 
-    async def load(self, path: str) -> None:
-        """Gives all engines the weights at ``path``. Returns when those that are ready hold them; the others get them before use.
+    async def load(self, checkpoint: str) -> None:
+        """Gives all engines the weights in ``checkpoint``. Returns when those that are ready hold them; the others get them before use.
 
         Calls in flight end first, calls that come meanwhile wait.
 
         Raises:
             InfraError: Not one engine could load them.
-            ModelError: There is no model at ``path``; the router keeps asking for the old one.
+            ModelError: There is no model in ``checkpoint``; the router keeps asking for the old one.
         """
         async with self._loading:
             await self._wait(lambda: not any(s.in_flight for s in self._slots), "the calls in flight to end before a weight reload")
-            results = await asyncio.gather(*(self._load(slot, path) for slot in self._slots), return_exceptions=True)
+            results = await asyncio.gather(*(self._load(slot, checkpoint) for slot in self._slots), return_exceptions=True)
             refused = [r for r in results if isinstance(r, BaseException) and not isinstance(r, InfraError | TimeoutError)]
             if refused:
                 raise refused[0]
-            self.version = path
+            self.checkpoint = checkpoint
             for slot, result in zip(self._slots, results, strict=True):
                 if isinstance(result, BaseException):
-                    self._quarantine(slot, f"loading {path}: {result or 'timed out'}")
+                    self._quarantine(slot, f"loading {checkpoint}: {result or 'timed out'}")
                 else:
                     slot.problem = ""
             await self._notify()
             if not any(slot.ready for slot in self._slots):
-                raise InfraError(f"no engine could load {path}: {self._report()}.")
+                raise InfraError(f"no engine could load {checkpoint}: {self._report()}.")
 
     async def stats(self) -> PolicyStats:
         """Counters of answered calls. ``busy_s`` is summed over engines."""
@@ -246,32 +240,25 @@ class Router:
         attempt = 0
         while slot.problem:
             if not at_once:
-                await asyncio.sleep(self._pause(attempt))
+                await asyncio.sleep(self._backoff.pause_s(attempt))
                 attempt += 1
             at_once = False
             try:
                 async with asyncio.timeout(self._probe_timeout_s):  # wait_for may swallow the cancellation by close() (Python 3.11)
                     health = await slot.handle.health()
-                wanted = self.version
-                if wanted and health.version != wanted:
+                wanted = self.checkpoint
+                if wanted and health.checkpoint != wanted:
                     await self._load(slot, wanted)
             except (AgentrError, TimeoutError) as error:
                 slot.problem = f"{slot.problem.split(' [')[0]} [probe: {error or 'no answer'}]"
                 continue
-            if wanted == self.version:  # else another load came in between: look again
+            if wanted == self.checkpoint:  # else another load came in between: look again
                 slot.problem = ""
         await self._notify()
 
-    async def _load(self, slot: _Slot, path: str) -> None:
+    async def _load(self, slot: _Slot, checkpoint: str) -> None:
         async with asyncio.timeout(self._config.timeout_s):
-            await slot.handle.load(path)
-
-    def _pause(self, attempt: int) -> float:
-        return self._backoff_s * 2 ** min(attempt, 5)
+            await slot.handle.load(checkpoint)
 
     def _report(self) -> str:
         return ", ".join(f"{s.handle.name}: {s.problem or f'ready, {s.in_flight} calls in flight'}" for s in self._slots)
-
-    def _count(self, request: GenerateRequest, completions: Sequence[Completion]) -> None:
-        cached, tokens = sum(c.cached_tokens for c in completions), sum(len(c.token_ids) for c in completions)
-        self._stats += PolicyStats(1, len(completions), len(request.prompt_ids), cached, tokens)
