@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,8 @@ from typing import Any
 from agentr.config.schema import ModelConfig, ModelSource
 from agentr.errors import ModelError
 from agentr.policy.chat import ChatCodec
+from agentr.store.files import write_aside
+from agentr.store.model_folder import require_model
 
 HUB_TIMEOUT_S = 10.0
 
@@ -80,9 +81,8 @@ def check_model(path: Path | str, config: ModelConfig) -> None:
         ModelError: Files are missing, or the context is shorter than configured.
     """
     folder = Path(path)
+    require_model(folder)
     described = _read_config(folder)
-    if not any(folder.glob("*.safetensors")):
-        raise ModelError(f"{folder} has no weights (*.safetensors).", hint="Finish the download or the training, or convert the model.")
     text = described.get("text_config") or described
     longest = int(text.get("max_position_embeddings") or 0)
     if longest and longest < config.max_model_len:
@@ -129,14 +129,10 @@ def convert_smollm2(folder: Path) -> Path:
 
 
 def _make_once(folder: Path, make: Callable[[Path], Path]) -> Path:
-    """``folder``, made under another name and renamed, so that it is whole if it exists."""
-    if folder.exists():
-        return folder
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    part = folder.with_name(f".{folder.name}.part")
-    shutil.rmtree(part, ignore_errors=True)
-    make(part)
-    part.rename(folder)
+    """Returns ``folder``, after ``make`` has filled it if it does not exist yet."""
+    if not folder.exists():
+        with write_aside(folder) as empty:
+            make(empty)
     return folder
 
 
@@ -164,8 +160,6 @@ def _huggingface(name: str) -> Path:
 def _read_config(folder: Path) -> dict[str, Any]:
     try:
         return json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise ModelError(f"{folder} has no config.json: it is not a model folder.", hint="Give the folder that holds it.") from None
     except (OSError, json.JSONDecodeError) as error:
         raise ModelError(f"{folder / 'config.json'} cannot be read: {_first_line(error)}") from error
 

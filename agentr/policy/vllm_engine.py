@@ -19,6 +19,7 @@ from agentr.policy.base import EngineHealth, GenerateRequest, PolicyStats, cost_
 from agentr.policy.stepper import Barrier, Batch, Stepper
 from agentr.policy.vllm_patches import inspect_in_process, mend_llvmlite, repack_output_layer
 from agentr.seeds import derived_seed
+from agentr.store.model_folder import require_model
 from agentr.types import Completion, FinishReason
 
 if TYPE_CHECKING:
@@ -215,10 +216,8 @@ class VLLMEngine:
             ModelError: There are no weights in ``checkpoint``; the old ones stay.
             InfraError: They could not be loaded (another architecture); the engine is dead.
         """
-        folder = Path(checkpoint)
-        if not (folder / "config.json").exists() or not any(folder.glob("*.safetensors")):
-            raise ModelError(f"{folder} holds no model: config.json and *.safetensors are expected.", hint="Was training finished?")
-        barrier = Barrier(lambda llm: self._reload(llm, str(folder)))
+        require_model(Path(checkpoint), "the checkpoint")
+        barrier = Barrier(lambda llm: self._reload(llm, str(checkpoint)))
         self._stepper.submit(barrier)
         await asyncio.wrap_future(barrier.future)
 

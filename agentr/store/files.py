@@ -6,6 +6,7 @@ import contextlib
 import errno
 import json
 import os
+import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -47,6 +48,33 @@ def write_bytes(path: Path, data: bytes) -> None:
             Path(temporary).replace(path)
         except BaseException:  # also when interrupted: no part may stay behind
             Path(temporary).unlink(missing_ok=True)
+            raise
+
+
+@contextlib.contextmanager
+def write_aside(folder: Path) -> Iterator[Path]:
+    """Writes a folder so that it is whole if it exists: temporary name, fsync, rename.
+
+    Yields an empty folder beside ``folder`` for the body to fill. It takes the place of ``folder``, which is deleted, when the body has
+    ended; if the body raises, ``folder`` stays as it was. What a killed process left is removed by the next attempt.
+
+    Raises:
+        RunError: The disk is full or cannot be written.
+    """
+    temporary = folder.with_name(f".{folder.name}.part")
+    with disk_errors(folder):
+        shutil.rmtree(temporary, ignore_errors=True)
+        temporary.mkdir(parents=True)
+        try:
+            yield temporary
+            for path in temporary.rglob("*"):
+                if path.is_file():
+                    with path.open("rb") as file:
+                        os.fsync(file.fileno())
+            shutil.rmtree(folder, ignore_errors=True)
+            temporary.replace(folder)
+        except BaseException:  # also when interrupted
+            shutil.rmtree(temporary, ignore_errors=True)
             raise
 
 

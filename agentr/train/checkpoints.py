@@ -13,15 +13,12 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-from agentr.errors import ModelError
-from agentr.store.files import write_json
+from agentr.store.files import write_aside, write_json
+from agentr.store.model_folder import WEIGHTS
 
 log = logging.getLogger(__name__)
 
 SEAL = "complete.json"
-
-#: Files of a Hugging Face folder that hold weights, and so are not carried over from the start checkpoint.
-_WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".gguf", ".safetensors.index.json", ".bin.index.json")
 
 
 def seal(folder: Path) -> None:
@@ -51,20 +48,6 @@ def latest(folder: Path) -> Path | None:
     return max(found)[1] if found else None
 
 
-def require_model(folder: Path) -> None:
-    """Checks that a folder can be started from.
-
-    Raises:
-        ModelError: There is no model or no tokenizer in it.
-    """
-    if not (folder / "config.json").is_file():
-        raise ModelError(f"there is no model in the start checkpoint {folder}.", hint="Its folder needs a config.json and weights.")
-    if not any(path.name.endswith(_WEIGHTS) for path in folder.iterdir()):
-        raise ModelError(f"the start checkpoint {folder} has no weights.", hint="The copy may be incomplete.")
-    if not any((folder / name).is_file() for name in ("tokenizer.json", "tokenizer_config.json", "tokenizer.model")):
-        raise ModelError(f"the start checkpoint {folder} has no tokenizer.", hint="Copy it beside the weights; engines load it from there.")
-
-
 def fingerprint(folder: Path, samples: int = 256, sample_bytes: int = 16384) -> str:
     """Tells models apart by a hash of their configuration and of samples spread evenly over the weights, in a moment whatever their size.
 
@@ -72,7 +55,7 @@ def fingerprint(folder: Path, samples: int = 256, sample_bytes: int = 16384) -> 
         OSError: A file cannot be read.
     """
     found = hashlib.sha256((folder / "config.json").read_bytes())
-    for path in sorted(path for path in folder.iterdir() if path.name.endswith(_WEIGHTS)):
+    for path in sorted(path for path in folder.iterdir() if path.name.endswith(WEIGHTS)):
         size = path.stat().st_size
         found.update(f"{path.name} {size}".encode())
         with path.open("rb") as file:
@@ -87,12 +70,8 @@ def publish(save: Callable[[Path], None], final: Path, start: Path) -> None:
 
     Configuration, tokenizer and chat template are copied byte for byte, so training cannot change how prompts are built.
     """
-    temporary = final.with_name(f".{final.name}.part")
-    shutil.rmtree(temporary, ignore_errors=True)
-    temporary.mkdir(parents=True)
-    save(temporary)
-    for path in start.iterdir():
-        if path.is_file() and not path.name.endswith(_WEIGHTS):
-            shutil.copyfile(path, temporary / path.name)
-    shutil.rmtree(final, ignore_errors=True)
-    temporary.replace(final)
+    with write_aside(final) as folder:
+        save(folder)
+        for path in start.iterdir():
+            if path.is_file() and not path.name.endswith(WEIGHTS):
+                shutil.copyfile(path, folder / path.name)

@@ -22,8 +22,9 @@ from typing import TYPE_CHECKING, Any
 from agentr.cpu import OPENMP
 from agentr.errors import ConfigError, RunError
 from agentr.store.files import read_json, write_json
+from agentr.store.model_folder import require_model
 from agentr.store.rows import read_manifest
-from agentr.train.checkpoints import fingerprint, require_model
+from agentr.train.checkpoints import fingerprint
 from agentr.train.job import TrainJob, TrainResult, empty_dataset
 from agentr.train.worker import run_chain
 
@@ -105,7 +106,7 @@ def _check(jobs: Sequence[TrainJob], promised: set[Path]) -> None:
         if not read_manifest(job.dataset)["rows"]:
             raise empty_dataset(job)
         if job.start not in promised:
-            require_model(job.start)
+            require_model(job.start, "the start checkpoint")
         if job.trainer != jobs[0].trainer:
             raise ConfigError(f"{job.name} and {jobs[0].name} need different workers.", hint="Train them one after the other.")
 

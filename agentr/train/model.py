@@ -8,7 +8,8 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
 from agentr.errors import ConfigError, ModelError
-from agentr.train.checkpoints import publish, require_model
+from agentr.store.model_folder import require_model
+from agentr.train.checkpoints import publish
 from agentr.train.data import Plan, highest_token
 from agentr.train.job import TrainJob
 
@@ -27,7 +28,7 @@ def load_start(job: TrainJob, plan: Plan) -> tuple[PreTrainedModel, PreTrainedTo
     Raises:
         ModelError: The checkpoint cannot be loaded, or the dataset was made with another tokenizer.
     """
-    require_model(job.start)
+    require_model(job.start, "the start checkpoint")
     try:
         tokenizer = AutoTokenizer.from_pretrained(job.start)
         model = AutoModelForCausalLM.from_pretrained(job.start, dtype="auto")

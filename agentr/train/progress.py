@@ -13,6 +13,7 @@ import torch.distributed as dist
 from transformers import TrainerCallback
 
 from agentr.errors import RunError
+from agentr.store.files import write_bytes
 from agentr.train.checkpoints import latest
 from agentr.train.data import Plan
 from agentr.train.job import TrainJob
@@ -36,9 +37,7 @@ class Progress(TrainerCallback):
         self.seconds: float = kept[-1]["seconds"] if kept else 0.0
         self.logged = (self.seconds, int(plan.tokens_S[:resumed_at].sum()))
         if dist.get_rank() == 0:
-            temporary = job.metrics.with_name(".metrics.jsonl.part")
-            temporary.write_text("".join(json.dumps(line) + "\n" for line in kept), encoding="utf-8")
-            temporary.replace(job.metrics)
+            write_bytes(job.metrics, "".join(json.dumps(line) + "\n" for line in kept).encode())
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         self.started = time.perf_counter()

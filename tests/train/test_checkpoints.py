@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from agentr.errors import DataError, ModelError
-from agentr.train.checkpoints import SEAL, is_complete, latest, publish, require_model, seal
+from agentr.errors import DataError
+from agentr.train.checkpoints import SEAL, is_complete, latest, publish, seal
 from agentr.train.job import TrainJob, TrainResult
 
 
@@ -60,17 +60,6 @@ def test_a_model_appears_whole_with_everything_but_the_old_weights(tmp_path: Pat
     contents = {path.name: path.read_text(encoding="utf-8") for path in final.iterdir()}
     assert contents == {"config.json": "old config.json", "tokenizer.json": "old tokenizer.json", "model.safetensors": "new"}
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
-
-
-def test_what_a_start_checkpoint_lacks_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ModelError, match="no model in the start checkpoint"):
-        require_model(tmp_path / "nowhere")
-    (tmp_path / "config.json").write_text("{}", encoding="utf-8")
-    with pytest.raises(ModelError, match="has no weights"):
-        require_model(tmp_path)
-    (tmp_path / "model.safetensors").write_bytes(b"")
-    with pytest.raises(ModelError, match="has no tokenizer"):
-        require_model(tmp_path)
 
 
 def test_a_result_is_read_back_equal(tmp_path: Path) -> None:

@@ -197,7 +197,7 @@ def test_nan_stops_the_training_and_names_the_last_good_checkpoint(dataset: Path
 
 
 def test_a_start_or_dataset_that_does_not_fit_is_named(dataset: Path, start: Path, tmp_path: Path) -> None:
-    with pytest.raises(ModelError, match="no model in the start checkpoint"):
+    with pytest.raises(ModelError, match=r"the start checkpoint .*nowhere has no config.json"):
         run(make_job(dataset, tmp_path / "nowhere", tmp_path / "a"))
     with pytest.raises(DataError, match="holds no readable dataset"):
         run(make_job(tmp_path / "nothing", start, tmp_path / "b"))
