@@ -26,12 +26,12 @@ from agentr.store.files import write_json
 SCHEDULES = ("cosine", "linear", "constant_with_warmup")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class TrainResult:
-    """What a finished stage did.
+    """The result of a finished stage.
 
     Attributes:
-        checkpoint: Folder of the trained model.
+        checkpoint: Folder of the trained model: the value to hand on to the next stage, in place of a path put together from names.
         steps: Optimiser steps.
         epochs: Passes over the dataset: steps * batch size / rows.
         rows: Rows of the dataset.
@@ -105,29 +105,25 @@ class TrainJob:
     def failure(self) -> Path:
         return self.out / "failure.json"
 
-    def micro_batch(self) -> int:
-        """Rows in a forward pass: the largest divisor of a worker's share of the batch within ``micro_batch_size``.
-
-        A pair is one row, though both its sides go through the model.
-        """
-        share = self.config.batch_size // self.trainer.workers
-        return max(n for n in range(1, min(self.config.micro_batch_size, share) + 1) if share % n == 0)
-
     def validate(self) -> None:
         """Checks the values that need no data.
+
+        A batch is cut evenly: every worker does ``batch_size / (workers * micro_batch_size)`` forward passes of ``micro_batch_size`` rows
+        in a step. A pair is one row, though both its sides go through the model.
 
         Raises:
             ConfigError: A value is out of range, or values contradict each other.
         """
         config, workers = self.config, self.trainer.workers
-        if workers < 1 or config.batch_size < 1 or config.batch_size % workers:
-            hint = "Make train.batch_size a multiple of trainer.workers."
-            raise ConfigError(f"a batch of {config.batch_size} rows does not divide among {workers} workers.", hint=hint)
+        batch, micro = config.batch_size, config.micro_batch_size
+        if min(workers, batch, micro) < 1 or batch % (workers * micro):
+            hint = "Make train.batch_size a multiple of trainer.workers x train.micro_batch_size."
+            raise ConfigError(f"a batch of {batch} rows does not divide into micro-batches of {micro} on {workers} workers.", hint=hint)
         if config.schedule not in SCHEDULES:
             raise ConfigError(f"train.schedule is {config.schedule!r}.", hint=f"Choose one of {', '.join(SCHEDULES)}.")
         if config.steps <= 0 and config.epochs <= 0:
             raise ConfigError("neither train.steps nor train.epochs is positive.", hint="Set one of them.")
-        for key in ("micro_batch_size", "checkpoint_every", "log_every", "max_length"):
+        for key in ("checkpoint_every", "log_every", "max_length"):
             if getattr(config, key) < 1:
                 raise ConfigError(f"train.{key} is {getattr(config, key)}.", hint="It must be at least 1.")
         if not 0.0 <= config.min_lr_ratio <= 1.0 or not 0.0 <= config.warmup_ratio <= 1.0:
@@ -160,12 +156,17 @@ class TrainJob:
             raise ConfigError("train.lora.targets is empty.", hint="Name linear layers, or all-linear.")
 
     def finished(self) -> TrainResult | None:
-        """The result of the stage, if it is done."""
+        """Returns the result of the stage, if it is done; its checkpoint is in ``out``, also where the folder was moved since.
+
+        Raises:
+            DataError: The file is damaged.
+        """
         path = self.out / "result.json"
         if not path.exists():
             return None
         try:
-            return TrainResult(**json.loads(path.read_text(encoding="utf-8")))
+            written = json.loads(path.read_text(encoding="utf-8"))
+            return TrainResult(**{**written, "checkpoint": str(self.model)})
         except (json.JSONDecodeError, TypeError) as error:
             raise DataError(f"{path} is not a training result: {error}.", hint="Delete the folder and train again.") from error
 

@@ -65,7 +65,7 @@ def deepspeed_config(job: TrainJob, parameters: int) -> dict[str, Any]:
 
 def common_arguments(job: TrainJob, plan: Plan, parameters: int) -> dict[str, Any]:
     """The job in the words of TRL's configurations, as far as they agree."""
-    config, micro = job.config, job.micro_batch()
+    config = job.config
     return {
         "output_dir": str(job.checkpoints),
         "deepspeed": deepspeed_config(job, parameters),
@@ -73,8 +73,8 @@ def common_arguments(job: TrainJob, plan: Plan, parameters: int) -> dict[str, An
         "use_cpu": not job.trainer.use_gpu,
         "bf16": config.bf16,
         "max_steps": plan.steps,
-        "per_device_train_batch_size": micro,
-        "gradient_accumulation_steps": config.batch_size // (job.trainer.workers * micro),
+        "per_device_train_batch_size": config.micro_batch_size,
+        "gradient_accumulation_steps": config.batch_size // (job.trainer.workers * config.micro_batch_size),
         "learning_rate": config.learning_rate,
         "weight_decay": config.weight_decay,
         "adam_beta2": config.adam_beta2,

@@ -160,17 +160,12 @@ def test_bad_datasets_are_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("batch", "micro", "workers", "expected"), [(16, 16, 1, 16), (16, 16, 2, 8), (12, 5, 1, 4), (14, 4, 2, 1), (8, 3, 2, 2)]
-)
-def test_micro_batches_divide_the_share_of_a_worker(batch: int, micro: int, workers: int, expected: int) -> None:
-    config = TrainConfig(batch_size=batch, micro_batch_size=micro)
-    assert TrainJob(Path("d"), Path("s"), Path("o"), config, TrainerConfig(workers=workers)).micro_batch() == expected
-
-
-@pytest.mark.parametrize(
     ("config", "workers", "message"),
     [
-        ({"batch_size": 9}, 2, "does not divide among 2 workers"),
+        ({"batch_size": 9, "micro_batch_size": 1}, 2, "9 rows does not divide into micro-batches of 1 on 2 workers"),
+        ({"batch_size": 24, "micro_batch_size": 16}, 1, "24 rows does not divide into micro-batches of 16 on 1 workers"),
+        ({"batch_size": 16, "micro_batch_size": 16}, 2, "16 rows does not divide into micro-batches of 16 on 2 workers"),
+        ({"micro_batch_size": 0}, 1, "micro-batches of 0"),
         ({"schedule": "step"}, 1, "train.schedule is 'step'"),
         ({"epochs": 0.0}, 1, "neither train.steps nor train.epochs"),
         ({"checkpoint_every": 0}, 1, "train.checkpoint_every is 0"),
@@ -189,6 +184,11 @@ def test_micro_batches_divide_the_share_of_a_worker(batch: int, micro: int, work
 def test_contradictions_are_named(config: dict, workers: int, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         TrainJob(Path("d"), Path("s"), Path("o"), TrainConfig(**config), TrainerConfig(workers=workers)).validate()
+
+
+def test_sizes_that_divide_are_taken_as_they_are() -> None:
+    job = TrainJob(Path("d"), Path("s"), Path("o"), TrainConfig(batch_size=24, micro_batch_size=4), TrainerConfig(workers=3))
+    job.validate()
 
 
 def test_a_job_survives_pickling() -> None:

@@ -20,7 +20,8 @@ pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("one_process")]
 
 def make_job(dataset: Path, start: Path, out: Path, **config) -> TrainJob:
     defaults = {"batch_size": 8, "steps": 3, "learning_rate": 1e-2, "warmup_ratio": 0.0, "log_every": 1, "bf16": False}
-    return TrainJob(dataset, start, out, TrainConfig(**{**defaults, **config}))
+    values = {**defaults, **config}
+    return TrainJob(dataset, start, out, TrainConfig(**{"micro_batch_size": values["batch_size"], **values}))
 
 
 def run(job: TrainJob) -> TrainResult:
