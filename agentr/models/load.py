@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from agentr.config.schema import ModelConfig, ModelSource
-from agentr.errors import ModelError
+from agentr.errors import ModelError, first_line
 from agentr.policy.chat import ChatCodec
 from agentr.store.files import write_aside
 from agentr.store.model_folder import require_model
@@ -55,7 +55,7 @@ def load_codec(path: Path | str, config: ModelConfig) -> ChatCodec:
     try:
         tokenizer = _tokenizer_class(Path(path)).from_pretrained(str(path), local_files_only=True)
     except (OSError, ValueError, KeyError) as error:
-        raise ModelError(f"{path} has no tokenizer that transformers can load: {_first_line(error)}") from error
+        raise ModelError(f"{path} has no tokenizer that transformers can load: {first_line(error)}") from error
     if config.chat_template:
         tokenizer.chat_template = config.chat_template
     return ChatCodec(tokenizer)
@@ -117,7 +117,7 @@ def convert_smollm2(folder: Path) -> Path:
         unpacked = GgufConfig(dequantize=True)
         model = AutoModelForCausalLM.from_pretrained(where, gguf_file=name, dtype=torch.bfloat16, quantization_config=unpacked)
     except (OSError, ValueError, ImportError) as error:
-        raise ModelError(f"{files[0]} cannot be converted: {_first_line(error)}", hint="pip install 'gguf>=0.19'") from error
+        raise ModelError(f"{files[0]} cannot be converted: {first_line(error)}", hint="pip install 'gguf>=0.19'") from error
     vars(model.config).pop("quantization_config", None)
     tokenizer.chat_template = CHATML
     model.save_pretrained(folder)
@@ -152,7 +152,7 @@ def _huggingface(name: str) -> Path:
         return Path(snapshot_download(name, allow_patterns=wanted, etag_timeout=HUB_TIMEOUT_S))
     except (OSError, ValueError, httpx.HTTPError) as error:  # not there, not allowed, not reachable, not a name
         raise ModelError(
-            f"model.path: {name!r} is neither a folder nor a model that the Hugging Face hub gave us: {_first_line(error)}",
+            f"model.path: {name!r} is neither a folder nor a model that the Hugging Face hub gave us: {first_line(error)}",
             hint="Check the name and the network, or download the model and give its folder.",
         ) from error
 
@@ -161,8 +161,4 @@ def _read_config(folder: Path) -> dict[str, Any]:
     try:
         return json.loads((folder / "config.json").read_text(encoding="utf-8"))
     except (OSError, json.JSONDecodeError) as error:
-        raise ModelError(f"{folder / 'config.json'} cannot be read: {_first_line(error)}") from error
-
-
-def _first_line(error: BaseException) -> str:
-    return next(iter(str(error).splitlines()), "") or type(error).__name__
+        raise ModelError(f"{folder / 'config.json'} cannot be read: {first_line(error)}") from error

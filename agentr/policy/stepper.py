@@ -17,7 +17,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any
 
-from agentr.errors import AgentrError, InfraError, ModelError
+from agentr.errors import AgentrError, InfraError, ModelError, first_line
 
 log = logging.getLogger(__name__)
 
@@ -111,7 +111,7 @@ class Stepper:
         try:
             engine = self._build()
         except Exception as error:  # noqa: BLE001 - handed to the constructor, whatever it is
-            failure = ModelError(f"vLLM could not load the model: {_first_line(error)}", hint="See the log above for vLLM's report.")
+            failure = ModelError(f"vLLM could not load the model: {first_line(error)}", hint="See the log above for vLLM's report.")
             failure.__cause__ = error
             started.set_exception(error if isinstance(error, AgentrError) else failure)
             return
@@ -158,10 +158,10 @@ class Stepper:
                 self._live[str(self._count)] = (batch, index)
         except (AgentrError, VLLMValidationError, ValueError, TypeError) as error:  # vLLM refuses this request; the engine is as it was
             self._abort(batch, engine)
-            refusal = error if isinstance(error, AgentrError) else ModelError(f"vLLM refused a request: {_first_line(error)}")
+            refusal = error if isinstance(error, AgentrError) else ModelError(f"vLLM refused a request: {first_line(error)}")
             _settle(batch.future, error=refusal)
         except Exception as error:
-            _settle(batch.future, error=InfraError(f"an engine failed while it took a request: {_first_line(error)}"))
+            _settle(batch.future, error=InfraError(f"an engine failed while it took a request: {first_line(error)}"))
             raise
 
     def _pass(self, barrier: Barrier, engine: Any) -> None:
@@ -172,7 +172,7 @@ class Stepper:
             _settle(barrier.future, error=error)
         except Exception as error:
             # Weights may be half replaced: nothing that this engine says can be trusted any more.
-            _settle(barrier.future, error=InfraError(f"an engine failed while it loaded weights: {_first_line(error)}"))
+            _settle(barrier.future, error=InfraError(f"an engine failed while it loaded weights: {first_line(error)}"))
             raise
         else:
             _settle(barrier.future, value=value)
@@ -213,7 +213,7 @@ class Stepper:
     def _dead(self) -> InfraError:
         if self.problem is None:
             return InfraError("the engine was closed.")
-        return InfraError(f"the engine's stepping thread died: {type(self.problem).__name__}: {_first_line(self.problem)}")
+        return InfraError(f"the engine's stepping thread died: {type(self.problem).__name__}: {first_line(self.problem)}")
 
 
 def _settle(future: Future[Any], *, value: Any = None, error: BaseException | None = None) -> None:
@@ -224,7 +224,3 @@ def _settle(future: Future[Any], *, value: Any = None, error: BaseException | No
         future.set_exception(error)
     else:
         future.set_result(value)
-
-
-def _first_line(error: BaseException) -> str:
-    return next(iter(str(error).splitlines()), "") or type(error).__name__

@@ -200,18 +200,18 @@ def write_rows(folder: Path, rows: Iterable[Row | Preference], **about: Any) -> 
         column: pa.array([list(getattr(r, column)) for r in written], pa.list_(pa.type_for_alias(width)))
         for column, width in DATASET_TYPES[name].columns.items()
     }
-    origin = [r.provenance for r in written]
+    provenances = [r.provenance for r in written]
     columns |= {
-        "tree": pa.array([p.tree for p in origin], pa.string()),
-        "nodes": pa.array([list(p.nodes) for p in origin], pa.list_(pa.int32())),
-        "kind": pa.array([p.kind for p in origin], pa.string()),
-        "detail": pa.array([json.dumps(p.detail, sort_keys=True) for p in origin], pa.string()),
-        "rejected": pa.array([list(p.rejected) for p in origin], pa.list_(pa.int32())),
+        "tree": pa.array([p.tree for p in provenances], pa.string()),
+        "nodes": pa.array([list(p.nodes) for p in provenances], pa.list_(pa.int32())),
+        "kind": pa.array([p.kind for p in provenances], pa.string()),
+        "detail": pa.array([json.dumps(p.detail, sort_keys=True) for p in provenances], pa.string()),
+        "rejected": pa.array([list(p.rejected) for p in provenances], pa.list_(pa.int32())),
     }
     manifest = {
         "type": name,
         "rows": len(written),
-        "kinds": dict(Counter(p.kind for p in origin)),
+        "kinds": dict(Counter(p.kind for p in provenances)),
         "tokens": sum(r.tokens for r in written),
         "trained_tokens": sum(r.targets for r in written),
         "sha256": write_table(folder / "rows.parquet", columns),

@@ -142,7 +142,7 @@ class AgentDPOTrainer(JobTrainer, DPOTrainer):
             self.loss_weights = [1.0, weight * here * parts / total]
         return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
 
-    def recall_reference(self) -> None:
+    def prepare_reference(self) -> None:
         """Reads the reference of the job, or asks the engine, which must not have done a step yet. All workers take part.
 
         Raises:
@@ -157,12 +157,12 @@ class AgentDPOTrainer(JobTrainer, DPOTrainer):
             if self.state.global_step:
                 hint = f"Delete {job.out} to train anew."
                 raise RunError(f"{job.reference} is missing or belongs to another dataset or start checkpoint.", hint=hint)
-            reference = self.ask_reference()
+            reference = self.compute_reference()
             if dist.get_rank() == 0:
                 write_reference(job.reference, reference, dataset, start)
         self.reference = torch.from_numpy(reference).to(self.accelerator.device)
 
-    def ask_reference(self) -> np.ndarray:
+    def compute_reference(self) -> np.ndarray:
         """Log-probabilities of all pairs of the plan under the engine's model without adapters, shape [pairs, 2].
 
         The workers share the pairs. They are asked in the precision and by the function of the training, so that the first step's
@@ -195,7 +195,7 @@ class Reference(TrainerCallback):
     trainer: AgentDPOTrainer
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        self.trainer.recall_reference()
+        self.trainer.prepare_reference()
 
 
 def disable_dropout(model: PreTrainedModel) -> None:
@@ -209,7 +209,12 @@ def disable_dropout(model: PreTrainedModel) -> None:
 def losses(job: TrainJob) -> tuple[list[str], list[float]]:
     """The loss in TRL's words: its parts, and their weights."""
     dpo = job.config.dpo
-    main = "sigmoid_norm" if dpo.length_normalized else "robust" if dpo.label_smoothing else "sigmoid"
+    if dpo.length_normalized:
+        main = "sigmoid_norm"
+    elif dpo.label_smoothing:
+        main = "robust"
+    else:
+        main = "sigmoid"
     return ([main, "sft"], [1.0, dpo.sft]) if dpo.sft else ([main], [1.0])
 
 
