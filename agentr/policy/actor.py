@@ -1,7 +1,8 @@
 """An engine as a Ray actor, and the router's handle on it.
 
-The actor imports torch only in its constructor, after the environment is set. A restart runs the constructor again with its first
-arguments; whoever calls names the weights that it wants, and loads them if they are others (see `Router`).
+The actor imports torch only in its constructor, after the environment is set. A restart runs the constructor again
+with its first arguments, so an engine may come back with old weights: each request names the weights that must
+answer, and the router reloads an engine that holds others.
 """
 
 from __future__ import annotations
@@ -26,10 +27,10 @@ _WATCH_S = 2.0
 
 
 def start_engine(checkpoint: str, model: ModelConfig, policy: PolicyConfig) -> Engine:
-    """Starts the engine that ``policy.backend`` names, in this process. To add one, add its case here.
+    """Starts an engine of the configured backend in this process. To add a backend, add its case here.
 
     Raises:
-        ConfigError: The backend has no engines of ours.
+        ConfigError: The backend is a remote API, without engines to start.
         ModelError: The engine cannot load the model.
     """
     match policy.backend:
@@ -42,7 +43,7 @@ def start_engine(checkpoint: str, model: ModelConfig, policy: PolicyConfig) -> E
 
 
 class EngineActor:
-    """One engine. A dead or hung engine ends its process, so that Ray starts another.
+    """A Ray actor around one engine. If the engine dies or hangs, the process ends and Ray restarts it.
 
     Args:
         checkpoint: Model folder to start with.
@@ -69,12 +70,12 @@ class EngineActor:
 
     @ray.method(concurrency_group="control")
     async def stats(self) -> PolicyStats:
-        """Counters since this process started."""
+        """See `Engine.stats`."""
         return await self._engine.stats()
 
     @ray.method(concurrency_group="control")
     async def pid(self) -> int:
-        """Process id, for tests that kill it."""
+        """Returns the process id, for tests that kill the process."""
         return os.getpid()
 
     def _watch(self) -> None:
@@ -88,7 +89,7 @@ class EngineActor:
 
 
 class RayEngine:
-    """`EngineHandle` on an actor: Ray's errors become ours, and a cancelled call is cancelled there, too."""
+    """An `EngineHandle` on an `EngineActor`. Translates Ray's errors, and passes a cancellation on to the actor."""
 
     def __init__(self, actor: Any, name: str) -> None:
         self.actor = actor
@@ -123,15 +124,15 @@ class RayEngine:
 
 
 def engine_name(index: int) -> str:
-    """What errors and statistics call an engine."""
+    """Returns the name of an engine in errors and statistics."""
     return f"rollout-{index}"
 
 
 def start_engines(config: Config, checkpoint: Path | str) -> list[Any]:
-    """Starts ``policy.engines`` actors on the Ray cluster that this process is connected to. Does not wait for them.
+    """Starts ``policy.engines`` actors on the Ray cluster of this process. Does not wait for them.
 
-    An engine takes ``tensor_parallel_size`` GPUs where the cluster has GPUs. On a CPU it reserves nothing: its threads are bounded by
-    ``policy.threads``, and on a machine with two cores a reservation would leave none for training.
+    An engine takes ``tensor_parallel_size`` GPUs if the cluster has GPUs. On a CPU it reserves nothing: its threads
+    are bounded by ``policy.threads``, and on a machine with two cores a reservation would leave none for training.
     """
     on_gpu = ray.cluster_resources().get("GPU", 0) > 0
     options: dict[str, Any] = {

@@ -14,13 +14,14 @@ from agentr.types import Completion, Cost, Message, Sampling
 
 @dataclass(frozen=True)
 class GenerateRequest:
-    """``n`` completions of one prompt.
+    """A request for ``n`` completions of one prompt.
 
     Attributes:
         prompt_ids: Token ids of the whole prompt.
         messages: The same prompt as text, for policies behind an API that takes messages and not token ids.
-        affinity: Requests with the same affinity (those of one tree) go to the same engine where possible, for its prefix cache.
-        reuse_prefix: Take what the prefix cache has; False computes the whole prompt, to measure what the cache saves.
+        affinity: Requests with the same affinity (those of one tree) go to the same engine if possible, for its
+            prefix cache.
+        reuse_prefix: Use the prefix cache; False computes the whole prompt, to measure what the cache saves.
     """
 
     prompt_ids: tuple[int, ...]
@@ -64,24 +65,24 @@ def cost_of(request: GenerateRequest, completions: Sequence[Completion]) -> Cost
 
 
 class Policy(Protocol):
-    """Who answers. Implementations are safe to call from many coroutines at once."""
+    """A source of completions. Safe to call from many coroutines at once."""
 
     async def generate(self, request: GenerateRequest) -> list[Completion]:
-        """``request.n`` completions, in sample order.
+        """Returns ``request.n`` completions, in sample order.
 
-        A completion ended by one of ``sampling.stop`` has finish STOP and a text that ends with that string (an API may leave it
-        out), but its ids are those generated, which may reach a little further, and do not end with the end-of-turn token: whoever
-        goes on looks at the last id, not at ``finish``.
+        A completion ended by one of ``sampling.stop`` has finish STOP and a text that ends with that string (an API
+        may leave the string out). Its ids are the generated ones: they may reach a little further than the text, and
+        do not end with the end-of-turn token. To continue a conversation, look at the last id, not at ``finish``.
 
         Raises:
             ContextOverflow: The prompt and ``sampling.max_tokens`` do not fit into the model's context.
-            InfraError: No answer could be had within the deadline, after retries.
+            InfraError: There was no answer within the deadline, after retries.
             BudgetExceeded: A spending limit was reached.
         """
         ...
 
     async def stats(self) -> PolicyStats:
-        """Counters so far, over all engines."""
+        """Returns the counters so far, over all engines."""
         ...
 
 
@@ -107,7 +108,9 @@ class EngineHealth:
 
 
 class Engine(Protocol):
-    """One set of weights at a time, in this process. Safe to call from many coroutines at once.
+    """An inference engine in this process, with one set of weights at a time.
+
+    Safe to call from many coroutines at once.
 
     Invariant: all completions of a request come from the same weights.
     """

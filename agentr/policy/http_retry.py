@@ -12,7 +12,7 @@ from agentr.backoff import Backoff
 
 
 class TransientError(Exception):
-    """A failure that may be gone at the next attempt.
+    """A failed call that may succeed at the next attempt.
 
     Args:
         retry_after: The header's value: seconds, or an HTTP date; empty if there was none.
@@ -32,7 +32,7 @@ def json_object(response: httpx.Response) -> dict[str, Any]:
     """Returns the JSON object in the response's body.
 
     Raises:
-        TransientError: It is not one (a proxy's error page, an answer cut off).
+        TransientError: The body is no JSON object (a proxy's error page, an answer cut off).
     """
     try:
         answer = response.json()

@@ -1,9 +1,10 @@
 """A policy behind an OpenAI-compatible chat API: GPT-4o as the actor, or a vLLM server elsewhere.
 
-Such an API takes messages and returns text. The text is encoded with the local codec, so the ids are *a* tokenization of the turn, not
-the one that was sampled, and there are no log-probabilities: the rows can be used for supervised fine-tuning, not for methods that need
-the sampling distribution. A request whose last message is the assistant's asks for the rest of that turn; APIs that cannot continue a
-turn start it again, so a repeated beginning is removed.
+Such an API takes messages and returns text. The text is encoded with the local codec, so the ids are *a*
+tokenization of the turn, not the one that was sampled, and there are no log-probabilities: the rows can be used for
+supervised fine-tuning, not for methods that need the sampling distribution. A request whose last message is the
+assistant's asks for the rest of that turn; APIs that cannot continue a turn start it again, so a repeated beginning
+is removed.
 """
 
 from __future__ import annotations
@@ -32,10 +33,10 @@ _KEY_HINT = "Export it, or set policy.openai.api_key_env to the name of the vari
 
 
 class OpenAIPolicy:
-    """Chat completions over HTTP. Belongs to one event loop.
+    """A policy that asks for chat completions over HTTP. Belongs to one event loop.
 
-    Invariants: no more than ``openai.concurrency`` calls are in flight; no call starts once ``openai.max_cost`` is spent (the calls in
-    flight at that moment still end and are counted).
+    Invariants: no more than ``openai.concurrency`` calls are in flight; no call starts once ``openai.max_cost`` is
+    spent (the calls in flight at that moment still end and are counted).
 
     Args:
         config: ``timeout_s`` bounds one attempt, ``retries`` the attempts after the first.
@@ -91,7 +92,7 @@ class OpenAIPolicy:
         return completions[: request.n]
 
     async def stats(self) -> PolicyStats:
-        """Counters so far; ``spent`` in the currency of the prices, ``busy_s`` summed over calls."""
+        """Returns the counters so far; ``busy_s`` is summed over calls."""
         return replace(self._stats)
 
     async def close(self) -> None:
@@ -114,7 +115,7 @@ class OpenAIPolicy:
         return body | ({"stop": list(sampling.stop)} if sampling.stop else {})
 
     async def _ask(self, body: dict[str, Any], request: GenerateRequest, problems: list[str]) -> list[Completion]:
-        """One answer, with retries. What went wrong on the way is added to ``problems``."""
+        """Requests one answer, with retries, and adds each failure to ``problems``."""
         for attempt in range(self._config.retries + 1):
             self._check_budget()
             try:
@@ -143,7 +144,7 @@ class OpenAIPolicy:
         return json_object(response)
 
     def _read(self, answer: dict[str, Any], request: GenerateRequest) -> list[Completion]:
-        """Completions from the API's answer, whose usage is counted even if the rest is unusable."""
+        """Reads the completions of an answer. Counts the reported usage even if the rest is unusable."""
         self._charge(answer.get("usage"), request)
         begun = request.messages[-1].content if request.messages[-1].role == "assistant" else ""
         try:

@@ -1,8 +1,8 @@
-"""Which engine answers: least loaded, the tree's own engine where possible, never one that is dead or holds other weights.
+"""Routes requests to engines: to the tree's own engine if possible, else to the least loaded one.
 
-An engine is *ready* or *quarantined*. It goes into quarantine when a call on it fails, times out or finds other weights, and a probe
-asks for its health with growing pauses, loads the weights that are wanted, and brings it back. Callers wait meanwhile, each with a
-deadline. Nothing here knows Ray: engines are reached through `EngineHandle`.
+An engine is *ready* or *quarantined*. A call that fails, times out or finds other weights puts the engine into
+quarantine. A probe then asks for its health with growing pauses, loads the wanted weights and makes it ready again;
+callers wait meanwhile, each with a deadline. The router does not know Ray: it reaches engines through `EngineHandle`.
 """
 
 from __future__ import annotations
@@ -21,34 +21,34 @@ from agentr.policy.base import EngineHealth, GenerateRequest, PolicyStats, cost_
 from agentr.types import Completion
 
 SPILL = 8
-"""A tree leaves its home engine for one call if that has this many more calls in flight than the least loaded engine."""
+"""Calls in flight that a tree's home engine may have above the least loaded engine; beyond it, that one answers."""
 _HOMES = 8192
-"""Trees whose home is remembered."""
+"""Upper bound on the trees whose home engine is remembered."""
 BACKOFF = Backoff(first_s=0.5, longest_s=16.0)
 """Pauses between attempts."""
 
 
 class EngineHandle(Protocol):
-    """An engine, wherever it runs. Failures of the machinery are InfraErrors; deadlines are the router's business."""
+    """Access to an engine in another process. Infrastructure failures are InfraErrors; the router sets deadlines."""
 
     name: str
 
     async def generate(self, request: GenerateRequest, checkpoint: str) -> list[Completion]:
-        """Answers with the weights of ``checkpoint`` or raises StaleWeights."""
+        """See `Engine.generate`."""
         ...
 
     async def load(self, checkpoint: str) -> None:
-        """Loads weights; idempotent."""
+        """See `Engine.load`."""
         ...
 
     async def health(self) -> EngineHealth:
-        """Raises InfraError if the engine is dead or hung."""
+        """See `Engine.health`."""
         ...
 
 
 @dataclass
 class _Slot:
-    """An engine as the router sees it."""
+    """The router's record of an engine."""
 
     handle: EngineHandle
     in_flight: int = 0
@@ -65,14 +65,14 @@ class _Slot:
 class Router:
     """A policy over engines. Belongs to one event loop.
 
-    Invariants: no more than ``cap`` calls are in flight on an engine; an answer comes from the weights last given to ``load``; counters
-    are the router's own, so a restart of an engine does not lose them.
+    Invariants: no more than ``cap`` calls are in flight on an engine; an answer comes from the weights last given to
+    ``load``; counters are the router's own, so a restart of an engine does not lose them.
 
     Args:
         engines: Handles with distinct names.
-        config: ``timeout_s`` bounds one attempt (waiting for an engine, and again the engine's answer), ``retries`` the attempts after
-            the first.
-        checkpoint: Weights that must answer; empty takes what the engines hold, until ``load``.
+        config: ``timeout_s`` bounds one attempt (waiting for an engine, and again the engine's answer), ``retries``
+            the attempts after the first.
+        checkpoint: Weights that must answer; empty takes those that the engines hold, until ``load``.
         cap: Calls in flight for each engine; the default is ``max_num_seqs``.
         backoff: Pauses between attempts, and between the probes of an engine in quarantine.
         probe_timeout_s: Deadline of a health check.
@@ -103,7 +103,7 @@ class Router:
 
     @classmethod
     def over_actors(cls, actors: Sequence[Any], config: PolicyConfig, *, checkpoint: str = "") -> Router:
-        """A router over the Ray actors that ``agentr.policy.actor.start_engines`` returned."""
+        """Makes a router over the Ray actors of ``agentr.policy.actor.start_engines``."""
         from agentr.policy.actor import RayEngine, engine_name
 
         return cls([RayEngine(actor, engine_name(i)) for i, actor in enumerate(actors)], config, checkpoint=checkpoint)
@@ -112,8 +112,8 @@ class Router:
         """See `Policy.generate`.
 
         Raises:
-            InfraError: Every attempt failed; names each engine and what became of it.
-            ContextOverflow, ModelError: The engine refused the request; another engine would, too.
+            InfraError: Every attempt failed; names each engine and its problem.
+            ContextOverflow, ModelError: The engine refused the request; another engine would refuse it, too.
         """
         failures: list[str] = []
         for attempt in range(self._config.retries + 1):
@@ -136,9 +136,9 @@ class Router:
         raise InfraError(f"no completion after {len(failures)} attempts: " + "; ".join(failures) + ".")
 
     async def load(self, checkpoint: str) -> None:
-        """Gives all engines the weights in ``checkpoint``. Returns when those that are ready hold them; the others get them before use.
+        """Loads the weights in ``checkpoint`` into all engines that are ready; the others get them before their next use.
 
-        Calls in flight end first, calls that come meanwhile wait.
+        Calls in flight end first, later calls wait.
 
         Raises:
             InfraError: Not one engine could load them.
@@ -161,16 +161,16 @@ class Router:
                 raise InfraError(f"no engine could load {checkpoint}: {self._report()}.")
 
     async def stats(self) -> PolicyStats:
-        """Counters of answered calls. ``busy_s`` is summed over engines."""
+        """Returns the counters of answered calls. ``busy_s`` is summed over engines."""
         now = time.monotonic()
         return replace(self._stats, busy_s=self._stats.busy_s + sum(now - s.busy_since for s in self._slots if s.in_flight))
 
     def states(self) -> dict[str, str]:
-        """Engine by engine, why it is in quarantine; empty where it is ready."""
+        """Returns the problem of each engine in quarantine, by engine name; "" for those that are ready."""
         return {slot.handle.name: slot.problem for slot in self._slots}
 
     async def close(self) -> None:
-        """Ends the probes. Engines are left alone."""
+        """Ends the probes. Engines keep running."""
         probes = [slot.probe for slot in self._slots if slot.probe is not None]
         for probe in probes:
             probe.cancel()
@@ -193,7 +193,7 @@ class Router:
         return slot
 
     def _choose(self, affinity: str) -> _Slot | None:
-        """The engine for a call now, if any: it depends on load only, not on who asks first."""
+        """Chooses the engine for a call, if one has room. Depends on the load only, not on the order of callers."""
         ready = [s for s in self._slots if s.ready]
         if self._loading.locked() or not ready:
             return None
@@ -217,7 +217,7 @@ class Router:
         await self._notify()
 
     async def _wait(self, ready: Any, what: str) -> None:
-        """Waits until ``ready()``; the condition still holds on return, because nothing runs in between."""
+        """Waits until ``ready()``, which still holds on return, because no other coroutine runs in between."""
         try:
             async with asyncio.timeout(self._config.timeout_s), self._changed:
                 await self._changed.wait_for(ready)
@@ -231,7 +231,7 @@ class Router:
     # health -----------------------------------------------------------------------------------------------------------
 
     def _quarantine(self, slot: _Slot, problem: str, *, at_once: bool = False) -> None:
-        """Takes an engine out until a probe finds it well; ``at_once`` skips the first pause."""
+        """Takes an engine out of service until a probe succeeds; ``at_once`` skips the first pause."""
         slot.problem = problem
         if slot.probe is None or slot.probe.done():
             slot.probe = asyncio.create_task(self._probe(slot, at_once), name=f"probe {slot.handle.name}")

@@ -1,9 +1,9 @@
-"""The one thread that touches vLLM.
+"""The stepping thread, which owns vLLM's engine.
 
-vLLM's in-process engine is synchronous and not thread-safe. A single thread owns it from construction to the end and takes its work
-from a queue: requests join the batch between two decoding steps (continuous batching), and a *barrier* (a weight reload) runs once
-everything queued before it has finished, before anything queued after it starts. So a request sees one set of weights from its
-first token to its last, without a lock.
+vLLM's in-process engine is synchronous and not thread-safe. A single thread owns it from construction to the end and
+takes its work from a queue: requests join the batch between two decoding steps (continuous batching), and a *barrier*
+(a weight reload) runs once everything queued before it has finished, before anything queued after it starts. So a
+request sees one set of weights from its first token to its last, without a lock.
 """
 
 from __future__ import annotations
@@ -24,32 +24,32 @@ log = logging.getLogger(__name__)
 
 @dataclass
 class Batch:
-    """Sequences that were asked for together; the future gets their final outputs in order."""
+    """The sequences of one request. The future gets their final outputs, in order."""
 
     prompt_ids: list[int]
     params: Sequence[Any]
     check: Callable[[], None]
-    """Runs in the thread before the batch is admitted; what it raises goes to the caller."""
+    """Called in the thread before the batch is admitted; its exception goes to the caller."""
     future: Future[list[Any]] = field(default_factory=Future)
     outputs: dict[int, Any] = field(default_factory=dict)
 
 
 @dataclass
 class Barrier:
-    """A call that needs the engine to itself."""
+    """A call that has the engine to itself."""
 
     run: Callable[[Any], Any]
     future: Future[Any] = field(default_factory=Future)
 
 
 class Stepper:
-    """Runs ``build()`` and then decodes until closed.
+    """A thread that builds an engine and decodes until closed.
 
-    Invariants: every future handed out is resolved exactly once, also when the thread dies; a cancelled batch is aborted in the
-    engine at the next step.
+    Invariants: every future handed out is resolved exactly once, also when the thread dies; a cancelled batch is
+    aborted in the engine at the next step.
 
     Args:
-        build: Makes the vLLM engine; runs in the thread, because some thread settings of torch belong to the thread that sets them.
+        build: Makes the vLLM engine; called in the thread, because some of torch's settings hold for one thread.
 
     Raises:
         ModelError: ``build`` failed; the cause is attached.
@@ -72,17 +72,17 @@ class Stepper:
 
     @property
     def running(self) -> int:
-        """Sequences in the engine."""
+        """Number of sequences in the engine."""
         return len(self._live)
 
     @property
     def queued(self) -> int:
-        """Batches and barriers that were not admitted yet."""
+        """Number of batches and barriers that were not admitted yet."""
         return len(self._queue)
 
     @property
     def stalled_s(self) -> float:
-        """How long the step or barrier in progress has been running; 0 between steps."""
+        """Duration of the step or barrier in progress, in seconds; 0 between steps."""
         began = self._step_began
         return time.monotonic() - began if began else 0.0
 
@@ -99,7 +99,7 @@ class Stepper:
             self._wake.notify()
 
     def close(self, timeout_s: float = 60.0) -> None:
-        """Fails what is unfinished and ends the thread."""
+        """Fails unfinished work and ends the thread."""
         with self._wake:
             self._closed = True
             self._wake.notify()
@@ -217,7 +217,7 @@ class Stepper:
 
 
 def _settle(future: Future[Any], *, value: Any = None, error: BaseException | None = None) -> None:
-    """Resolves a future that its owner may have cancelled meanwhile."""
+    """Resolves a future, unless its owner has cancelled it."""
     if future.done() or not future.set_running_or_notify_cancel():
         return
     if error is not None:

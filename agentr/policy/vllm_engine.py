@@ -1,4 +1,4 @@
-"""A vLLM engine in this process: continuous batching, prefix cache, weights that are replaced in place.
+"""A vLLM engine in this process: continuous batching, a prefix cache, weights replaced in place.
 
 One `VLLMEngine` serves many coroutines, also of different event loops. Left out on purpose: LoRA, beam search, streaming.
 """
@@ -26,17 +26,17 @@ if TYPE_CHECKING:
     from vllm.v1.engine.llm_engine import LLMEngine
 
 _CPU_BLOCK = 32
-"""vLLM's attention kernels for CPUs take multiples of 32 only."""
+"""Block sizes of vLLM's attention kernels for CPUs are multiples of this."""
 
 CPU_HEAD_DIMS = (32, 64, 80, 96, 112, 128, 160, 192, 224, 256, 512)
 """Sizes of an attention head that vLLM's CPU kernels have (vllm 0.32, CPUAttentionBackend)."""
 
 _CPU_BATCH = 4096
-"""Tokens of one step on a CPU, at least; a longer prompt that the model takes is still computed in one step."""
+"""Lower bound on the tokens of one step on a CPU; raised to the context length, so a prompt is one step."""
 
 
 def prepare_environment(config: PolicyConfig) -> bool:
-    """Sets what vLLM and OpenMP read from the environment. Must run before torch is imported to take full effect.
+    """Sets the environment variables of vLLM and OpenMP. Takes full effect only before torch is imported.
 
     Returns:
         Whether the engine runs on a GPU.
@@ -60,7 +60,7 @@ def prepare_environment(config: PolicyConfig) -> bool:
 
 
 def build_llm(checkpoint: str, model: ModelConfig, policy: PolicyConfig) -> LLMEngine:
-    """The vLLM engine itself. Runs in the stepping thread.
+    """Builds vLLM's engine. Called in the stepping thread.
 
     Raises:
         ConfigError, ModelError: See ``require_cpu_kernels``.
@@ -110,11 +110,11 @@ def build_llm(checkpoint: str, model: ModelConfig, policy: PolicyConfig) -> LLME
 
 
 def require_cpu_kernels(folder: Path, policy: PolicyConfig) -> None:
-    """Checks that vLLM has attention kernels for this model on a CPU, in a moment and not after a minute's start.
+    """Checks that vLLM has attention kernels for a model on a CPU, before the minute that its start takes.
 
     Raises:
-        ConfigError: The block size is not one that they take.
-        ModelError: The attention heads have a size that they lack.
+        ConfigError: The kernels do not take ``policy.block_size``.
+        ModelError: The kernels do not take the size of the attention heads.
         OSError, ValueError: There is no readable ``config.json`` in ``folder``.
     """
     if policy.block_size % _CPU_BLOCK:
@@ -139,14 +139,14 @@ def _head_dim(text: dict[str, Any]) -> int:
 
 
 class VLLMEngine:
-    """Answers with one set of weights at a time.
+    """An `Engine` on vLLM.
 
-    Invariant: all completions of a request come from the same weights, those of ``checkpoint`` when the request was admitted.
+    Invariant: all completions of a request come from the weights that were loaded when the request was admitted.
 
     Args:
         checkpoint: Folder of the model in Hugging Face format.
-        model: Type and context length.
-        policy: Size of the engine.
+        model: Data type and context length.
+        policy: Sizes of the batch and of the cache, threads, deadline.
 
     Raises:
         ModelError: vLLM cannot load the model.
@@ -169,7 +169,7 @@ class VLLMEngine:
         return self._checkpoint
 
     async def generate(self, request: GenerateRequest, checkpoint: str = "") -> list[Completion]:
-        """``request.n`` completions of one prompt, in sample order. Cancelling the call frees its place in the batch.
+        """See `Engine.generate`. Cancelling the call frees its place in the batch.
 
         Args:
             checkpoint: Weights that must answer; empty takes those that are loaded.
@@ -210,11 +210,11 @@ class VLLMEngine:
         return completions
 
     async def load(self, checkpoint: str | Path) -> None:
-        """Replaces the weights in place, after every request before it and before every request after it. Idempotent.
+        """See `Engine.load`.
 
         Raises:
             ModelError: There are no weights in ``checkpoint``; the old ones stay.
-            InfraError: They could not be loaded (another architecture); the engine is dead.
+            InfraError: The weights could not be loaded (another architecture); the engine is dead.
         """
         require_model(Path(checkpoint), "the checkpoint")
         barrier = Barrier(lambda llm: self._reload(llm, str(checkpoint)))
@@ -222,11 +222,11 @@ class VLLMEngine:
         await asyncio.wrap_future(barrier.future)
 
     async def stats(self) -> PolicyStats:
-        """Counters since the start of this process."""
+        """See `Engine.stats`."""
         return replace(self._stats, busy_s=self._stepper.busy_s)
 
     async def health(self) -> EngineHealth:
-        """Answers although the engine is busy.
+        """See `Engine.health`.
 
         Raises:
             InfraError: See ``check``.
@@ -243,10 +243,10 @@ class VLLMEngine:
         )
 
     def check(self) -> None:
-        """Does nothing if the engine works.
+        """See `Engine.check`.
 
         Raises:
-            InfraError: It is dead, or has been in one step for longer than ``policy.timeout_s``.
+            InfraError: The engine is dead, or has been in one step for longer than ``policy.timeout_s``.
         """
         if self._stepper.problem is not None:
             raise InfraError(f"the engine's stepping thread died: {self._stepper.problem!r}")
@@ -255,7 +255,7 @@ class VLLMEngine:
             raise InfraError(f"the engine has been in one decoding step for {stalled:.0f} s.")
 
     def close(self) -> None:
-        """Fails what is unfinished and frees the engine's memory."""
+        """See `Engine.close`."""
         self._stepper.close()
 
     # ------------------------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Repairs of vLLM 0.32. Each names what goes wrong without it; with a later vLLM, check whether it is still needed."""
+"""Repairs of vLLM 0.32. Check with each later version whether they are still needed."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from typing import Any
 
 
 def mend_llvmlite() -> None:
-    """Where numba was imported before, vLLM 0.32 fails as it looks through all modules for ``vars(value)``.
+    """Lets vLLM start after numba was imported.
 
-    llvmlite's library object answers every name that it is asked for, ``__dict__`` too, with a function.
+    vLLM 0.32 calls ``vars(value)`` on the members of all modules. It fails on llvmlite's library object, which
+    answers every attribute, ``__dict__`` too, with a function.
     """
     llvmlite = sys.modules.get("llvmlite.binding.ffi")
     if llvmlite is not None:
@@ -19,10 +20,11 @@ def mend_llvmlite() -> None:
 
 
 def repack_output_layer(worker: Any) -> None:
-    """Packs the output layer anew after a reload.
+    """Packs the output layer anew after a reload of the weights.
 
-    On a CPU vLLM keeps a packed copy of it. Where it is tied to the embedding, the checkpoint has no entry for it, so a reload (vllm
-    0.32) renews the embedding and leaves the packed copy with the old weights: the model answers with a mixture of both.
+    On a CPU vLLM keeps a packed copy of the output layer. If the layer is tied to the embedding, the checkpoint has no
+    entry for it: a reload (vLLM 0.32) renews the embedding and leaves the packed copy with the old weights, and the
+    model answers with a mixture of both.
     """
     from vllm.model_executor.layers.vocab_parallel_embedding import ParallelLMHead
 
@@ -32,9 +34,9 @@ def repack_output_layer(worker: Any) -> None:
 
 
 def inspect_in_process(path: Path) -> None:
-    """Registers the model's class with vLLM, which otherwise starts a second Python to look at it (8 s) and caches that per home.
+    """Registers the model's class with vLLM, which otherwise starts a second Python (8 s) to inspect it.
 
-    The second process protects CUDA from being initialised before a fork; on a CPU there is nothing to protect.
+    The second process keeps CUDA from being initialised before a fork; on a CPU there is nothing to protect.
     """
     from vllm.model_executor.models.registry import ModelRegistry
 

@@ -1,7 +1,7 @@
-"""Dataset rows: token ids, which of them are trained on, and where they came from.
+"""Dataset rows: token ids, loss masks and provenance.
 
-A dataset is a folder with ``rows.parquet`` and ``manifest.json``. It is written once, whole, and read back equal. Its rows are of one
-type, which the manifest names and :data:`DATASET_TYPES` describes: its class, its columns, and the loss it is trained with.
+A dataset is a folder with ``rows.parquet`` and ``manifest.json``. It is written once, whole, and read back equal. Its
+rows are of one type, which the manifest names. `DATASET_TYPES` has the class, the columns and the loss of each type.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from agentr.types import Loss
 
 @dataclass(frozen=True)
 class Provenance:
-    """Which nodes of which tree a row was made from.
+    """The nodes and the tree that a row was made from.
 
     Attributes:
         tree: Key of the tree, or of the demonstration.
         nodes: Node ids in row order; of a pair's chosen side.
         kind: revision, good, demonstration, general or imported; of a pair: trajectory, step, sibling or imported.
-        detail: What else is worth keeping: returns, depth of the divergence, step of the transition.
+        detail: Further facts: returns, depth of the divergence, step of the transition.
         rejected: Node ids of a pair's rejected side.
     """
 
@@ -92,7 +92,7 @@ class Row:
 
     @property
     def targets(self) -> int:
-        """Tokens that count in the loss. The first token of a sequence has no prediction, so it never does."""
+        """Tokens that count in the loss. The first token of a sequence has no prediction, so it never counts."""
         return sum(self.loss_mask[1:])
 
     def sequences(self) -> tuple[tuple[int, ...], ...]:
@@ -102,7 +102,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Preference:
-    """A pair of continuations of one prompt, of which the first is to become more likely than the second.
+    """A pair of continuations of one prompt, the first preferred to the second.
 
     Attributes:
         prompt_ids: Token ids that both sides begin with, shape [P].
@@ -159,7 +159,7 @@ class DatasetType:
     Attributes:
         row: Class of its rows.
         columns: Names of the columns of integers (fields of the class) and their Arrow types.
-        loss: What such a dataset is trained with.
+        loss: The loss that such a dataset is trained with.
     """
 
     row: type
@@ -167,7 +167,8 @@ class DatasetType:
     loss: Loss
 
 
-#: The types of datasets, by their names in a manifest. A type is a line here and a class with the members of `TrainingRow`.
+#: The types of datasets, by their names in a manifest. To add a type, write a class with the members of `TrainingRow`
+#: and its line here.
 DATASET_TYPES: dict[str, DatasetType] = {
     "sequences": DatasetType(Row, {"input_ids": "int32", "loss_mask": "int8"}, Loss.IMITATE),
     "preferences": DatasetType(
@@ -188,7 +189,7 @@ def write_rows(folder: Path, rows: Iterable[Row | Preference], **about: Any) -> 
     """Writes a dataset and returns its manifest.
 
     Args:
-        rows: Of one type. A dataset without rows is one of sequences.
+        rows: Rows of one type. A dataset without rows is one of sequences.
         about: Further entries of the manifest (counts of what was dropped, configuration).
     """
     import pyarrow as pa
@@ -222,7 +223,7 @@ def write_rows(folder: Path, rows: Iterable[Row | Preference], **about: Any) -> 
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
-    """The manifest of a dataset.
+    """Reads the manifest of a dataset.
 
     Raises:
         DataError: There is no dataset in ``folder``.
@@ -234,7 +235,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
 
 
 def dataset_loss(folder: Path) -> Loss:
-    """Returns what a dataset is trained with.
+    """Returns the loss that a dataset is trained with.
 
     Raises:
         DataError: There is no dataset in ``folder``, or one of a type that is not known here.
@@ -243,16 +244,16 @@ def dataset_loss(folder: Path) -> Loss:
 
 
 def read_rows(folder: Path) -> list[Row]:
-    """The rows of a dataset of sequences, in the order written.
+    """Reads the rows of a dataset of sequences, in the order written.
 
     Raises:
-        DataError: The dataset is missing, is not the one that its manifest describes, or holds preferences.
+        DataError: The dataset is missing, does not match its manifest, or holds preferences.
     """
     return _read(folder, "sequences")
 
 
 def read_preferences(folder: Path) -> list[Preference]:
-    """The rows of a dataset of preferences, in the order written.
+    """Reads the rows of a dataset of preferences, in the order written.
 
     Raises:
         DataError: As ``read_rows``.
@@ -261,7 +262,7 @@ def read_preferences(folder: Path) -> list[Preference]:
 
 
 def read_any(folder: Path) -> list[Any]:
-    """Returns the rows of a dataset of any type, in the order written.
+    """Reads the rows of a dataset of any type, in the order written.
 
     Raises:
         DataError: As ``read_rows``.

@@ -1,7 +1,7 @@
-"""Checkpoints that are either whole or ignored.
+"""Atomic checkpoints: whole, or ignored.
 
-A resumable checkpoint is many files written by many workers into its final folder, so its seal is written last: a list of the files with
-their sizes. A model is written to a temporary name and renamed.
+A resumable checkpoint is many files that many workers write into its final folder, so its seal is written last: a
+list of the files with their sizes. A model is written under a temporary name and renamed.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ SEAL = "complete.json"
 
 
 def seal(folder: Path) -> None:
-    """Marks a checkpoint as whole. Call it once, after all workers have written their files."""
+    """Marks a checkpoint as whole. To be called once, after all workers have written their files."""
     files = {str(path.relative_to(folder)): path.stat().st_size for path in sorted(folder.rglob("*")) if path.is_file()}
     write_json(folder / SEAL, {"files": files})
 
 
 def is_complete(folder: Path) -> bool:
-    """Whether every file that the seal names is there with its size."""
+    """Returns whether every file of the seal is there, with its size."""
     try:
         files: dict[str, int] = json.loads((folder / SEAL).read_text(encoding="utf-8"))["files"]
         return all((folder / name).stat().st_size == size for name, size in files.items())
@@ -37,7 +37,10 @@ def is_complete(folder: Path) -> bool:
 
 
 def latest(folder: Path) -> Path | None:
-    """The complete checkpoint with the most steps. Torn ones are removed, or they would count as the ones worth keeping."""
+    """Returns the complete checkpoint with the most steps, if any.
+
+    Removes torn checkpoints: the trainer keeps the last two, and would count a torn one.
+    """
     found: list[tuple[int, Path]] = []
     for path in folder.glob("checkpoint-*"):
         if is_complete(path):
@@ -49,7 +52,7 @@ def latest(folder: Path) -> Path | None:
 
 
 def fingerprint(folder: Path, samples: int = 256, sample_bytes: int = 16384) -> str:
-    """Tells models apart by a hash of their configuration and of samples spread evenly over the weights, in a moment whatever their size.
+    """Hashes a model's configuration and samples spread evenly over its weights, in a moment whatever its size.
 
     Raises:
         OSError: A file cannot be read.
@@ -66,9 +69,10 @@ def fingerprint(folder: Path, samples: int = 256, sample_bytes: int = 16384) -> 
 
 
 def publish(save: Callable[[Path], None], final: Path, start: Path) -> None:
-    """Makes ``final`` appear at once: what ``save`` writes, and everything of ``start`` that is not weights.
+    """Writes the folder ``final`` atomically: the weights from ``save``, and everything else from ``start``.
 
-    Configuration, tokenizer and chat template are copied byte for byte, so training cannot change how prompts are built.
+    Configuration, tokenizer and chat template are copied byte for byte, so training cannot change how prompts are
+    built.
     """
     with write_aside(final) as folder:
         save(folder)

@@ -1,11 +1,12 @@
-"""The order of a training: which rows make up which step.
+"""The order of a training: the rows of each step.
 
-The order is decided here, once, for all workers: step ``s`` trains on rows ``order[s]``, whatever the number of workers and however the
-batch is cut into micro-batches. Each epoch is a seeded permutation, and epochs follow each other without a gap, so every batch is full.
+The order is fixed once, for all workers: step ``s`` trains on rows ``order[s]``, whatever the number of workers and
+however the batch is cut into micro-batches. Each epoch is a seeded permutation, and epochs follow each other without
+a gap, so every batch is full.
 
-Rows are not grouped by length across steps: long rows are the long (hard, failed) episodes, and batches of one kind bias each step.
-Within a step the order is free, because the loss is normalised over the step, so there rows are sorted by length and micro-batches waste
-little padding.
+Rows are not grouped by length across steps: long rows are the long (hard, failed) episodes, and batches of one kind
+bias each step. Within a step the order is free, because the loss is normalised over the step: there, rows are sorted
+by length, so that micro-batches waste little padding.
 """
 
 from __future__ import annotations
@@ -21,21 +22,22 @@ from agentr.store.rows import TrainingRow, dataset_loss, read_any, read_manifest
 from agentr.train.job import TrainJob, empty_dataset
 from agentr.types import Loss
 
-#: Lengths of micro-batches are multiples of this. Every new length is a new set of primitives for oneDNN to prepare on a CPU, so few
-#: lengths are faster than many; tensor cores like multiples of 32, too.
+#: Lengths of micro-batches are multiples of this. On a CPU oneDNN prepares new primitives for every new length, so
+#: few lengths are faster than many; tensor cores prefer multiples of 32, too.
 MULTIPLE = 32
 
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """What a job trains on, step by step.
+    """The rows of a job, step by step.
 
     Attributes:
-        loss: What the dataset is trained with.
+        loss: The loss of the dataset.
         rows: The rows of the dataset, of the type that the loss takes.
         order: Row numbers, shape [steps, batch size].
         tokens_S: Tokens of each step, without padding, shape [steps]; of both sides of a pair.
-        targets_S: Targets of the loss in each step, shape [steps]. The first token of a row has no prediction, so it never counts.
+        targets_S: Targets of the loss in each step, shape [steps]. The first token of a row has no prediction, so it
+            never counts.
     """
 
     loss: Loss
@@ -83,7 +85,7 @@ def make_plan(job: TrainJob) -> Plan:
 
 
 def steps_of_epochs(rows: int, epochs: float, batch: int) -> int:
-    """Returns the optimiser steps of so many epochs: whole batches, at least one."""
+    """Returns the number of optimiser steps of ``epochs`` passes: whole batches, at least one."""
     return max(1, math.ceil(round(rows * epochs) / batch))
 
 

@@ -1,15 +1,17 @@
 """Direct preference optimisation, for datasets of preferences: TRL's DPOTrainer (arXiv 2305.18290, Eq. 7).
 
-The loss of a pair is -log sigmoid(beta * ((c - c_ref) - (r - r_ref))), where c and r are the log-probabilities of the chosen and rejected
-side: sums over the tokens of the agent's turns. The reference is the start checkpoint, so the first loss is log 2. Variants:
+The loss of a pair is -log sigmoid(beta * ((c - c_ref) - (r - r_ref))), where c and r are the log-probabilities of the
+chosen and rejected side: sums over the tokens of the agent's turns. The reference is the start checkpoint, so the
+first loss is log 2. Variants:
 
 - ``length_normalized``: c, r and the reference's are divided by the number of their tokens (SimPO's remedy, with a reference).
-- ``label_smoothing`` e: (1 - e) times the loss minus e times the loss of the pair the wrong way round, divided by 1 - 2 e, which is
-  unbiased if a share e of the pairs is the wrong way round (arXiv 2403.00409, Eq. 8).
+- ``label_smoothing`` e: (1 - e) times the loss minus e times the loss of the swapped pair, divided by 1 - 2 e, which
+  is unbiased if a share e of the pairs is swapped (arXiv 2403.00409, Eq. 8).
 - ``sft``: plus this weight times the cross-entropy of the chosen sides, over the tokens of the whole step.
 
-A batch is cut into micro-batches of equal numbers of pairs, whose means TRL, DeepSpeed and accumulation average: how it is cut does not
-matter. TRL averages the ``sft`` term over the tokens of each micro-batch; its weight is set so that this does not matter either.
+TRL, DeepSpeed and accumulation average the means of micro-batches with equal numbers of pairs, so the result does not
+depend on how a batch is cut. TRL averages the ``sft`` term over the tokens of each micro-batch; its weight is
+corrected for that.
 """
 
 from __future__ import annotations
@@ -59,26 +61,27 @@ RESULTS = {
 
 
 def as_pair_dataset(plan: Plan) -> Dataset:
-    """Numbers of pairs in training order, in the column ``pair``; the collator holds the pairs."""
+    """Returns the numbers of the pairs in training order, in the column ``pair``; the collator holds the pairs."""
     return Dataset.from_dict({"pair": plan.order.ravel().tolist()})
 
 
 @dataclass(frozen=True)
 class PairCollator:
-    """Makes the batch that TRL's DPOTrainer takes of a micro-batch of pairs, padded on the right.
+    """Turns a micro-batch of pairs into a batch of TRL's DPOTrainer, padded on the right.
 
     Attributes:
-        rows: The pairs of the dataset, to which the entries of the trainer's dataset are numbers.
+        rows: The pairs of the dataset; the entries of the trainer's dataset are indices into them.
     """
 
     rows: Sequence[Preference]
     pad_token_id: int
 
     def __call__(self, examples: list[dict[str, int]]) -> dict[str, torch.Tensor]:
-        """Returns ``input_ids``, ``attention_mask`` and ``completion_mask`` of shape [2 * pairs, length], chosen sides first, and the
-        numbers of the pairs, ``pair``, of shape [pairs].
+        """Returns the tensors of a micro-batch.
 
-        TRL's own collator lets all tokens after the prompt count. Here ``completion_mask`` is the pair's: the agent's turns only.
+        ``input_ids``, ``attention_mask`` and ``completion_mask`` have shape [2 * pairs, length], chosen sides first;
+        ``pair``, the numbers of the pairs, has shape [pairs]. TRL's own collator counts all tokens after the prompt;
+        here ``completion_mask`` is that of the pair: the agent's turns only.
         """
         numbers = [example["pair"] for example in examples]
         pairs = [self.rows[number] for number in numbers]
@@ -102,7 +105,7 @@ class PairCollator:
 
 
 class AgentDPOTrainer(JobTrainer, DPOTrainer):
-    """TRL's trainer on pairs that are ready, with a reference that is asked once for a job."""
+    """TRL's trainer on tokenised pairs, with reference log-probabilities that are computed once for a job."""
 
     reference: torch.Tensor
     """Log-probabilities under the reference, shape [pairs, 2] (chosen, rejected)."""
@@ -115,20 +118,20 @@ class AgentDPOTrainer(JobTrainer, DPOTrainer):
         return dataset
 
     def _precompute_ref_logps(self, dataset: Dataset, *_args: Any, **_kwargs: Any) -> Dataset:
-        """Nothing here: TRL would do it in a second engine, and keep the result in a cache that a restart elsewhere does not find."""
+        """Does nothing: TRL would use a second engine, and a cache that a restart on another node does not find."""
         return dataset
 
     def get_batch_samples(self, epoch_iterator: Any, num_batches: int, device: torch.device) -> Any:
-        """The micro-batches of a step, and how many targets the step has on all workers."""
+        """Returns the micro-batches of a step, and the number of its targets on all workers."""
         batches, _ = super().get_batch_samples(epoch_iterator, num_batches, device)
         counted = torch.stack([batch["completion_mask"][:, 1:].sum() for batch in batches]).sum()
         return batches, self.accelerator.reduce(counted.to(device))
 
     def compute_loss(self, model: Any, inputs: dict[str, Any], return_outputs: bool = False, num_items_in_batch: Any = None) -> Any:
-        """TRL's loss, with the reference of the pairs in the batch.
+        """Computes TRL's loss with the reference log-probabilities of the pairs in the batch.
 
-        It joins the batch only here. Earlier, transformers would round it to bf16 on its way to DeepSpeed, and the log-probability of a
-        long episode, -1000, has a grain of 4 there.
+        The reference joins the batch only here: transformers rounds the tensors of a batch to bf16 on their way to
+        DeepSpeed, and bf16's spacing at 1000 (the magnitude of a long episode's log-probability) is 4.
         """
         inputs = dict(inputs)
         reference = self.reference[inputs.pop("pair")]
@@ -143,10 +146,12 @@ class AgentDPOTrainer(JobTrainer, DPOTrainer):
         return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
 
     def prepare_reference(self) -> None:
-        """Reads the reference of the job, or asks the engine, which must not have done a step yet. All workers take part.
+        """Reads the job's reference log-probabilities from disk, or computes them before the first step.
+
+        All workers take part.
 
         Raises:
-            RunError: The job was resumed, and its reference is gone or is another's.
+            RunError: The job was resumed, and its reference is missing or belongs to another job.
         """
         job = self.job
         dataset, start = read_manifest(job.dataset)["sha256"], cast(str, self._precompute_model_hash)
@@ -163,10 +168,10 @@ class AgentDPOTrainer(JobTrainer, DPOTrainer):
         self.reference = torch.from_numpy(reference).to(self.accelerator.device)
 
     def compute_reference(self) -> np.ndarray:
-        """Log-probabilities of all pairs of the plan under the engine's model without adapters, shape [pairs, 2].
+        """Computes the log-probabilities of the plan's pairs under the model without adapters, shape [pairs, 2].
 
-        The workers share the pairs. They are asked in the precision and by the function of the training, so that the first step's
-        margins are 0 but for rounding.
+        The workers share the pairs. Precision and function are those of the training, so the margins of the first
+        step are 0 but for rounding.
         """
         began = time.perf_counter()
         engine = self.engine()
@@ -190,7 +195,7 @@ class AgentDPOTrainer(JobTrainer, DPOTrainer):
 
 
 class Reference(TrainerCallback):
-    """Makes the reference known between the engine's start and the first batch."""
+    """A callback that prepares the reference between the engine's start and the first batch."""
 
     trainer: AgentDPOTrainer
 
@@ -199,7 +204,10 @@ class Reference(TrainerCallback):
 
 
 def disable_dropout(model: PreTrainedModel) -> None:
-    """A policy with dropout would differ from its own reference by chance. Some models drop attention weights without a module for it."""
+    """Turns all dropout off, also of attention weights, for which some models have no module.
+
+    With dropout, a policy would differ from its own reference by chance.
+    """
     disable_dropout_in_model(model)
     for module in model.modules():
         if hasattr(module, "attention_dropout"):
@@ -207,7 +215,7 @@ def disable_dropout(model: PreTrainedModel) -> None:
 
 
 def losses(job: TrainJob) -> tuple[list[str], list[float]]:
-    """The loss in TRL's words: its parts, and their weights."""
+    """Returns TRL's names of the parts of the loss, and their weights."""
     dpo = job.config.dpo
     if dpo.length_normalized:
         main = "sigmoid_norm"

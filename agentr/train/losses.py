@@ -1,7 +1,8 @@
-"""The losses that a dataset can be trained with.
+"""The registry of losses.
 
-To add a loss, write a module with the members of `LossModule`, and add its line to `LOSSES`. Its rows are a type of dataset of
-`agentr.store.rows`, which names the loss; the order of training, checkpoints, resuming and progress stay as they are.
+To add a loss, write a module with the members of `LossModule` and add its line to `LOSSES`. A type of dataset in
+`agentr.store.rows` names the loss that it is trained with. The order of training, checkpoints, resuming and progress
+are the same for all losses.
 """
 
 from __future__ import annotations
@@ -25,12 +26,12 @@ class LossModule(Protocol):
 
     @property
     def METRICS(self) -> Mapping[str, str]:
-        """Names in ``metrics.jsonl`` of what only this loss logs, and TRL's names of it."""
+        """Names in ``metrics.jsonl`` of the metrics that only this loss logs, mapped to TRL's names."""
         ...
 
     @property
     def RESULTS(self) -> Mapping[str, str]:
-        """Fields of `TrainResult` that only this loss fills, and the metric whose last value they hold."""
+        """Fields of `TrainResult` that only this loss fills, mapped to the metrics whose last values they hold."""
         ...
 
     def make_trainer(self, job: TrainJob, plan: Plan, model: PreTrainedModel, tokenizer: Any) -> JobTrainer:

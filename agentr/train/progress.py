@@ -1,4 +1,4 @@
-"""What a training job reports while it runs."""
+"""Progress reports of a running training job."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 
 
 class Progress(TrainerCallback):
-    """Writes ``metrics.jsonl``, and stops the training when the loss is no longer a number.
+    """A callback that writes ``metrics.jsonl``, and stops the training when the loss is no longer a number.
 
     A resumed job drops the lines after its checkpoint, so each step is reported once.
 
     Args:
-        metrics: Names in ``metrics.jsonl`` of what the trainer of this loss logs, and the trainer's names of it.
+        metrics: Names in ``metrics.jsonl`` of the loss's own metrics, mapped to TRL's names (`LossModule.METRICS`).
     """
 
     def __init__(self, job: TrainJob, plan: Plan, resumed_at: int, trainer: JobTrainer, metrics: Mapping[str, str]) -> None:
@@ -77,7 +77,7 @@ class Progress(TrainerCallback):
             file.write(json.dumps(line) + "\n")
 
     def _require(self, finite: bool, step: int) -> None:
-        """Stops at once otherwise. A checkpoint of the step before is dropped: it holds the weights that gave this result."""
+        """Stops the training unless ``finite``, and drops the checkpoint of the step before, whose weights gave the loss."""
         if not finite:
             shutil.rmtree(self.job.checkpoints / f"checkpoint-{step - 1}", ignore_errors=True)
             good = latest(self.job.checkpoints) or self.job.start

@@ -18,7 +18,7 @@ from agentr.train.trainer import expect_progress
 
 
 def run_job(job: TrainJob) -> TrainResult:
-    """Trains a job in this process, which is one of ``job.trainer.workers`` that call it together, and continues where it stopped.
+    """Runs or resumes a job in this process, one of ``job.trainer.workers`` that call this function together.
 
     The default process group must exist, with DeepSpeed registered in accelerate (``agentr.train.worker`` does both).
 

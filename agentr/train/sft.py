@@ -1,9 +1,10 @@
 """Supervised fine-tuning, for datasets of sequences: TRL's SFTTrainer.
 
-The loss is the cross-entropy summed over all targets of the global batch and divided by their number, over micro-batches and workers:
-transformers counts the targets of all micro-batches of a step and gathers the count over the workers (``average_tokens_across_devices``),
-TRL divides each micro-batch's sum by that count and multiplies by the number of workers, and DeepSpeed averages gradients over workers.
-A micro-batch with few targets therefore weighs little, and cutting the batch differently changes nothing but rounding.
+The loss is the cross-entropy summed over all targets of the global batch and divided by their number, over
+micro-batches and workers: transformers counts the targets of all micro-batches of a step and gathers the count over the
+workers (``average_tokens_across_devices``), TRL divides each micro-batch's sum by that count and multiplies by the
+number of workers, and DeepSpeed averages gradients over workers. A micro-batch with few targets therefore weighs
+little, and cutting the batch differently changes nothing but rounding.
 """
 
 from __future__ import annotations
@@ -27,20 +28,20 @@ from agentr.train.trainer import JobTrainer, common_arguments
 #: Label of a token that is not a target (the convention of PyTorch and transformers).
 IGNORE = -100
 
-#: TRL logs nothing of this loss that not every trainer logs.
+#: This loss has no metrics of its own.
 METRICS: dict[str, str] = {}
 RESULTS: dict[str, str] = {}
 
 
 def encode(row: Row) -> dict[str, list[int]]:
-    """A row as the trainer takes it: ``input_ids`` and ``labels``, both of shape [L]; nothing else decides what is trained on."""
+    """Encodes a row as ``input_ids`` and ``labels``, both of shape [L]. The labels alone decide what is trained on."""
     labels = [token if trained else IGNORE for token, trained in zip(row.input_ids, row.loss_mask, strict=True)]
     assert [label != IGNORE for label in labels] == [bool(trained) for trained in row.loss_mask]
     return {"input_ids": list(row.input_ids), "labels": labels}
 
 
 def as_dataset(plan: Plan) -> Dataset:
-    """The rows in training order, step after step: [steps * batch size] entries that share the storage of the rows."""
+    """Returns the rows in training order: [steps * batch size] entries that share the storage of the rows."""
     encoded = [encode(row) for row in cast("Sequence[Row]", plan.rows)]
     columns = {name: [entry[name] for entry in encoded] for name in ("input_ids", "labels")}
     return Dataset.from_dict(columns).select(plan.order.ravel().tolist())
@@ -69,7 +70,7 @@ class Collator:
 
 
 class AgentSFTTrainer(JobTrainer, SFTTrainer):
-    """TRL's trainer on rows that are ready."""
+    """TRL's trainer on tokenised rows."""
 
 
 def make_trainer(job: TrainJob, plan: Plan, model: PreTrainedModel, tokenizer: Any) -> AgentSFTTrainer:
