@@ -154,7 +154,8 @@ class OpenAIPolicy:
                 text = str(choice["message"].get("content") or "").removeprefix(begun)
                 cut = choice.get("finish_reason") == "length"
                 ids = self._codec.encode(text) if cut else self._codec.turn(text)
-                completions.append(Completion(text, tuple(ids), (), FinishReason.LENGTH if cut else FinishReason.STOP))
+                finish = FinishReason.LENGTH if cut else FinishReason.STOP
+                completions.append(Completion(text=text, token_ids=tuple(ids), logprobs=(), finish=finish))
         except (KeyError, TypeError, AttributeError) as error:
             raise TransientError(f"an answer that is not a chat completion ({type(error).__name__}: {error})") from None
         if not completions:

@@ -19,6 +19,7 @@ from agentr.config.schema import OpenAIConfig, PolicyConfig
 from agentr.errors import BudgetExceeded, ConfigError, ContextOverflow, InfraError
 from agentr.policy.base import GenerateRequest
 from agentr.policy.chat import ChatCodec
+from agentr.policy.http_retry import TransientError, pause_before_retry
 from agentr.policy.openai_api import OpenAIPolicy
 from agentr.types import FinishReason, Message, Sampling
 from tests.support import tiny_tokenizer
@@ -129,6 +130,13 @@ def test_too_many_requests_then_well(stub):
     began = time.monotonic()
     ask(stub)
     assert len(stub.bodies) == 2 and time.monotonic() - began >= 0.3
+
+
+def test_a_pause_is_no_shorter_than_the_server_asked_for():
+    backoff = Backoff(first_s=1.0, longest_s=4.0)
+    assert [pause_before_retry(TransientError("HTTP 500"), attempt, backoff) for attempt in range(4)] == [1.0, 2.0, 4.0, 4.0]
+    assert pause_before_retry(TransientError("HTTP 429", "9.5"), 0, backoff) == 9.5
+    assert pause_before_retry(TransientError("HTTP 429", "0.5"), 0, backoff) == 1.0
 
 
 @pytest.mark.parametrize(
