@@ -1,6 +1,7 @@
 """The interface between search and what generates: engines, an API, or a script.
 
-A `Policy` is what search asks. An `Engine` is one set of weights in one process; `agentr.policy.router` makes a policy of several.
+Search asks a `Policy`. An `Engine` holds one set of weights in one process; `agentr.policy.router` makes a policy of
+several engines.
 """
 
 from __future__ import annotations

@@ -136,9 +136,9 @@ class Router:
         raise InfraError(f"no completion after {len(failures)} attempts: " + "; ".join(failures) + ".")
 
     async def load(self, checkpoint: str) -> None:
-        """Loads the weights in ``checkpoint`` into all engines that are ready; the others get them before their next use.
+        """Loads the weights in ``checkpoint`` into all engines that are ready.
 
-        Calls in flight end first, later calls wait.
+        The others load them before their next use. Calls in flight end first, later calls wait.
 
         Raises:
             InfraError: Not one engine could load them.

@@ -1,6 +1,7 @@
 """A vLLM engine in this process: continuous batching, a prefix cache, weights replaced in place.
 
-One `VLLMEngine` serves many coroutines, also of different event loops. Left out on purpose: LoRA, beam search, streaming.
+One `VLLMEngine` serves many coroutines, also of different event loops. Left out on purpose: LoRA, beam search,
+streaming.
 """
 
 from __future__ import annotations
@@ -125,8 +126,9 @@ def require_cpu_kernels(folder: Path, policy: PolicyConfig) -> None:
     described = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     size = _head_dim(described.get("text_config") or described)
     if size and size not in CPU_HEAD_DIMS:
+        known = ", ".join(map(str, CPU_HEAD_DIMS))
         raise ModelError(
-            f"{folder} has attention heads of size {size}; on a CPU vLLM has kernels for {', '.join(map(str, CPU_HEAD_DIMS))}.",
+            f"{folder} has attention heads of size {size}; on a CPU vLLM has kernels for {known}.",
             hint="Use another model, or a GPU.",
         )
 
@@ -149,8 +151,8 @@ class VLLMEngine:
         policy: Sizes of the batch and of the cache, threads, deadline.
 
     Raises:
-        ModelError: vLLM cannot load the model.
-        ConfigError, ModelError: See ``build_llm``.
+        ModelError: vLLM cannot load the model, or has no kernels for it (see ``require_cpu_kernels``).
+        ConfigError: See ``require_cpu_kernels``.
     """
 
     def __init__(self, checkpoint: str | Path, model: ModelConfig, policy: PolicyConfig) -> None:

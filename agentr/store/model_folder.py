@@ -23,9 +23,11 @@ def require_model(folder: Path, what: str = "the model") -> None:
         ModelError: One of them is missing; says which.
     """
     if not (folder / "config.json").is_file():
-        raise ModelError(f"{what} {folder} has no config.json: it is not a model folder.", hint="Give the folder that holds it.")
+        hint = "Give the folder that holds it."
+        raise ModelError(f"{what} {folder} has no config.json: it is not a model folder.", hint=hint)
     if not any(folder.glob("*.safetensors")):
         hint = "Finish the download or the training, or convert the model."
         raise ModelError(f"{what} {folder} has no weights (*.safetensors).", hint=hint)
     if not any((folder / name).is_file() for name in _TOKENIZER):
-        raise ModelError(f"{what} {folder} has no tokenizer.", hint="Copy it beside the weights; engines load it from there.")
+        hint = "Copy it beside the weights; engines load it from there."
+        raise ModelError(f"{what} {folder} has no tokenizer.", hint=hint)

@@ -273,7 +273,8 @@ def read_any(folder: Path) -> list[Any]:
 def _described(folder: Path, name: str) -> DatasetType:
     if name not in DATASET_TYPES:
         known = ", ".join(DATASET_TYPES)
-        raise DataError(f"{folder} holds a dataset of type {name!r}; known are {known}.", hint="Is it of a newer version of agentr?")
+        hint = "Is it of a newer version of agentr?"
+        raise DataError(f"{folder} holds a dataset of type {name!r}; known are {known}.", hint=hint)
     return DATASET_TYPES[name]
 
 

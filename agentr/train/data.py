@@ -73,7 +73,8 @@ def make_plan(job: TrainJob) -> Plan:
     steps = job.config.steps or steps_of_epochs(len(rows), job.config.epochs, batch)
     passes = math.ceil(steps * batch / len(rows))
     generator = np.random.default_rng(job.config.seed)
-    stream = np.concatenate([generator.permutation(len(rows)) for _ in range(passes)])[: steps * batch].reshape(steps, batch)
+    stream = np.concatenate([generator.permutation(len(rows)) for _ in range(passes)])
+    stream = stream[: steps * batch].reshape(steps, batch)
     order = np.take_along_axis(stream, np.argsort(longest[stream], axis=1, kind="stable"), axis=1)
     return Plan(
         loss=dataset_loss(job.dataset),

@@ -119,7 +119,8 @@ class TrainJob:
         batch, micro = config.batch_size, config.micro_batch_size
         if min(workers, batch, micro) < 1 or batch % (workers * micro):
             hint = "Make train.batch_size a multiple of trainer.workers x train.micro_batch_size."
-            raise ConfigError(f"a batch of {batch} rows does not divide into micro-batches of {micro} on {workers} workers.", hint=hint)
+            message = f"a batch of {batch} rows does not divide into micro-batches of {micro} on {workers} workers."
+            raise ConfigError(message, hint=hint)
         if config.schedule not in SCHEDULES:
             raise ConfigError(f"train.schedule is {config.schedule!r}.", hint=f"Choose one of {', '.join(SCHEDULES)}.")
         if config.steps <= 0 and config.epochs <= 0:

@@ -124,7 +124,7 @@ def _claim(job: TrainJob, promised: set[Path]) -> None:
     job.out.mkdir(parents=True, exist_ok=True)
     job.failure.unlink(missing_ok=True)
     path = job.out / "job.json"
-    # A start checkpoint that an earlier job of the chain has yet to make, or that was deleted since, has no fingerprint.
+    # There is no fingerprint of a start checkpoint that an earlier job has yet to make, or that was deleted since.
     start = None if job.start in promised or not job.start.exists() else fingerprint(job.start)
     ours = {"dataset": read_manifest(job.dataset)["sha256"], "start": start, **asdict(job.config)}
     theirs = read_json(path) if path.exists() else ours
@@ -198,7 +198,7 @@ def _trainer_class(use_gpu: bool) -> type[TorchTrainer]:
 
 
 def _cause(error: BaseException) -> str:
-    """Returns the last line of the error that ended the group: of a worker whose error is not about another's death."""
+    """Returns the last line of the error that ended the group, not of one that followed from another worker's death."""
     failures = list(getattr(error, "worker_failures", {}).values()) or [getattr(error, "controller_failure", error)]
     texts = [str(failure).strip() for failure in failures]
     # When one worker dies, the others fail in the collective that they were waiting in.

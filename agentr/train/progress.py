@@ -77,7 +77,7 @@ class Progress(TrainerCallback):
             file.write(json.dumps(line) + "\n")
 
     def _require(self, finite: bool, step: int) -> None:
-        """Stops the training unless ``finite``, and drops the checkpoint of the step before, whose weights gave the loss."""
+        """Stops the training unless ``finite``, and drops the checkpoint whose weights gave the loss."""
         if not finite:
             shutil.rmtree(self.job.checkpoints / f"checkpoint-{step - 1}", ignore_errors=True)
             good = latest(self.job.checkpoints) or self.job.start

@@ -66,7 +66,10 @@ def logged_to(path: Path) -> Iterator[None]:
 
 
 def prepare_process(use_gpu: bool, threads: int) -> None:
-    """Sets up threads, environment and process group, once per process and before importing transformers or DeepSpeed."""
+    """Sets up threads, environment and process group.
+
+    To be called once per process, before transformers or DeepSpeed is imported.
+    """
     os.environ.update(_ENVIRONMENT)
     if not use_gpu:
         os.environ["DS_ACCELERATOR"] = "cpu"
