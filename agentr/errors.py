@@ -49,7 +49,7 @@ class InfraError(AgentrError):
     """A part of the machinery failed: a dead engine, a hung server, a time-out. Retried, and never turned into a reward."""
 
 
-class StaleVersion(InfraError):
+class StaleWeights(InfraError):
     """An engine holds other weights than the caller asked for: it was restarted, or another stage loaded them."""
 
 
@@ -59,3 +59,8 @@ class ContextOverflow(AgentrError):
 
 class BudgetExceeded(AgentrError):
     """A limit set by the user was reached: calls, tokens, or money."""
+
+
+def first_line(error: BaseException) -> str:
+    """Returns the first line of an error's text, or the name of its type if there is none."""
+    return next(iter(str(error).splitlines()), "") or type(error).__name__

@@ -12,7 +12,7 @@ from agentr.envs.client import EnvClient
 from agentr.policy.base import GenerateRequest, PolicyStats
 from agentr.policy.chat import ChatCodec
 from agentr.tasks.formats import ReAct, action_format
-from agentr.types import Completion, FinishReason, Task
+from agentr.types import Completion, Cost, FinishReason, Task
 from env_servers.textcraft import TextCraft
 from tests.support import tiny_tokenizer
 
@@ -38,7 +38,7 @@ class SloppyExpert:
         return [self._answer(request, random.Random(f"{request.sampling.seed}/{i}")) for i in range(request.n)]
 
     async def stats(self) -> PolicyStats:
-        return PolicyStats(requests=self.calls)
+        return PolicyStats(Cost(calls=self.calls))
 
     def _answer(self, request: GenerateRequest, rng: random.Random) -> Completion:
         if "You check the work" in request.messages[0].content:

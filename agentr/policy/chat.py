@@ -1,12 +1,13 @@
 """Token-exact conversations.
 
-A conversation is a growing list of token ids. The first prompt is rendered once with the model's chat template; after that each
-completion is appended as it was generated and each observation as a *bridge*: the ids that close the assistant's turn, hold the
-user's turn and open the next assistant's turn. Nothing is ever rendered again, so the prefix cache, the stored log-probabilities
-and the loss masks speak of the same tokens.
+A conversation is a growing list of token ids. The first prompt is rendered once with the model's chat template;
+after that each completion is appended as it was generated and each observation as a *bridge*: the ids that close the
+assistant's turn, hold the user's turn and open the next assistant's turn. Nothing is ever rendered again, so the
+prefix cache, the stored log-probabilities and the loss masks refer to the same tokens.
 
-What stands between the contents (the *frame*) is rendered around marks and tokenized with special tokens; the contents are
-tokenized as plain text. An observation that says "<|im_end|>" is therefore seven or so ordinary tokens and cannot end a turn.
+The template's text around the contents (the *frame*) is rendered around marks and tokenized with special tokens; the
+contents are tokenized as plain text. An observation that says "<|im_end|>" is therefore seven or so ordinary tokens
+and cannot end a turn.
 """
 
 from __future__ import annotations
@@ -37,8 +38,8 @@ class ChatCodec:
         tokenizer: A Hugging Face tokenizer with a chat template.
 
     Raises:
-        ModelError: There is no chat template, no end-of-turn token, or the template is not prefix-stable: a longer conversation's
-            tokens must start with the shorter one's.
+        ModelError: There is no chat template or no end-of-turn token, or the template is not prefix-stable: the
+            tokens of a longer conversation must start with those of the shorter one.
     """
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
@@ -59,7 +60,7 @@ class ChatCodec:
         self._before, self._after = self._bridge_frame()
 
     def prompt(self, messages: Sequence[Message]) -> list[int]:
-        """Ids of a conversation that ends where the assistant is to speak.
+        """Encodes a conversation up to the beginning of the assistant's next turn.
 
         Raises:
             ModelError: The template does not show every message once and in order (some have no place for a system message).
@@ -72,7 +73,7 @@ class ChatCodec:
         return ids
 
     def encode(self, text: str) -> list[int]:
-        """Ids of plain text. Text that looks like a special token stays text: no id in the result is special."""
+        """Encodes plain text. Text that looks like a special token stays text: no id in the result is special."""
         ids = self._encode(text)
         if self._special.keys().isdisjoint(ids):
             return ids
@@ -85,21 +86,21 @@ class ChatCodec:
         return ids
 
     def turn(self, text: str) -> list[int]:
-        """Ids of a whole assistant turn that was not generated (a demonstration): the text and the end-of-turn token."""
+        """Encodes an assistant turn that was not generated (a demonstration), with the end-of-turn token."""
         return [*self.encode(text), self.eos_id]
 
     def bridge(self, observation: str, *, closed: bool = True) -> list[int]:
-        """Ids between one completion and the next.
+        """Encodes all tokens between one completion and the next.
 
         Args:
             observation: Text of the user's turn.
-            closed: The completion already ends with the end-of-turn token; otherwise the bridge starts with it.
+            closed: Whether the completion ends with the end-of-turn token; if not, the bridge starts with one.
         """
         ids = [*self._before, *self.encode(observation), *self._after]
         return ids if closed else [self.eos_id, *ids]
 
     def decode(self, ids: Sequence[int], *, special: bool = False) -> str:
-        """Text of ``ids``; special tokens are left out unless asked for."""
+        """Decodes ``ids``, without special tokens unless ``special`` is set."""
         return self.tokenizer.decode(list(ids), skip_special_tokens=not special)
 
     # ------------------------------------------------------------------------------------------------------------------
@@ -108,7 +109,7 @@ class ChatCodec:
         return list(self.tokenizer.encode(text, add_special_tokens=False))
 
     def _cut(self, text: str) -> list[str]:
-        """``text`` in pieces, cut after the first character of everything that reads as a special token."""
+        """Cuts ``text`` after the first character of every spelling of a special token."""
         cuts = [0]
         while found := self._special_text.search(text, cuts[-1]):
             cuts.append(found.start() + 1)
@@ -125,7 +126,7 @@ class ChatCodec:
             raise ModelError(f"{self.name}: its chat template refuses the roles {roles}: {error}") from error
 
     def _pieces(self, roles: Sequence[str]) -> list[str]:
-        """What stands before, between and after the contents, ``len(roles) + 1`` texts."""
+        """Renders the frame: the texts before, between and after the contents, ``len(roles) + 1`` of them."""
         marks = [_MARK.format(i) for i in range(len(roles))]
         rest = self._text([Message(role, mark) for role, mark in zip(roles, marks, strict=True)])  # type: ignore[arg-type]
         pieces = []
@@ -172,7 +173,7 @@ class ChatCodec:
 
 
 def _special_tokens(tokenizer: Any) -> dict[int, str]:
-    """Id and text of the tokens that plain text must not produce: those declared special, and those that the template writes."""
+    """Returns ids and texts of the tokens that plain text must not produce: special ones, and the template's."""
     added = {i: t.content for i, t in tokenizer.added_tokens_decoder.items()}
     template = str(tokenizer.chat_template)
     declared = {i for i, t in tokenizer.added_tokens_decoder.items() if t.special} | set(tokenizer.all_special_ids)

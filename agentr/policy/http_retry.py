@@ -1,17 +1,18 @@
-"""Which HTTP failures pass, and how long to wait before the next attempt."""
+"""Transient failures of HTTP calls, and the pauses before the next attempt."""
 
 from __future__ import annotations
 
-import random
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any
 
 import httpx
 
+from agentr.backoff import Backoff
 
-class Passing(Exception):
-    """A failure that may be gone at the next attempt.
+
+class TransientError(Exception):
+    """A failed call that may succeed at the next attempt.
 
     Args:
         retry_after: The header's value: seconds, or an HTTP date; empty if there was none.
@@ -22,25 +23,23 @@ class Passing(Exception):
         self.retry_after = retry_after
 
 
-def pause_before_retry(passing: Passing, attempt: int, backoff_s: float) -> float:
-    """Seconds until the next attempt: doubled each time, with jitter (so that callers refused together do not come back together),
-    and no less than the server asked for."""
-    backoff = backoff_s * 2 ** min(attempt, 6) * random.uniform(0.5, 1.0)
-    return max(backoff, _asked_for(passing.retry_after))
+def pause_before_retry(error: TransientError, attempt: int, backoff: Backoff) -> float:
+    """Returns the seconds until the next attempt: the back-off's pause, and no less than the server asked for."""
+    return max(backoff.pause_s(attempt), _asked_for(error.retry_after))
 
 
-def read_json(response: httpx.Response) -> dict[str, Any]:
-    """The answer's JSON object.
+def json_object(response: httpx.Response) -> dict[str, Any]:
+    """Returns the JSON object in the response's body.
 
     Raises:
-        Passing: It is not one (a proxy's error page, an answer cut off).
+        TransientError: The body is no JSON object (a proxy's error page, an answer cut off).
     """
     try:
         answer = response.json()
     except ValueError:
-        raise Passing(f"malformed JSON: {response.text[:80]!r}") from None
+        raise TransientError(f"malformed JSON: {response.text[:80]!r}") from None
     if not isinstance(answer, dict):
-        raise Passing(f"JSON that is not an object: {response.text[:80]!r}")
+        raise TransientError(f"JSON that is not an object: {response.text[:80]!r}")
     return answer
 
 

@@ -1,9 +1,10 @@
 """A policy behind an OpenAI-compatible chat API: GPT-4o as the actor, or a vLLM server elsewhere.
 
-Such an API takes messages and returns text. The text is encoded with the local codec, so the ids are *a* tokenization of the turn, not
-the one that was sampled, and there are no log-probabilities: the rows can be used for supervised fine-tuning, not for methods that need
-the sampling distribution. A request whose last message is the assistant's asks for the rest of that turn; APIs that cannot continue a
-turn start it again, so a repeated beginning is removed.
+Such an API takes messages and returns text. The text is encoded with the local codec, so the ids are *a*
+tokenization of the turn, not the one that was sampled, and there are no log-probabilities: the rows can be used for
+supervised fine-tuning, not for methods that need the sampling distribution. A request whose last message is the
+assistant's asks for the rest of that turn; APIs that cannot continue a turn start it again, so a repeated beginning
+is removed.
 """
 
 from __future__ import annotations
@@ -16,33 +17,37 @@ from typing import Any
 
 import httpx
 
+from agentr.backoff import Backoff
 from agentr.config.schema import PolicyConfig
 from agentr.errors import AgentrError, BudgetExceeded, ConfigError, ContextOverflow, InfraError
 from agentr.policy.base import GenerateRequest, PolicyStats
 from agentr.policy.chat import ChatCodec
-from agentr.policy.http_retry import Passing, pause_before_retry, read_json
+from agentr.policy.http_retry import TransientError, json_object, pause_before_retry
 from agentr.seeds import derived_seed
-from agentr.types import Completion, FinishReason
+from agentr.types import Completion, Cost, FinishReason
+
+BACKOFF = Backoff(first_s=1.0, longest_s=60.0, jitter=0.3)
+"""Pauses between attempts."""
 
 _KEY_HINT = "Export it, or set policy.openai.api_key_env to the name of the variable that holds the key."
 
 
 class OpenAIPolicy:
-    """Chat completions over HTTP. Belongs to one event loop.
+    """A policy that asks for chat completions over HTTP. Belongs to one event loop.
 
-    Invariants: no more than ``openai.concurrency`` calls are in flight; no call starts once ``openai.max_cost`` is spent (the calls in
-    flight at that moment still end and are counted).
+    Invariants: no more than ``openai.concurrency`` calls are in flight; no call starts once ``openai.max_cost`` is
+    spent (the calls in flight at that moment still end and are counted).
 
     Args:
         config: ``timeout_s`` bounds one attempt, ``retries`` the attempts after the first.
         codec: Encodes the answers.
-        backoff_s: First pause after a failure; doubled each time, and no shorter than the server's Retry-After.
+        backoff: Pauses between attempts; none is shorter than the server's Retry-After.
 
     Raises:
         ConfigError: No model, no key in the environment, or a spending cap without prices.
     """
 
-    def __init__(self, config: PolicyConfig, codec: ChatCodec, *, backoff_s: float = 1.0) -> None:
+    def __init__(self, config: PolicyConfig, codec: ChatCodec, *, backoff: Backoff = BACKOFF) -> None:
         api = config.openai
         if not api.model:
             raise ConfigError("policy.openai.model is empty.", hint="Name the model that the API should use.")
@@ -53,7 +58,7 @@ class OpenAIPolicy:
             raise ConfigError("policy.openai.max_cost is set without prices.", hint="Set prompt_ and completion_price_per_mtok.")
         self._config = config
         self._codec = codec
-        self._backoff_s = backoff_s
+        self._backoff = backoff
         self._url = api.base_url.rstrip("/") + "/chat/completions"
         self._slots = asyncio.Semaphore(api.concurrency)
         self._stats = PolicyStats()
@@ -83,11 +88,11 @@ class OpenAIPolicy:
         except TimeoutError:
             problems.append(f"the deadline of {total_s:g} s for all attempts")
             raise self._failed(problems) from None
-        self._stats += PolicyStats(requests=1, completions=request.n, busy_s=time.monotonic() - began)
+        self._stats += PolicyStats(Cost(calls=1, completions=request.n), busy_s=time.monotonic() - began)
         return completions[: request.n]
 
     async def stats(self) -> PolicyStats:
-        """Counters so far; ``cost`` in the currency of the prices, ``busy_s`` summed over calls."""
+        """Returns the counters so far; ``busy_s`` is summed over calls."""
         return replace(self._stats)
 
     async def close(self) -> None:
@@ -110,7 +115,7 @@ class OpenAIPolicy:
         return body | ({"stop": list(sampling.stop)} if sampling.stop else {})
 
     async def _ask(self, body: dict[str, Any], request: GenerateRequest, problems: list[str]) -> list[Completion]:
-        """One answer, with retries. What went wrong on the way is added to ``problems``."""
+        """Requests one answer, with retries, and adds each failure to ``problems``."""
         for attempt in range(self._config.retries + 1):
             self._check_budget()
             try:
@@ -118,10 +123,10 @@ class OpenAIPolicy:
                     self._check_budget()
                     answer = await self._post(body)
                 return self._read(answer, request)
-            except Passing as passing:
-                problems.append(str(passing))
+            except TransientError as error:
+                problems.append(str(error))
                 if attempt < self._config.retries:
-                    await asyncio.sleep(pause_before_retry(passing, attempt, self._backoff_s))
+                    await asyncio.sleep(pause_before_retry(error, attempt, self._backoff))
         raise self._failed(problems)
 
     async def _post(self, body: dict[str, Any]) -> dict[str, Any]:
@@ -129,17 +134,17 @@ class OpenAIPolicy:
             async with asyncio.timeout(self._config.timeout_s):
                 response = await self._client.post(self._url, json=body)
         except (TimeoutError, httpx.TimeoutException):
-            raise Passing(f"no answer within {self._config.timeout_s:g} s") from None
+            raise TransientError(f"no answer within {self._config.timeout_s:g} s") from None
         except httpx.TransportError as error:
-            raise Passing(f"{type(error).__name__}: {error}") from None
+            raise TransientError(f"{type(error).__name__}: {error}") from None
         if response.status_code in (408, 409, 429) or response.status_code >= 500:
-            raise Passing(f"HTTP {response.status_code}", response.headers.get("Retry-After", ""))
+            raise TransientError(f"HTTP {response.status_code}", response.headers.get("Retry-After", ""))
         if response.status_code >= 400:
             raise self._refused(response)
-        return read_json(response)
+        return json_object(response)
 
     def _read(self, answer: dict[str, Any], request: GenerateRequest) -> list[Completion]:
-        """Completions from the API's answer, whose usage is counted even if the rest is unusable."""
+        """Reads the completions of an answer. Counts the reported usage even if the rest is unusable."""
         self._charge(answer.get("usage"), request)
         begun = request.messages[-1].content if request.messages[-1].role == "assistant" else ""
         try:
@@ -149,12 +154,13 @@ class OpenAIPolicy:
                 text = str(choice["message"].get("content") or "").removeprefix(begun)
                 cut = choice.get("finish_reason") == "length"
                 ids = self._codec.encode(text) if cut else self._codec.turn(text)
-                completions.append(Completion(text, tuple(ids), (), FinishReason.LENGTH if cut else FinishReason.STOP))
+                finish = FinishReason.LENGTH if cut else FinishReason.STOP
+                completions.append(Completion(text=text, token_ids=tuple(ids), logprobs=(), finish=finish))
         except (KeyError, TypeError, AttributeError) as error:
-            raise Passing(f"an answer that is not a chat completion ({type(error).__name__}: {error})") from None
+            raise TransientError(f"an answer that is not a chat completion ({type(error).__name__}: {error})") from None
         if not completions:
-            raise Passing("an answer without choices")
-        self._stats.completion_tokens += sum(len(c.token_ids) for c in completions)
+            raise TransientError("an answer without choices")
+        self._stats += PolicyStats(Cost(completion_tokens=sum(len(c.token_ids) for c in completions)))
         return completions
 
     def _charge(self, usage: Any, request: GenerateRequest) -> None:
@@ -164,15 +170,15 @@ class OpenAIPolicy:
         completion = int(counts.get("completion_tokens") or 0) if counts else request.n * request.sampling.max_tokens
         details = counts.get("prompt_tokens_details") or {}
         api = self._config.openai
-        cost = (prompt * api.prompt_price_per_mtok + completion * api.completion_price_per_mtok) / 1e6
+        price = (prompt * api.prompt_price_per_mtok + completion * api.completion_price_per_mtok) / 1e6
         cached = int(details.get("cached_tokens") or 0) if isinstance(details, dict) else 0
-        self._stats += PolicyStats(prompt_tokens=prompt, cached_tokens=cached, cost=cost)
+        self._stats += PolicyStats(Cost(prompt_tokens=prompt, cached_tokens=cached), spent=price)
 
     def _check_budget(self) -> None:
         api = self._config.openai
-        if api.max_cost and self._stats.cost >= api.max_cost:
+        if api.max_cost and self._stats.spent >= api.max_cost:
             raise BudgetExceeded(
-                f"{self._stats.cost:.4f} was spent at {api.base_url}, the limit is {api.max_cost:g}.",
+                f"{self._stats.spent:.4f} was spent at {api.base_url}, the limit is {api.max_cost:g}.",
                 hint="Raise policy.openai.max_cost and resume.",
             )
 

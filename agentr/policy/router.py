@@ -1,8 +1,8 @@
-"""Which engine answers: least loaded, the tree's own engine where possible, never one that is dead or holds other weights.
+"""Routes requests to engines: to the tree's own engine if possible, else to the least loaded one.
 
-An engine is *ready* or *quarantined*. It goes into quarantine when a call on it fails, times out or finds other weights, and a probe
-asks for its health with growing pauses, loads the weights that are wanted, and brings it back. Callers wait meanwhile, each with a
-deadline. Nothing here knows Ray: engines are reached through `EngineHandle`.
+An engine is *ready* or *quarantined*. A call that fails, times out or finds other weights puts the engine into
+quarantine. A probe then asks for its health with growing pauses, loads the wanted weights and makes it ready again;
+callers wait meanwhile, each with a deadline. The router does not know Ray: it reaches engines through `EngineHandle`.
 """
 
 from __future__ import annotations
@@ -14,47 +14,41 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
+from agentr.backoff import Backoff
 from agentr.config.schema import PolicyConfig
-from agentr.errors import AgentrError, InfraError, StaleVersion
-from agentr.policy.base import GenerateRequest, PolicyStats
+from agentr.errors import AgentrError, InfraError, StaleWeights
+from agentr.policy.base import EngineHealth, GenerateRequest, PolicyStats, cost_of
 from agentr.types import Completion
 
 SPILL = 8
-"""A tree leaves its home engine for one call if that has this many more calls in flight than the least loaded engine."""
+"""Calls in flight that a tree's home engine may have above the least loaded engine; beyond it, that one answers."""
 _HOMES = 8192
-"""Trees whose home is remembered."""
-
-
-class HealthReport(Protocol):
-    """What a probe needs to know."""
-
-    @property
-    def version(self) -> str:
-        """The weights that the engine holds."""
-        ...
+"""Upper bound on the trees whose home engine is remembered."""
+BACKOFF = Backoff(first_s=0.5, longest_s=16.0)
+"""Pauses between attempts."""
 
 
 class EngineHandle(Protocol):
-    """An engine, wherever it runs. Failures of the machinery are InfraErrors; deadlines are the router's business."""
+    """Access to an engine in another process. Infrastructure failures are InfraErrors; the router sets deadlines."""
 
     name: str
 
-    async def generate(self, request: GenerateRequest, version: str) -> list[Completion]:
-        """Answers with the weights of ``version`` or raises StaleVersion."""
+    async def generate(self, request: GenerateRequest, checkpoint: str) -> list[Completion]:
+        """See `Engine.generate`."""
         ...
 
-    async def load(self, path: str) -> None:
-        """Loads weights; idempotent."""
+    async def load(self, checkpoint: str) -> None:
+        """See `Engine.load`."""
         ...
 
-    async def health(self) -> HealthReport:
-        """Raises InfraError if the engine is dead or hung."""
+    async def health(self) -> EngineHealth:
+        """See `Engine.health`."""
         ...
 
 
 @dataclass
 class _Slot:
-    """An engine as the router sees it."""
+    """The router's record of an engine."""
 
     handle: EngineHandle
     in_flight: int = 0
@@ -71,16 +65,16 @@ class _Slot:
 class Router:
     """A policy over engines. Belongs to one event loop.
 
-    Invariants: no more than ``cap`` calls are in flight on an engine; an answer comes from the weights last given to ``load``; counters
-    are the router's own, so a restart of an engine does not lose them.
+    Invariants: no more than ``cap`` calls are in flight on an engine; an answer comes from the weights last given to
+    ``load``; counters are the router's own, so a restart of an engine does not lose them.
 
     Args:
         engines: Handles with distinct names.
-        config: ``timeout_s`` bounds one attempt (waiting for an engine, and again the engine's answer), ``retries`` the attempts after
-            the first.
-        version: Weights that must answer; empty takes what the engines hold, until ``load``.
+        config: ``timeout_s`` bounds one attempt (waiting for an engine, and again the engine's answer), ``retries``
+            the attempts after the first.
+        checkpoint: Weights that must answer; empty takes those that the engines hold, until ``load``.
         cap: Calls in flight for each engine; the default is ``max_num_seqs``.
-        backoff_s: First pause after a failure, doubled up to 32 times.
+        backoff: Pauses between attempts, and between the probes of an engine in quarantine.
         probe_timeout_s: Deadline of a health check.
     """
 
@@ -89,18 +83,18 @@ class Router:
         engines: Sequence[EngineHandle],
         config: PolicyConfig,
         *,
-        version: str = "",
+        checkpoint: str = "",
         cap: int = 0,
-        backoff_s: float = 0.5,
+        backoff: Backoff = BACKOFF,
         probe_timeout_s: float = 10.0,
     ) -> None:
         if not engines or len({e.name for e in engines}) < len(engines):
             raise ValueError("a router needs engines with distinct names")
-        self.version = version
+        self.checkpoint = checkpoint
         self._slots = [_Slot(engine) for engine in engines]
         self._config = config
         self._cap = cap or config.max_num_seqs
-        self._backoff_s = backoff_s
+        self._backoff = backoff
         self._probe_timeout_s = probe_timeout_s
         self._changed = asyncio.Condition()
         self._loading = asyncio.Lock()
@@ -108,75 +102,75 @@ class Router:
         self._stats = PolicyStats()
 
     @classmethod
-    def over_actors(cls, actors: Sequence[Any], config: PolicyConfig, *, version: str = "") -> Router:
-        """A router over the Ray actors that ``agentr.policy.actor.start_engines`` returned."""
+    def over_actors(cls, actors: Sequence[Any], config: PolicyConfig, *, checkpoint: str = "") -> Router:
+        """Makes a router over the Ray actors of ``agentr.policy.actor.start_engines``."""
         from agentr.policy.actor import RayEngine, engine_name
 
-        return cls([RayEngine(actor, engine_name(i)) for i, actor in enumerate(actors)], config, version=version)
+        return cls([RayEngine(actor, engine_name(i)) for i, actor in enumerate(actors)], config, checkpoint=checkpoint)
 
     async def generate(self, request: GenerateRequest) -> list[Completion]:
         """See `Policy.generate`.
 
         Raises:
-            InfraError: Every attempt failed; names each engine and what became of it.
-            ContextOverflow, ModelError: The engine refused the request; another engine would, too.
+            InfraError: Every attempt failed; names each engine and its problem.
+            ContextOverflow, ModelError: The engine refused the request; another engine would refuse it, too.
         """
         failures: list[str] = []
         for attempt in range(self._config.retries + 1):
             if attempt:
-                await asyncio.sleep(self._pause(attempt - 1))
+                await asyncio.sleep(self._backoff.pause_s(attempt - 1))
             slot = await self._acquire(request.affinity, failures)
             try:
                 async with asyncio.timeout(self._config.timeout_s):
-                    completions = await slot.handle.generate(request, self.version)
+                    completions = await slot.handle.generate(request, self.checkpoint)
             except TimeoutError:
                 self._quarantine(slot, f"no answer to a generate call within {self._config.timeout_s:g} s")
             except InfraError as error:
-                self._quarantine(slot, str(error), at_once=isinstance(error, StaleVersion))
+                self._quarantine(slot, str(error), at_once=isinstance(error, StaleWeights))
             else:
-                self._count(request, completions)
+                self._stats += PolicyStats(cost_of(request, completions))
                 return completions
             finally:
                 await self._release(slot)
             failures.append(f"{slot.handle.name}: {slot.problem or 'failed, and came back meanwhile'}")
         raise InfraError(f"no completion after {len(failures)} attempts: " + "; ".join(failures) + ".")
 
-    async def load(self, path: str) -> None:
-        """Gives all engines the weights at ``path``. Returns when those that are ready hold them; the others get them before use.
+    async def load(self, checkpoint: str) -> None:
+        """Loads the weights in ``checkpoint`` into all engines that are ready.
 
-        Calls in flight end first, calls that come meanwhile wait.
+        The others load them before their next use. Calls in flight end first, later calls wait.
 
         Raises:
             InfraError: Not one engine could load them.
-            ModelError: There is no model at ``path``; the router keeps asking for the old one.
+            ModelError: There is no model in ``checkpoint``; the router keeps asking for the old one.
         """
         async with self._loading:
             await self._wait(lambda: not any(s.in_flight for s in self._slots), "the calls in flight to end before a weight reload")
-            results = await asyncio.gather(*(self._load(slot, path) for slot in self._slots), return_exceptions=True)
+            results = await asyncio.gather(*(self._load(slot, checkpoint) for slot in self._slots), return_exceptions=True)
             refused = [r for r in results if isinstance(r, BaseException) and not isinstance(r, InfraError | TimeoutError)]
             if refused:
                 raise refused[0]
-            self.version = path
+            self.checkpoint = checkpoint
             for slot, result in zip(self._slots, results, strict=True):
                 if isinstance(result, BaseException):
-                    self._quarantine(slot, f"loading {path}: {result or 'timed out'}")
+                    self._quarantine(slot, f"loading {checkpoint}: {result or 'timed out'}")
                 else:
                     slot.problem = ""
             await self._notify()
             if not any(slot.ready for slot in self._slots):
-                raise InfraError(f"no engine could load {path}: {self._report()}.")
+                raise InfraError(f"no engine could load {checkpoint}: {self._report()}.")
 
     async def stats(self) -> PolicyStats:
-        """Counters of answered calls. ``busy_s`` is summed over engines."""
+        """Returns the counters of answered calls. ``busy_s`` is summed over engines."""
         now = time.monotonic()
         return replace(self._stats, busy_s=self._stats.busy_s + sum(now - s.busy_since for s in self._slots if s.in_flight))
 
     def states(self) -> dict[str, str]:
-        """Engine by engine, why it is in quarantine; empty where it is ready."""
+        """Returns the problem of each engine in quarantine, by engine name; "" for those that are ready."""
         return {slot.handle.name: slot.problem for slot in self._slots}
 
     async def close(self) -> None:
-        """Ends the probes. Engines are left alone."""
+        """Ends the probes. Engines keep running."""
         probes = [slot.probe for slot in self._slots if slot.probe is not None]
         for probe in probes:
             probe.cancel()
@@ -199,7 +193,7 @@ class Router:
         return slot
 
     def _choose(self, affinity: str) -> _Slot | None:
-        """The engine for a call now, if any: it depends on load only, not on who asks first."""
+        """Chooses the engine for a call, if one has room. Depends on the load only, not on the order of callers."""
         ready = [s for s in self._slots if s.ready]
         if self._loading.locked() or not ready:
             return None
@@ -223,7 +217,7 @@ class Router:
         await self._notify()
 
     async def _wait(self, ready: Any, what: str) -> None:
-        """Waits until ``ready()``; the condition still holds on return, because nothing runs in between."""
+        """Waits until ``ready()``, which still holds on return, because no other coroutine runs in between."""
         try:
             async with asyncio.timeout(self._config.timeout_s), self._changed:
                 await self._changed.wait_for(ready)
@@ -237,7 +231,7 @@ class Router:
     # health -----------------------------------------------------------------------------------------------------------
 
     def _quarantine(self, slot: _Slot, problem: str, *, at_once: bool = False) -> None:
-        """Takes an engine out until a probe finds it well; ``at_once`` skips the first pause."""
+        """Takes an engine out of service until a probe succeeds; ``at_once`` skips the first pause."""
         slot.problem = problem
         if slot.probe is None or slot.probe.done():
             slot.probe = asyncio.create_task(self._probe(slot, at_once), name=f"probe {slot.handle.name}")
@@ -246,32 +240,25 @@ class Router:
         attempt = 0
         while slot.problem:
             if not at_once:
-                await asyncio.sleep(self._pause(attempt))
+                await asyncio.sleep(self._backoff.pause_s(attempt))
                 attempt += 1
             at_once = False
             try:
                 async with asyncio.timeout(self._probe_timeout_s):  # wait_for may swallow the cancellation by close() (Python 3.11)
                     health = await slot.handle.health()
-                wanted = self.version
-                if wanted and health.version != wanted:
+                wanted = self.checkpoint
+                if wanted and health.checkpoint != wanted:
                     await self._load(slot, wanted)
             except (AgentrError, TimeoutError) as error:
                 slot.problem = f"{slot.problem.split(' [')[0]} [probe: {error or 'no answer'}]"
                 continue
-            if wanted == self.version:  # else another load came in between: look again
+            if wanted == self.checkpoint:  # else another load came in between: look again
                 slot.problem = ""
         await self._notify()
 
-    async def _load(self, slot: _Slot, path: str) -> None:
+    async def _load(self, slot: _Slot, checkpoint: str) -> None:
         async with asyncio.timeout(self._config.timeout_s):
-            await slot.handle.load(path)
-
-    def _pause(self, attempt: int) -> float:
-        return self._backoff_s * 2 ** min(attempt, 5)
+            await slot.handle.load(checkpoint)
 
     def _report(self) -> str:
         return ", ".join(f"{s.handle.name}: {s.problem or f'ready, {s.in_flight} calls in flight'}" for s in self._slots)
-
-    def _count(self, request: GenerateRequest, completions: Sequence[Completion]) -> None:
-        cached, tokens = sum(c.cached_tokens for c in completions), sum(len(c.token_ids) for c in completions)
-        self._stats += PolicyStats(1, len(completions), len(request.prompt_ids), cached, tokens)

@@ -1,9 +1,9 @@
-"""The one thread that touches vLLM.
+"""The stepping thread, which owns vLLM's engine.
 
-vLLM's in-process engine is synchronous and not thread-safe. A single thread owns it from construction to the end and takes its work
-from a queue: requests join the batch between two decoding steps (continuous batching), and a *barrier* (a weight reload) runs once
-everything queued before it has finished, before anything queued after it starts. So a request sees one set of weights from its
-first token to its last, without a lock.
+vLLM's in-process engine is synchronous and not thread-safe. A single thread owns it from construction to the end and
+takes its work from a queue: requests join the batch between two decoding steps (continuous batching), and a *barrier*
+(a weight reload) runs once everything queued before it has finished, before anything queued after it starts. So a
+request sees one set of weights from its first token to its last, without a lock.
 """
 
 from __future__ import annotations
@@ -17,39 +17,39 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any
 
-from agentr.errors import AgentrError, InfraError, ModelError
+from agentr.errors import AgentrError, InfraError, ModelError, first_line
 
 log = logging.getLogger(__name__)
 
 
 @dataclass
 class Batch:
-    """Sequences that were asked for together; the future gets their final outputs in order."""
+    """The sequences of one request. The future gets their final outputs, in order."""
 
     prompt_ids: list[int]
     params: Sequence[Any]
     check: Callable[[], None]
-    """Runs in the thread before the batch is admitted; what it raises goes to the caller."""
+    """Called in the thread before the batch is admitted; its exception goes to the caller."""
     future: Future[list[Any]] = field(default_factory=Future)
     outputs: dict[int, Any] = field(default_factory=dict)
 
 
 @dataclass
 class Barrier:
-    """A call that needs the engine to itself."""
+    """A call that has the engine to itself."""
 
     run: Callable[[Any], Any]
     future: Future[Any] = field(default_factory=Future)
 
 
 class Stepper:
-    """Runs ``build()`` and then decodes until closed.
+    """A thread that builds an engine and decodes until closed.
 
-    Invariants: every future handed out is resolved exactly once, also when the thread dies; a cancelled batch is aborted in the
-    engine at the next step.
+    Invariants: every future handed out is resolved exactly once, also when the thread dies; a cancelled batch is
+    aborted in the engine at the next step.
 
     Args:
-        build: Makes the vLLM engine; runs in the thread, because some thread settings of torch belong to the thread that sets them.
+        build: Makes the vLLM engine; called in the thread, because some of torch's settings hold for one thread.
 
     Raises:
         ModelError: ``build`` failed; the cause is attached.
@@ -72,17 +72,17 @@ class Stepper:
 
     @property
     def running(self) -> int:
-        """Sequences in the engine."""
+        """Number of sequences in the engine."""
         return len(self._live)
 
     @property
     def queued(self) -> int:
-        """Batches and barriers that were not admitted yet."""
+        """Number of batches and barriers that were not admitted yet."""
         return len(self._queue)
 
     @property
     def stalled_s(self) -> float:
-        """How long the step or barrier in progress has been running; 0 between steps."""
+        """Duration of the step or barrier in progress, in seconds; 0 between steps."""
         began = self._step_began
         return time.monotonic() - began if began else 0.0
 
@@ -99,7 +99,7 @@ class Stepper:
             self._wake.notify()
 
     def close(self, timeout_s: float = 60.0) -> None:
-        """Fails what is unfinished and ends the thread."""
+        """Fails unfinished work and ends the thread."""
         with self._wake:
             self._closed = True
             self._wake.notify()
@@ -111,7 +111,7 @@ class Stepper:
         try:
             engine = self._build()
         except Exception as error:  # noqa: BLE001 - handed to the constructor, whatever it is
-            failure = ModelError(f"vLLM could not load the model: {_first_line(error)}", hint="See the log above for vLLM's report.")
+            failure = ModelError(f"vLLM could not load the model: {first_line(error)}", hint="See the log above for vLLM's report.")
             failure.__cause__ = error
             started.set_exception(error if isinstance(error, AgentrError) else failure)
             return
@@ -158,10 +158,10 @@ class Stepper:
                 self._live[str(self._count)] = (batch, index)
         except (AgentrError, VLLMValidationError, ValueError, TypeError) as error:  # vLLM refuses this request; the engine is as it was
             self._abort(batch, engine)
-            refusal = error if isinstance(error, AgentrError) else ModelError(f"vLLM refused a request: {_first_line(error)}")
+            refusal = error if isinstance(error, AgentrError) else ModelError(f"vLLM refused a request: {first_line(error)}")
             _settle(batch.future, error=refusal)
         except Exception as error:
-            _settle(batch.future, error=InfraError(f"an engine failed while it took a request: {_first_line(error)}"))
+            _settle(batch.future, error=InfraError(f"an engine failed while it took a request: {first_line(error)}"))
             raise
 
     def _pass(self, barrier: Barrier, engine: Any) -> None:
@@ -172,7 +172,7 @@ class Stepper:
             _settle(barrier.future, error=error)
         except Exception as error:
             # Weights may be half replaced: nothing that this engine says can be trusted any more.
-            _settle(barrier.future, error=InfraError(f"an engine failed while it loaded weights: {_first_line(error)}"))
+            _settle(barrier.future, error=InfraError(f"an engine failed while it loaded weights: {first_line(error)}"))
             raise
         else:
             _settle(barrier.future, value=value)
@@ -213,18 +213,14 @@ class Stepper:
     def _dead(self) -> InfraError:
         if self.problem is None:
             return InfraError("the engine was closed.")
-        return InfraError(f"the engine's stepping thread died: {type(self.problem).__name__}: {_first_line(self.problem)}")
+        return InfraError(f"the engine's stepping thread died: {type(self.problem).__name__}: {first_line(self.problem)}")
 
 
 def _settle(future: Future[Any], *, value: Any = None, error: BaseException | None = None) -> None:
-    """Resolves a future that its owner may have cancelled meanwhile."""
+    """Resolves a future, unless its owner has cancelled it."""
     if future.done() or not future.set_running_or_notify_cancel():
         return
     if error is not None:
         future.set_exception(error)
     else:
         future.set_result(value)
-
-
-def _first_line(error: BaseException) -> str:
-    return next(iter(str(error).splitlines()), "") or type(error).__name__

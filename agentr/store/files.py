@@ -1,4 +1,4 @@
-"""Atomic writes. A reader sees the old file or the new one, never a part; a full disk is an error with a name."""
+"""Atomic writes: a reader sees the old file or the new one, never a part."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import contextlib
 import errno
 import json
 import os
+import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,10 +17,10 @@ from agentr.errors import DataError, RunError
 
 @contextlib.contextmanager
 def disk_errors(path: Path) -> Iterator[None]:
-    """Turns a full disk or a missing permission into an error that says where and what to do.
+    """Turns a full disk or a missing permission into an error that names the path and the remedy.
 
     Raises:
-        RunError: Nothing could be written. What was finished before is whole.
+        RunError: ``path`` could not be written. Files that were finished before are whole.
     """
     try:
         yield
@@ -35,7 +36,7 @@ def disk_errors(path: Path) -> Iterator[None]:
 
 
 def write_bytes(path: Path, data: bytes) -> None:
-    """Writes a file so that it survives a crash right after the call: temporary name, fsync, rename."""
+    """Writes a file that survives a crash right after the call: temporary name, fsync, rename."""
     with disk_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, temporary = tempfile.mkstemp(prefix=f".{path.name[:40]}.", suffix=".part", dir=path.parent)
@@ -47,6 +48,33 @@ def write_bytes(path: Path, data: bytes) -> None:
             Path(temporary).replace(path)
         except BaseException:  # also when interrupted: no part may stay behind
             Path(temporary).unlink(missing_ok=True)
+            raise
+
+
+@contextlib.contextmanager
+def write_aside(folder: Path) -> Iterator[Path]:
+    """Writes a folder so that it is whole if it exists: temporary name, fsync, rename.
+
+    Yields an empty folder beside ``folder``. When the body has filled it, it takes the place of ``folder``, which is
+    deleted; if the body raises, ``folder`` stays as it was. The next attempt removes what a killed process left.
+
+    Raises:
+        RunError: The disk is full or cannot be written.
+    """
+    temporary = folder.with_name(f".{folder.name}.part")
+    with disk_errors(folder):
+        shutil.rmtree(temporary, ignore_errors=True)
+        temporary.mkdir(parents=True)
+        try:
+            yield temporary
+            for path in temporary.rglob("*"):
+                if path.is_file():
+                    with path.open("rb") as file:
+                        os.fsync(file.fileno())
+            shutil.rmtree(folder, ignore_errors=True)
+            temporary.replace(folder)
+        except BaseException:  # also when interrupted
+            shutil.rmtree(temporary, ignore_errors=True)
             raise
 
 
@@ -82,7 +110,7 @@ def append_line(path: Path, data: Any) -> None:
 
 
 def read_lines(path: Path) -> list[Any]:
-    """The lines of a JSON-lines file. A torn last line, which a killed writer leaves, is skipped.
+    """Reads the lines of a JSON-lines file. Skips a torn last line, which a killed writer leaves.
 
     Raises:
         DataError: A line before the last is damaged.

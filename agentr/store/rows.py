@@ -1,8 +1,7 @@
-"""Dataset rows: token ids, which of them are trained on, and where they came from.
+"""Dataset rows: token ids, loss masks and provenance.
 
-A dataset is a folder with ``rows.parquet`` and ``manifest.json``. It is written once, whole, and read back equal. Its rows are of one
-kind: sequences to imitate (:class:`Row`) or pairs to prefer one side of (:class:`Preference`); the manifest's ``type`` says which, and
-so which trainer takes it.
+A dataset is a folder with ``rows.parquet`` and ``manifest.json``. It is written once, whole, and read back equal. Its
+rows are of one type, which the manifest names. `DATASET_TYPES` has the class, the columns and the loss of each type.
 """
 
 from __future__ import annotations
@@ -12,22 +11,23 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from agentr.errors import DataError
 from agentr.store.files import read_json, write_json
 from agentr.store.tables import read_table, write_table
+from agentr.types import Loss
 
 
 @dataclass(frozen=True)
 class Provenance:
-    """Which nodes of which tree a row was made from.
+    """The nodes and the tree that a row was made from.
 
     Attributes:
         tree: Key of the tree, or of the demonstration.
         nodes: Node ids in row order; of a pair's chosen side.
         kind: revision, good, demonstration, general or imported; of a pair: trajectory, step, sibling or imported.
-        detail: What else is worth keeping: returns, depth of the divergence, step of the transition.
+        detail: Further facts: returns, depth of the divergence, step of the transition.
         rejected: Node ids of a pair's rejected side.
     """
 
@@ -36,6 +36,32 @@ class Provenance:
     kind: str
     detail: dict[str, float | int | str] = field(default_factory=dict, hash=False)
     rejected: tuple[int, ...] = ()
+
+
+class TrainingRow(Protocol):
+    """A row of any type, as far as the order of a training depends on it."""
+
+    @property
+    def provenance(self) -> Provenance: ...
+
+    @property
+    def longest(self) -> int:
+        """Tokens of the longest sequence that goes through the model."""
+        ...
+
+    @property
+    def tokens(self) -> int:
+        """Tokens that go through the model."""
+        ...
+
+    @property
+    def targets(self) -> int:
+        """Tokens that count in the loss."""
+        ...
+
+    def sequences(self) -> tuple[tuple[int, ...], ...]:
+        """Returns all token ids of the row, in pieces."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -66,13 +92,17 @@ class Row:
 
     @property
     def targets(self) -> int:
-        """Tokens that count in the loss. The first token of a sequence has no prediction, so it never does."""
+        """Tokens that count in the loss. The first token of a sequence has no prediction, so it never counts."""
         return sum(self.loss_mask[1:])
+
+    def sequences(self) -> tuple[tuple[int, ...], ...]:
+        """Returns the ids of the sequence."""
+        return (self.input_ids,)
 
 
 @dataclass(frozen=True)
 class Preference:
-    """A pair of continuations of one prompt, of which the first is to become more likely than the second.
+    """A pair of continuations of one prompt, the first preferred to the second.
 
     Attributes:
         prompt_ids: Token ids that both sides begin with, shape [P].
@@ -110,6 +140,10 @@ class Preference:
         """Tokens that count in the loss, of both sides."""
         return sum(self.chosen_mask) + sum(self.rejected_mask)
 
+    def sequences(self) -> tuple[tuple[int, ...], ...]:
+        """Returns the ids of the prompt and of both sides."""
+        return self.prompt_ids, self.chosen_ids, self.rejected_ids
+
 
 def _check(provenance: Provenance, side: str, ids: tuple[int, ...], mask: tuple[int, ...]) -> None:
     if len(ids) != len(mask):
@@ -118,12 +152,35 @@ def _check(provenance: Provenance, side: str, ids: tuple[int, ...], mask: tuple[
         raise DataError(f"a {side}row of {provenance.tree} trains on nothing")
 
 
-#: Name of each type of row in a manifest, and its columns of integers.
-_TYPES: dict[str, tuple[type, dict[str, str]]] = {
-    "sequences": (Row, {"input_ids": "int32", "loss_mask": "int8"}),
-    "preferences": (
+@dataclass(frozen=True)
+class DatasetType:
+    """A type of dataset.
+
+    Attributes:
+        row: Class of its rows.
+        columns: Names of the columns of integers (fields of the class) and their Arrow types.
+        loss: The loss that such a dataset is trained with.
+    """
+
+    row: type
+    columns: dict[str, str]
+    loss: Loss
+
+
+#: The types of datasets, by their names in a manifest. To add a type, write a class with the members of `TrainingRow`
+#: and its line here.
+DATASET_TYPES: dict[str, DatasetType] = {
+    "sequences": DatasetType(Row, {"input_ids": "int32", "loss_mask": "int8"}, Loss.IMITATE),
+    "preferences": DatasetType(
         Preference,
-        {"prompt_ids": "int32", "chosen_ids": "int32", "chosen_mask": "int8", "rejected_ids": "int32", "rejected_mask": "int8"},
+        {
+            "prompt_ids": "int32",
+            "chosen_ids": "int32",
+            "chosen_mask": "int8",
+            "rejected_ids": "int32",
+            "rejected_mask": "int8",
+        },
+        Loss.PREFER,
     ),
 }
 
@@ -132,29 +189,30 @@ def write_rows(folder: Path, rows: Iterable[Row | Preference], **about: Any) -> 
     """Writes a dataset and returns its manifest.
 
     Args:
-        rows: Of one type. A dataset without rows is one of sequences.
+        rows: Rows of one type. A dataset without rows is one of sequences.
         about: Further entries of the manifest (counts of what was dropped, configuration).
     """
     import pyarrow as pa
 
     written = list(rows)
-    name = "preferences" if written and isinstance(written[0], Preference) else "sequences"
+    row_class = type(written[0]) if written else Row
+    name = next(name for name, described in DATASET_TYPES.items() if described.row is row_class)
     columns: dict[str, Any] = {
         column: pa.array([list(getattr(r, column)) for r in written], pa.list_(pa.type_for_alias(width)))
-        for column, width in _TYPES[name][1].items()
+        for column, width in DATASET_TYPES[name].columns.items()
     }
-    origin = [r.provenance for r in written]
+    provenances = [r.provenance for r in written]
     columns |= {
-        "tree": pa.array([p.tree for p in origin], pa.string()),
-        "nodes": pa.array([list(p.nodes) for p in origin], pa.list_(pa.int32())),
-        "kind": pa.array([p.kind for p in origin], pa.string()),
-        "detail": pa.array([json.dumps(p.detail, sort_keys=True) for p in origin], pa.string()),
-        "rejected": pa.array([list(p.rejected) for p in origin], pa.list_(pa.int32())),
+        "tree": pa.array([p.tree for p in provenances], pa.string()),
+        "nodes": pa.array([list(p.nodes) for p in provenances], pa.list_(pa.int32())),
+        "kind": pa.array([p.kind for p in provenances], pa.string()),
+        "detail": pa.array([json.dumps(p.detail, sort_keys=True) for p in provenances], pa.string()),
+        "rejected": pa.array([list(p.rejected) for p in provenances], pa.list_(pa.int32())),
     }
     manifest = {
         "type": name,
         "rows": len(written),
-        "kinds": dict(Counter(p.kind for p in origin)),
+        "kinds": dict(Counter(p.kind for p in provenances)),
         "tokens": sum(r.tokens for r in written),
         "trained_tokens": sum(r.targets for r in written),
         "sha256": write_table(folder / "rows.parquet", columns),
@@ -165,7 +223,7 @@ def write_rows(folder: Path, rows: Iterable[Row | Preference], **about: Any) -> 
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
-    """The manifest of a dataset.
+    """Reads the manifest of a dataset.
 
     Raises:
         DataError: There is no dataset in ``folder``.
@@ -176,17 +234,26 @@ def read_manifest(folder: Path) -> dict[str, Any]:
         raise DataError(f"{folder} holds no readable dataset: {error.message}", hint="Build it with 'agentr build'.") from error
 
 
-def read_rows(folder: Path) -> list[Row]:
-    """The rows of a dataset of sequences, in the order written.
+def dataset_loss(folder: Path) -> Loss:
+    """Returns the loss that a dataset is trained with.
 
     Raises:
-        DataError: The dataset is missing, is not the one that its manifest describes, or holds preferences.
+        DataError: There is no dataset in ``folder``, or one of a type that is not known here.
+    """
+    return _described(folder, read_manifest(folder)["type"]).loss
+
+
+def read_rows(folder: Path) -> list[Row]:
+    """Reads the rows of a dataset of sequences, in the order written.
+
+    Raises:
+        DataError: The dataset is missing, does not match its manifest, or holds preferences.
     """
     return _read(folder, "sequences")
 
 
 def read_preferences(folder: Path) -> list[Preference]:
-    """The rows of a dataset of preferences, in the order written.
+    """Reads the rows of a dataset of preferences, in the order written.
 
     Raises:
         DataError: As ``read_rows``.
@@ -194,9 +261,21 @@ def read_preferences(folder: Path) -> list[Preference]:
     return _read(folder, "preferences")
 
 
-def read_any(folder: Path) -> list[Row] | list[Preference]:
-    """The rows of a dataset of either type."""
+def read_any(folder: Path) -> list[Any]:
+    """Reads the rows of a dataset of any type, in the order written.
+
+    Raises:
+        DataError: As ``read_rows``.
+    """
     return _read(folder, read_manifest(folder)["type"])
+
+
+def _described(folder: Path, name: str) -> DatasetType:
+    if name not in DATASET_TYPES:
+        known = ", ".join(DATASET_TYPES)
+        hint = "Is it of a newer version of agentr?"
+        raise DataError(f"{folder} holds a dataset of type {name!r}; known are {known}.", hint=hint)
+    return DATASET_TYPES[name]
 
 
 def _read(folder: Path, wanted: str) -> list[Any]:
@@ -204,10 +283,16 @@ def _read(folder: Path, wanted: str) -> list[Any]:
     found = read_table(folder / "rows.parquet", manifest["sha256"], "Delete the folder and build the dataset again.")
     if manifest["rows"] and manifest["type"] != wanted:
         raise DataError(f"{folder} holds {manifest['type']}, and {wanted} are wanted")
-    kind, columns = _TYPES[wanted]
+    described = _described(folder, wanted)
     rows: list[Any] = []
     for index in range(manifest["rows"]):
         entry = {name: values[index] for name, values in found.items()}
-        origin = Provenance(entry["tree"], tuple(entry["nodes"]), entry["kind"], json.loads(entry["detail"]), tuple(entry["rejected"]))
-        rows.append(kind(**{name: tuple(entry[name]) for name in columns}, provenance=origin))
+        provenance = Provenance(
+            tree=entry["tree"],
+            nodes=tuple(entry["nodes"]),
+            kind=entry["kind"],
+            detail=json.loads(entry["detail"]),
+            rejected=tuple(entry["rejected"]),
+        )
+        rows.append(described.row(**{name: tuple(entry[name]) for name in described.columns}, provenance=provenance))
     return rows

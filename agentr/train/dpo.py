@@ -1,15 +1,17 @@
 """Direct preference optimisation, for datasets of preferences: TRL's DPOTrainer (arXiv 2305.18290, Eq. 7).
 
-The loss of a pair is -log sigmoid(beta * ((c - c_ref) - (r - r_ref))), where c and r are the log-probabilities of the chosen and rejected
-side: sums over the tokens of the agent's turns. The reference is the start checkpoint, so the first loss is log 2. Variants:
+The loss of a pair is -log sigmoid(beta * ((c - c_ref) - (r - r_ref))), where c and r are the log-probabilities of the
+chosen and rejected side: sums over the tokens of the agent's turns. The reference is the start checkpoint, so the
+first loss is log 2. Variants:
 
 - ``length_normalized``: c, r and the reference's are divided by the number of their tokens (SimPO's remedy, with a reference).
-- ``label_smoothing`` e: (1 - e) times the loss minus e times the loss of the pair the wrong way round, divided by 1 - 2 e, which is
-  unbiased if a share e of the pairs is the wrong way round (arXiv 2403.00409, Eq. 8).
+- ``label_smoothing`` e: (1 - e) times the loss minus e times the loss of the swapped pair, divided by 1 - 2 e, which
+  is unbiased if a share e of the pairs is swapped (arXiv 2403.00409, Eq. 8).
 - ``sft``: plus this weight times the cross-entropy of the chosen sides, over the tokens of the whole step.
 
-A batch is cut into micro-batches of equal numbers of pairs, whose means TRL, DeepSpeed and accumulation average: how it is cut does not
-matter. TRL averages the ``sft`` term over the tokens of each micro-batch; its weight is set so that this does not matter either.
+TRL, DeepSpeed and accumulation average the means of micro-batches with equal numbers of pairs, so the result does not
+depend on how a batch is cut. TRL averages the ``sft`` term over the tokens of each micro-batch; its weight is
+corrected for that.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, cast
 
 import numpy as np
@@ -30,7 +33,7 @@ from trl.trainer.utils import disable_dropout_in_model
 
 from agentr.errors import RunError
 from agentr.store.rows import Preference, read_manifest
-from agentr.train.data import PairCollator, Plan, as_pair_dataset
+from agentr.train.data import Plan, padded_length
 from agentr.train.job import TrainJob
 from agentr.train.model import lora_config
 from agentr.train.reference import read_reference, write_reference
@@ -38,9 +41,71 @@ from agentr.train.trainer import JobTrainer, common_arguments, expect_progress
 
 log = logging.getLogger(__name__)
 
+#: Names in ``metrics.jsonl`` of what TRL's DPOTrainer logs, averaged over the pairs since the last line.
+METRICS = {
+    "reward_margin": "rewards/margins",
+    "reward_accuracy": "rewards/accuracies",
+    "chosen_reward": "rewards/chosen",
+    "rejected_reward": "rewards/rejected",
+    "chosen_logprob": "logps/chosen",
+    "rejected_logprob": "logps/rejected",
+}
+
+#: Fields of `TrainResult` that hold the last line's value of a metric.
+RESULTS = {
+    "margin": "reward_margin",
+    "accuracy": "reward_accuracy",
+    "chosen_reward": "chosen_reward",
+    "rejected_reward": "rejected_reward",
+}
+
+
+def as_pair_dataset(plan: Plan) -> Dataset:
+    """Returns the numbers of the pairs in training order, in the column ``pair``; the collator holds the pairs."""
+    return Dataset.from_dict({"pair": plan.order.ravel().tolist()})
+
+
+@dataclass(frozen=True)
+class PairCollator:
+    """Turns a micro-batch of pairs into a batch of TRL's DPOTrainer, padded on the right.
+
+    Attributes:
+        rows: The pairs of the dataset; the entries of the trainer's dataset are indices into them.
+    """
+
+    rows: Sequence[Preference]
+    pad_token_id: int
+
+    def __call__(self, examples: list[dict[str, int]]) -> dict[str, torch.Tensor]:
+        """Returns the tensors of a micro-batch.
+
+        ``input_ids``, ``attention_mask`` and ``completion_mask`` have shape [2 * pairs, length], chosen sides first;
+        ``pair``, the numbers of the pairs, has shape [pairs]. TRL's own collator counts all tokens after the prompt;
+        here ``completion_mask`` is that of the pair: the agent's turns only.
+        """
+        numbers = [example["pair"] for example in examples]
+        pairs = [self.rows[number] for number in numbers]
+        sides = [(pair.prompt_ids, pair.chosen_ids, pair.chosen_mask) for pair in pairs]
+        sides += [(pair.prompt_ids, pair.rejected_ids, pair.rejected_mask) for pair in pairs]
+        shape = (len(sides), padded_length(max(pair.longest for pair in pairs)))
+        batch = {
+            "input_ids": torch.full(shape, self.pad_token_id),
+            "attention_mask": torch.zeros(shape, dtype=torch.long),
+            "completion_mask": torch.zeros(shape, dtype=torch.long),
+            "pair": torch.tensor(numbers),
+        }
+        for index, (prompt, ids, mask) in enumerate(sides):
+            begin, end = len(prompt), len(prompt) + len(ids)
+            batch["input_ids"][index, :end] = torch.tensor(prompt + ids)
+            batch["attention_mask"][index, :end] = 1
+            batch["completion_mask"][index, begin:end] = torch.tensor(mask)
+        assert (batch["completion_mask"] <= batch["attention_mask"]).all()
+        assert int(batch["completion_mask"].sum()) == sum(pair.targets for pair in pairs)
+        return batch
+
 
 class AgentDPOTrainer(JobTrainer, DPOTrainer):
-    """TRL's trainer on pairs that are ready, with a reference that is asked once for a job."""
+    """TRL's trainer on tokenised pairs, with reference log-probabilities that are computed once for a job."""
 
     reference: torch.Tensor
     """Log-probabilities under the reference, shape [pairs, 2] (chosen, rejected)."""
@@ -53,20 +118,20 @@ class AgentDPOTrainer(JobTrainer, DPOTrainer):
         return dataset
 
     def _precompute_ref_logps(self, dataset: Dataset, *_args: Any, **_kwargs: Any) -> Dataset:
-        """Nothing here: TRL would do it in a second engine, and keep the result in a cache that a restart elsewhere does not find."""
+        """Does nothing: TRL would use a second engine, and a cache that a restart on another node does not find."""
         return dataset
 
     def get_batch_samples(self, epoch_iterator: Any, num_batches: int, device: torch.device) -> Any:
-        """The micro-batches of a step, and how many targets the step has on all workers."""
+        """Returns the micro-batches of a step, and the number of its targets on all workers."""
         batches, _ = super().get_batch_samples(epoch_iterator, num_batches, device)
         counted = torch.stack([batch["completion_mask"][:, 1:].sum() for batch in batches]).sum()
         return batches, self.accelerator.reduce(counted.to(device))
 
     def compute_loss(self, model: Any, inputs: dict[str, Any], return_outputs: bool = False, num_items_in_batch: Any = None) -> Any:
-        """TRL's loss, with the reference of the pairs in the batch.
+        """Computes TRL's loss with the reference log-probabilities of the pairs in the batch.
 
-        It joins the batch only here. Earlier, transformers would round it to bf16 on its way to DeepSpeed, and the log-probability of a
-        long episode, -1000, has a grain of 4 there.
+        The reference joins the batch only here: transformers rounds the tensors of a batch to bf16 on their way to
+        DeepSpeed, and bf16's spacing at 1000 (the magnitude of a long episode's log-probability) is 4.
         """
         inputs = dict(inputs)
         reference = self.reference[inputs.pop("pair")]
@@ -80,11 +145,13 @@ class AgentDPOTrainer(JobTrainer, DPOTrainer):
             self.loss_weights = [1.0, weight * here * parts / total]
         return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
 
-    def recall_reference(self) -> None:
-        """Reads the reference of the job, or asks the engine, which must not have done a step yet. All workers take part.
+    def prepare_reference(self) -> None:
+        """Reads the job's reference log-probabilities from disk, or computes them before the first step.
+
+        All workers take part.
 
         Raises:
-            RunError: The job was resumed, and its reference is gone or is another's.
+            RunError: The job was resumed, and its reference is missing or belongs to another job.
         """
         job = self.job
         dataset, start = read_manifest(job.dataset)["sha256"], cast(str, self._precompute_model_hash)
@@ -95,16 +162,16 @@ class AgentDPOTrainer(JobTrainer, DPOTrainer):
             if self.state.global_step:
                 hint = f"Delete {job.out} to train anew."
                 raise RunError(f"{job.reference} is missing or belongs to another dataset or start checkpoint.", hint=hint)
-            reference = self.ask_reference()
+            reference = self.compute_reference()
             if dist.get_rank() == 0:
                 write_reference(job.reference, reference, dataset, start)
         self.reference = torch.from_numpy(reference).to(self.accelerator.device)
 
-    def ask_reference(self) -> np.ndarray:
-        """Log-probabilities of all pairs of the plan under the engine's model without adapters, shape [pairs, 2].
+    def compute_reference(self) -> np.ndarray:
+        """Computes the log-probabilities of the plan's pairs under the model without adapters, shape [pairs, 2].
 
-        The workers share the pairs. They are asked in the precision and by the function of the training, so that the first step's
-        margins are 0 but for rounding.
+        The workers share the pairs. Precision and function are those of the training, so the margins of the first
+        step are 0 but for rounding.
         """
         began = time.perf_counter()
         engine = self.engine()
@@ -128,16 +195,19 @@ class AgentDPOTrainer(JobTrainer, DPOTrainer):
 
 
 class Reference(TrainerCallback):
-    """Makes the reference known between the engine's start and the first batch."""
+    """A callback that prepares the reference between the engine's start and the first batch."""
 
     trainer: AgentDPOTrainer
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        self.trainer.recall_reference()
+        self.trainer.prepare_reference()
 
 
 def disable_dropout(model: PreTrainedModel) -> None:
-    """A policy with dropout would differ from its own reference by chance. Some models drop attention weights without a module for it."""
+    """Turns all dropout off, also of attention weights, for which some models have no module.
+
+    With dropout, a policy would differ from its own reference by chance.
+    """
     disable_dropout_in_model(model)
     for module in model.modules():
         if hasattr(module, "attention_dropout"):
@@ -145,14 +215,19 @@ def disable_dropout(model: PreTrainedModel) -> None:
 
 
 def losses(job: TrainJob) -> tuple[list[str], list[float]]:
-    """The loss in TRL's words: its parts, and their weights."""
+    """Returns TRL's names of the parts of the loss, and their weights."""
     dpo = job.config.dpo
-    main = "sigmoid_norm" if dpo.length_normalized else "robust" if dpo.label_smoothing else "sigmoid"
+    if dpo.length_normalized:
+        main = "sigmoid_norm"
+    elif dpo.label_smoothing:
+        main = "robust"
+    else:
+        main = "sigmoid"
     return ([main, "sft"], [1.0, dpo.sft]) if dpo.sft else ([main], [1.0])
 
 
-def dpo_trainer(job: TrainJob, plan: Plan, model: PreTrainedModel, tokenizer: Any) -> AgentDPOTrainer:
-    """The trainer of a job on preferences."""
+def make_trainer(job: TrainJob, plan: Plan, model: PreTrainedModel, tokenizer: Any) -> AgentDPOTrainer:
+    """Makes the trainer of a job on preferences."""
     disable_dropout(model)
     loss_type, loss_weights = losses(job)
     arguments = DPOConfig(

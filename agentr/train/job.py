@@ -1,15 +1,15 @@
-"""What a training stage is given and what it leaves behind. Imports nothing heavy.
+"""The inputs and outputs of a training stage. Imports nothing heavy.
 
 A stage is ``(dataset, start checkpoint, configuration) -> checkpoint``. Its folder::
 
     out/model/            the checkpoint: a Hugging Face folder that vLLM loads; renamed into place when complete
     out/result.json       written last: where it exists, the stage is done
     out/metrics.jsonl     a line for each logged step, without gaps or repeats after a resume
-    out/worker.log        what the workers printed
+    out/worker.log        the workers' output
     out/checkpoints/      resumable states; gone once the stage is done
     out/reference.npz     of a job on preferences: log-probabilities of all pairs under the start checkpoint
-    out/job.json          what the folder belongs to; another job refuses to continue in it
-    out/failure.json      why the last attempt stopped, if it is not worth repeating
+    out/job.json          the job that the folder belongs to; another job refuses to continue in it
+    out/failure.json      the reason why the last attempt stopped, if repeating it would not help
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from agentr.store.files import write_json
 SCHEDULES = ("cosine", "linear", "constant_with_warmup")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class TrainResult:
-    """What a finished stage did.
+    """The result of a finished stage.
 
     Attributes:
-        checkpoint: Folder of the trained model.
+        checkpoint: Folder of the trained model. Callers hand on this value; none rebuilds the path from names.
         steps: Optimiser steps.
         epochs: Passes over the dataset: steps * batch size / rows.
         rows: Rows of the dataset.
@@ -41,9 +41,9 @@ class TrainResult:
         last_loss: The same over the last logged window of steps.
         seconds: Spent in optimiser steps, over all attempts; starting up and saving are not in it.
         tokens_per_second: ``tokens / seconds``.
-        margin: Mean reward of the chosen sides minus that of the rejected ones, over the last logged window; None unless trained on
-            preferences. A reward is beta times by how much a side has become more likely (its log-probability, since the start
-            checkpoint), so all rewards are 0 at the first step.
+        margin: Mean reward of the chosen sides minus that of the rejected ones, over the last logged window; None
+            unless trained on preferences. The reward is DPO's implicit one, beta * (log p - log p_ref); 0 at step 0
+            because the reference is the start checkpoint.
         accuracy: Share of pairs whose chosen side has the higher reward, over the same window.
         chosen_reward: Mean reward of the chosen sides. Below 0, the margin comes from making both sides less likely.
         rejected_reward: Mean reward of the rejected sides.
@@ -73,8 +73,9 @@ class TrainJob:
         dataset: Folder written by ``agentr.store.rows.write_rows``.
         start: Hugging Face folder (model and tokenizer) to start from. In a chain it may be the ``model`` of an earlier job.
         out: Folder of the stage.
-        name: What reports and errors call it.
-        stall_s: A worker that finishes no step for so long is killed, and the stage resumes from its last checkpoint.
+        name: Name in reports and errors.
+        stall_s: Longest time for one step, in seconds; a worker beyond it is killed, and the stage resumes from its
+            last checkpoint.
     """
 
     dataset: Path
@@ -105,29 +106,26 @@ class TrainJob:
     def failure(self) -> Path:
         return self.out / "failure.json"
 
-    def micro_batch(self) -> int:
-        """Rows in a forward pass: the largest divisor of a worker's share of the batch within ``micro_batch_size``.
-
-        A pair is one row, though both its sides go through the model.
-        """
-        share = self.config.batch_size // self.trainer.workers
-        return max(n for n in range(1, min(self.config.micro_batch_size, share) + 1) if share % n == 0)
-
     def validate(self) -> None:
         """Checks the values that need no data.
+
+        A batch is cut evenly: every worker does ``batch_size / (workers * micro_batch_size)`` forward passes of
+        ``micro_batch_size`` rows in a step. A pair is one row, though both its sides go through the model.
 
         Raises:
             ConfigError: A value is out of range, or values contradict each other.
         """
         config, workers = self.config, self.trainer.workers
-        if workers < 1 or config.batch_size < 1 or config.batch_size % workers:
-            hint = "Make train.batch_size a multiple of trainer.workers."
-            raise ConfigError(f"a batch of {config.batch_size} rows does not divide among {workers} workers.", hint=hint)
+        batch, micro = config.batch_size, config.micro_batch_size
+        if min(workers, batch, micro) < 1 or batch % (workers * micro):
+            hint = "Make train.batch_size a multiple of trainer.workers x train.micro_batch_size."
+            message = f"a batch of {batch} rows does not divide into micro-batches of {micro} on {workers} workers."
+            raise ConfigError(message, hint=hint)
         if config.schedule not in SCHEDULES:
             raise ConfigError(f"train.schedule is {config.schedule!r}.", hint=f"Choose one of {', '.join(SCHEDULES)}.")
         if config.steps <= 0 and config.epochs <= 0:
             raise ConfigError("neither train.steps nor train.epochs is positive.", hint="Set one of them.")
-        for key in ("micro_batch_size", "checkpoint_every", "log_every", "max_length"):
+        for key in ("checkpoint_every", "log_every", "max_length"):
             if getattr(config, key) < 1:
                 raise ConfigError(f"train.{key} is {getattr(config, key)}.", hint="It must be at least 1.")
         if not 0.0 <= config.min_lr_ratio <= 1.0 or not 0.0 <= config.warmup_ratio <= 1.0:
@@ -160,23 +158,28 @@ class TrainJob:
             raise ConfigError("train.lora.targets is empty.", hint="Name linear layers, or all-linear.")
 
     def finished(self) -> TrainResult | None:
-        """The result of the stage, if it is done."""
+        """Returns the result of the stage, if it is done. Its checkpoint is in ``out``, even if that was moved.
+
+        Raises:
+            DataError: The file is damaged.
+        """
         path = self.out / "result.json"
         if not path.exists():
             return None
         try:
-            return TrainResult(**json.loads(path.read_text(encoding="utf-8")))
+            written = json.loads(path.read_text(encoding="utf-8"))
+            return TrainResult(**{**written, "checkpoint": str(self.model)})
         except (json.JSONDecodeError, TypeError) as error:
             raise DataError(f"{path} is not a training result: {error}.", hint="Delete the folder and train again.") from error
 
     def read_metrics(self) -> list[dict[str, Any]]:
-        """The whole lines of ``metrics.jsonl``; the last may be cut off where a worker was killed or still writes."""
+        """Reads the whole lines of ``metrics.jsonl``; the last is cut off if a worker was killed or still writes."""
         if not self.metrics.exists():
             return []
         return [json.loads(line) for line in self.metrics.read_text(encoding="utf-8").splitlines() if line.endswith("}")]
 
     def finish(self, result: TrainResult) -> None:
-        """Declares the stage done. Call it when everything else is in place."""
+        """Writes the result, which marks the stage as done: everything else must be in place."""
         write_json(self.out / "result.json", asdict(result))
 
 

@@ -1,7 +1,8 @@
 """Runs training jobs in a Ray Train worker group, from a driver that is connected to Ray.
 
-Resuming is ours, not Ray Train's: a job continues from the last sealed checkpoint in its folder, whoever starts it again. Ray Train
-would resume by run name, so each attempt gets a name of its own, and its bookkeeping is thrown away afterwards.
+Jobs resume without Ray Train's help: a job continues from the last sealed checkpoint in its folder, whoever starts
+it again. Ray Train would resume by run name, so each attempt gets a name of its own, and Ray Train's bookkeeping is
+thrown away afterwards.
 """
 
 from __future__ import annotations
@@ -22,8 +23,9 @@ from typing import TYPE_CHECKING, Any
 from agentr.cpu import OPENMP
 from agentr.errors import ConfigError, RunError
 from agentr.store.files import read_json, write_json
+from agentr.store.model_folder import require_model
 from agentr.store.rows import read_manifest
-from agentr.train.checkpoints import fingerprint, require_model
+from agentr.train.checkpoints import fingerprint
 from agentr.train.job import TrainJob, TrainResult, empty_dataset
 from agentr.train.worker import run_chain
 
@@ -34,18 +36,19 @@ log = logging.getLogger(__name__)
 
 Report = Callable[[dict[str, Any]], None]
 
-#: CPUs that Ray books for a worker on a CPU. Training time-shares the machine with idle actors; booking whole cores would wait for ever
-#: on a machine whose cores are all booked by them.
+#: CPUs that Ray books for a worker on a CPU. Training time-shares the machine with idle actors; if these had booked all
+#: cores, a worker that needs a whole core would wait for ever.
 _BOOKED_CPUS = 0.1
 
-#: Attempts at starting a worker group before the stage is refused (Ray's default is without end).
+#: Attempts at starting a worker group before the stage fails (Ray's default is unlimited).
 _START_ATTEMPTS = 2
 
-#: Settings that Ray Train takes from the driver's environment, besides the start deadline (its 60 s are too short for a busy machine).
+#: Settings of Ray Train in the driver's environment, besides the start deadline (the default of 60 s is too short for
+#: a busy machine).
 _RAY_TRAIN = {
-    # Ray Train replaces print() in workers; what dill prints into a buffer of its own (bytecode, page after page) then comes out.
+    # Ray Train replaces print() in workers, and so would log the pages of bytecode that dill prints into a buffer.
     "RAY_TRAIN_ENABLE_PRINT_PATCH": "0",
-    # An actor that watches for nodes about to be taken away: a process more to start, and a sealed checkpoint serves as well.
+    # The watcher of preempted nodes is another process to start, and sealed checkpoints make it unnecessary.
     "RAY_TRAIN_ENABLE_PREEMPTION_WATCHER": "0",
 }
 
@@ -61,23 +64,25 @@ _HINTS = {
 
 
 def train(job: TrainJob, progress: Report | None = None) -> TrainResult:
-    """Runs one job; see ``train_many``."""
+    """Runs one job. See `train_many`."""
     return train_many([job], progress)[0]
 
 
 def train_many(jobs: Sequence[TrainJob], progress: Report | None = None) -> list[TrainResult]:
-    """Runs a chain of jobs in one worker group, and so pays for its start once. A job may start from an earlier job's ``model``.
+    """Runs a chain of jobs in one worker group, to start it only once.
+
+    A job may start from an earlier job's ``model``.
 
     Args:
-        jobs: Must agree in ``trainer``. Those that are done already are not repeated.
+        jobs: Jobs with equal ``trainer``. Finished ones are not repeated.
         progress: Called in another thread with each new line of ``metrics.jsonl`` and the job's name under ``job``.
 
     Returns:
-        The results, in order.
+        The results, in order. `TrainResult.checkpoint` is the folder of the trained model.
 
     Raises:
-        ConfigError, DataError, ModelError: Found wrong before anything was started.
-        RunError: A job failed; it says why in a line, and the folder keeps the last good checkpoint.
+        ConfigError, DataError, ModelError: A job cannot work; nothing was started.
+        RunError: A job failed; the message gives the reason, and the folder keeps the last good checkpoint.
     """
     if not jobs:
         return []
@@ -99,13 +104,13 @@ def train_many(jobs: Sequence[TrainJob], progress: Report | None = None) -> list
 
 
 def _check(jobs: Sequence[TrainJob], promised: set[Path]) -> None:
-    """Everything that can be known before a worker group is started."""
+    """Checks everything that can be known before a worker group is started."""
     for job in jobs:
         job.validate()
         if not read_manifest(job.dataset)["rows"]:
             raise empty_dataset(job)
         if job.start not in promised:
-            require_model(job.start)
+            require_model(job.start, "the start checkpoint")
         if job.trainer != jobs[0].trainer:
             raise ConfigError(f"{job.name} and {jobs[0].name} need different workers.", hint="Train them one after the other.")
 
@@ -114,12 +119,12 @@ def _claim(job: TrainJob, promised: set[Path]) -> None:
     """Prepares the folder of a job for an attempt.
 
     Raises:
-        RunError: The folder holds the work of another job, finished or not, which must not pass for this one's.
+        RunError: The folder holds the work of another job, finished or not.
     """
     job.out.mkdir(parents=True, exist_ok=True)
     job.failure.unlink(missing_ok=True)
     path = job.out / "job.json"
-    # A start that an earlier job of the chain has yet to make, and one that was deleted since, cannot be asked.
+    # There is no fingerprint of a start checkpoint that an earlier job has yet to make, or that was deleted since.
     start = None if job.start in promised or not job.start.exists() else fingerprint(job.start)
     ours = {"dataset": read_manifest(job.dataset)["sha256"], "start": start, **asdict(job.config)}
     theirs = read_json(path) if path.exists() else ours
@@ -132,7 +137,7 @@ def _claim(job: TrainJob, promised: set[Path]) -> None:
 
 
 def _fit(jobs: Sequence[TrainJob]) -> None:
-    """One Ray Train run. Returns when the workers have ended, with results or with ``failure.json``."""
+    """Runs jobs in one Ray Train run. Returns when the workers have ended, with results or with ``failure.json``."""
     import ray
     from ray.train import FailureConfig, RunConfig, ScalingConfig
     from ray.train.torch import TorchConfig
@@ -176,10 +181,11 @@ def _fit(jobs: Sequence[TrainJob]) -> None:
 
 
 def _trainer_class(use_gpu: bool) -> type[TorchTrainer]:
-    """Ray Train's trainer; on a CPU without two actors that each run starts and awaits, and that have nothing to do here.
+    """Returns Ray Train's trainer; on a CPU, one that does not start two actors without use here.
 
-    One splits Ray datasets among workers. The other takes back the workers' resources where the controller was killed, which are a tenth
-    of a core and go with the driver anyway. The method is private to Ray Train: where it is no more, both are started, as on GPUs.
+    One actor splits Ray datasets among workers. The other returns the workers' resources after the controller was
+    killed: a tenth of a core, which goes with the driver anyway. The overridden method is private to Ray Train: if a
+    version lacks it, both actors start, as on GPUs.
     """
     from ray.train.torch import TorchTrainer
 
@@ -192,7 +198,7 @@ def _trainer_class(use_gpu: bool) -> type[TorchTrainer]:
 
 
 def _cause(error: BaseException) -> str:
-    """The last line of what a worker died of: of all workers the one whose error is not about another worker."""
+    """Returns the last line of the error that ended the group, not of one that followed from another worker's death."""
     failures = list(getattr(error, "worker_failures", {}).values()) or [getattr(error, "controller_failure", error)]
     texts = [str(failure).strip() for failure in failures]
     # When one worker dies, the others fail in the collective that they were waiting in.
@@ -202,7 +208,7 @@ def _cause(error: BaseException) -> str:
 
 
 def _failure(job: TrainJob) -> RunError:
-    """What the workers wrote about a job that they gave up."""
+    """Reads the failure that the workers recorded for a job."""
     try:
         left = json.loads(job.failure.read_text(encoding="utf-8"))
     except (OSError, json.JSONDecodeError):

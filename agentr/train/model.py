@@ -1,4 +1,4 @@
-"""The model that a job starts from, and the one that it leaves behind. Low-rank adapters begin and end here."""
+"""Loads a job's start checkpoint and saves its model. Low-rank adapters are made and merged here."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
 from agentr.errors import ConfigError, ModelError
-from agentr.train.checkpoints import publish, require_model
+from agentr.store.model_folder import require_model
+from agentr.train.checkpoints import publish
 from agentr.train.data import Plan, highest_token
 from agentr.train.job import TrainJob
 
@@ -17,17 +18,17 @@ if TYPE_CHECKING:
 
     from agentr.train.trainer import JobTrainer
 
-#: The target that stands for every linear layer but the output.
+#: The value of ``train.lora.targets`` for every linear layer but the output.
 ALL_LINEAR = "all-linear"
 
 
 def load_start(job: TrainJob, plan: Plan) -> tuple[PreTrainedModel, PreTrainedTokenizerBase, torch.dtype]:
-    """The model in float32, its tokenizer, and the dtype it is stored in.
+    """Loads a job's start checkpoint: the model in float32, its tokenizer, and the dtype it is stored in.
 
     Raises:
         ModelError: The checkpoint cannot be loaded, or the dataset was made with another tokenizer.
     """
-    require_model(job.start)
+    require_model(job.start, "the start checkpoint")
     try:
         tokenizer = AutoTokenizer.from_pretrained(job.start)
         model = AutoModelForCausalLM.from_pretrained(job.start, dtype="auto")
@@ -44,10 +45,11 @@ def load_start(job: TrainJob, plan: Plan) -> tuple[PreTrainedModel, PreTrainedTo
 
 
 def lora_config(job: TrainJob, model: PreTrainedModel) -> LoraConfig | None:
-    """What peft wants to know; None where all weights are trained.
+    """Returns peft's configuration of the adapters; None if all weights are trained.
 
     Raises:
-        ConfigError: A target is not the name of a linear layer of this model, or is its output, which the losses do not run through peft.
+        ConfigError: A target is not the name of a linear layer of this model, or is the output layer, which the
+            losses do not run through peft.
     """
     wanted = job.config.lora
     if wanted.rank == 0:
@@ -73,7 +75,7 @@ def lora_config(job: TrainJob, model: PreTrainedModel) -> LoraConfig | None:
 def save_model(trainer: JobTrainer, dtype: torch.dtype) -> None:
     """Publishes the model from the float32 masters. All workers take part; the first one writes.
 
-    The engine is unusable afterwards: its parameters are replaced one by one, which keeps tied weights tied.
+    The engine is unusable afterwards: its parameters are replaced one by one, so that tied weights stay tied.
     """
     from deepspeed.utils import safe_get_full_fp32_param
 
@@ -92,7 +94,7 @@ def save_model(trainer: JobTrainer, dtype: torch.dtype) -> None:
 
 
 def merge_adapters(trainer: JobTrainer, dtype: torch.dtype) -> PreTrainedModel:
-    """The start checkpoint with the trained adapters added to its weights, W + alpha / rank * B A, in float32 and then in ``dtype``."""
+    """Adds the trained adapters to the start checkpoint, W + alpha / rank * B A, in float32 and then in ``dtype``."""
     from peft import get_peft_model
 
     job = trainer.job

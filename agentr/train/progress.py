@@ -1,4 +1,4 @@
-"""What a training job reports while it runs."""
+"""Progress reports of a running training job."""
 
 from __future__ import annotations
 
@@ -6,12 +6,14 @@ import json
 import math
 import shutil
 import time
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import torch.distributed as dist
 from transformers import TrainerCallback
 
 from agentr.errors import RunError
+from agentr.store.files import write_bytes
 from agentr.train.checkpoints import latest
 from agentr.train.data import Plan
 from agentr.train.job import TrainJob
@@ -19,32 +21,23 @@ from agentr.train.job import TrainJob
 if TYPE_CHECKING:
     from agentr.train.trainer import JobTrainer
 
-#: Names in ``metrics.jsonl`` of what TRL's DPOTrainer logs, averaged over the pairs since the last line.
-_PREFERENCES = {
-    "reward_margin": "rewards/margins",
-    "reward_accuracy": "rewards/accuracies",
-    "chosen_reward": "rewards/chosen",
-    "rejected_reward": "rewards/rejected",
-    "chosen_logprob": "logps/chosen",
-    "rejected_logprob": "logps/rejected",
-}
-
 
 class Progress(TrainerCallback):
-    """Writes ``metrics.jsonl``, and stops the training when the loss is no longer a number.
+    """A callback that writes ``metrics.jsonl``, and stops the training when the loss is no longer a number.
 
     A resumed job drops the lines after its checkpoint, so each step is reported once.
+
+    Args:
+        metrics: Names in ``metrics.jsonl`` of the loss's own metrics, mapped to TRL's names (`LossModule.METRICS`).
     """
 
-    def __init__(self, job: TrainJob, plan: Plan, resumed_at: int, trainer: JobTrainer) -> None:
-        self.job, self.plan, self.trainer = job, plan, trainer
+    def __init__(self, job: TrainJob, plan: Plan, resumed_at: int, trainer: JobTrainer, metrics: Mapping[str, str]) -> None:
+        self.job, self.plan, self.trainer, self.metrics = job, plan, trainer, metrics
         kept = [line for line in job.read_metrics() if line["step"] <= resumed_at]
         self.seconds: float = kept[-1]["seconds"] if kept else 0.0
         self.logged = (self.seconds, int(plan.tokens_S[:resumed_at].sum()))
         if dist.get_rank() == 0:
-            temporary = job.metrics.with_name(".metrics.jsonl.part")
-            temporary.write_text("".join(json.dumps(line) + "\n" for line in kept), encoding="utf-8")
-            temporary.replace(job.metrics)
+            write_bytes(job.metrics, "".join(json.dumps(line) + "\n" for line in kept).encode())
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         self.started = time.perf_counter()
@@ -78,13 +71,13 @@ class Progress(TrainerCallback):
             "tokens": tokens,
             "seconds": round(self.seconds, 3),
             "tokens_per_second": round((tokens - before) / max(self.seconds - seconds, 1e-9), 1),
-            **{name: logs[theirs] for name, theirs in _PREFERENCES.items() if theirs in logs},
+            **{name: logs[theirs] for name, theirs in self.metrics.items() if theirs in logs},
         }
         with self.job.metrics.open("a", encoding="utf-8") as file:
             file.write(json.dumps(line) + "\n")
 
     def _require(self, finite: bool, step: int) -> None:
-        """Stops at once otherwise. A checkpoint of the step before is dropped: it holds the weights that gave this result."""
+        """Stops the training unless ``finite``, and drops the checkpoint whose weights gave the loss."""
         if not finite:
             shutil.rmtree(self.job.checkpoints / f"checkpoint-{step - 1}", ignore_errors=True)
             good = latest(self.job.checkpoints) or self.job.start

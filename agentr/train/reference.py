@@ -1,7 +1,7 @@
-"""Log-probabilities of preference pairs under the reference model, kept in a file.
+"""Reference log-probabilities of preference pairs, kept in a file.
 
-The reference is the start checkpoint, and it does not change, so it is asked once, before the first step. A resumed job reads the file:
-its engine holds a later policy, and a second model in memory is never needed.
+The reference is the start checkpoint, which does not change, so its log-probabilities are computed once, before the
+first step. A resumed job, whose engine holds a later policy, reads the file: a second model in memory is never needed.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def write_reference(path: Path, logprobs: np.ndarray, dataset: str, start: str) 
 
 
 def read_reference(path: Path, dataset: str, start: str) -> np.ndarray | None:
-    """The log-probabilities, shape [pairs, 2]; None where there is no whole file of this dataset and start checkpoint."""
+    """Reads the log-probabilities, shape [pairs, 2]; None without a whole file of this dataset and start checkpoint."""
     try:
         with np.load(path) as stored:
             if (str(stored["dataset"]), str(stored["start"])) != (dataset, start):

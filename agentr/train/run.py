@@ -1,26 +1,24 @@
-"""One job in one worker, from the start checkpoint to the result. The type of the dataset decides the trainer."""
+"""One job in one worker, from the start checkpoint to the result."""
 
 from __future__ import annotations
 
 import faulthandler
 import shutil
 from pathlib import Path
-from typing import Any
 
 import torch.distributed as dist
-from transformers import PreTrainedModel
 
-from agentr.store.rows import Preference
 from agentr.train.checkpoints import latest
 from agentr.train.data import Plan, make_plan
 from agentr.train.job import TrainJob, TrainResult
+from agentr.train.losses import LossModule, load_loss
 from agentr.train.model import load_start, save_model
 from agentr.train.progress import Progress
-from agentr.train.trainer import JobTrainer, expect_progress
+from agentr.train.trainer import expect_progress
 
 
 def run_job(job: TrainJob) -> TrainResult:
-    """Trains a job in this process, which is one of ``job.trainer.workers`` that call it together, and continues where it stopped.
+    """Runs or resumes a job in this process, one of ``job.trainer.workers`` that call this function together.
 
     The default process group must exist, with DeepSpeed registered in accelerate (``agentr.train.worker`` does both).
 
@@ -40,13 +38,14 @@ def _train(job: TrainJob) -> TrainResult:
     found: list[Path | None] = [latest(job.checkpoints) if dist.get_rank() == 0 else None]
     dist.broadcast_object_list(found, src=0)
     resume = found[0]
-    trainer = _trainer(job, plan, model, tokenizer)
-    progress = Progress(job, plan, int(resume.name.rpartition("-")[2]) if resume else 0, trainer)
+    loss = load_loss(plan.loss)
+    trainer = loss.make_trainer(job, plan, model, tokenizer)
+    progress = Progress(job, plan, int(resume.name.rpartition("-")[2]) if resume else 0, trainer, loss.METRICS)
     trainer.add_callback(progress)
     trainer.train(resume_from_checkpoint=str(resume) if resume else None)
     assert trainer.state.global_step == plan.steps
     save_model(trainer, dtype)
-    result = _result(job, plan, progress.seconds)
+    result = _result(job, plan, loss, progress.seconds)
     if trainer.args.should_save:
         job.finish(result)
         shutil.rmtree(job.checkpoints, ignore_errors=True)
@@ -54,18 +53,7 @@ def _train(job: TrainJob) -> TrainResult:
     return result
 
 
-def _trainer(job: TrainJob, plan: Plan, model: PreTrainedModel, tokenizer: Any) -> JobTrainer:
-    """Imports only the trainer that is used: each takes seconds, in every worker and after every restart."""
-    if isinstance(plan.rows[0], Preference):
-        from agentr.train.dpo import dpo_trainer
-
-        return dpo_trainer(job, plan, model, tokenizer)
-    from agentr.train.sft import sft_trainer
-
-    return sft_trainer(job, plan, model, tokenizer)
-
-
-def _result(job: TrainJob, plan: Plan, seconds: float) -> TrainResult:
+def _result(job: TrainJob, plan: Plan, loss: LossModule, seconds: float) -> TrainResult:
     lines = job.read_metrics()
     tokens, last = int(plan.tokens_S.sum()), lines[-1]
     return TrainResult(
@@ -79,8 +67,5 @@ def _result(job: TrainJob, plan: Plan, seconds: float) -> TrainResult:
         last_loss=last["loss"],
         seconds=round(seconds, 3),
         tokens_per_second=round(tokens / max(seconds, 1e-9), 1),
-        margin=last.get("reward_margin"),
-        accuracy=last.get("reward_accuracy"),
-        chosen_reward=last.get("chosen_reward"),
-        rejected_reward=last.get("rejected_reward"),
+        **{field: last.get(metric) for field, metric in loss.RESULTS.items()},
     )

@@ -1,10 +1,11 @@
-"""What the trainers of all datasets have in common: TRL's trainers on a DeepSpeed ZeRO-2 engine, in one worker.
+"""The common base of all losses' trainers: TRL on a DeepSpeed ZeRO-2 engine, in one worker.
 
-What TRL is kept from doing: tokenise, template, truncate, pack or shuffle. Rows arrive as ids and masks and leave as batches. The targets
-of every step are counted over all micro-batches and workers, and compared with the masks of the dataset.
+TRL does not tokenise, template, truncate, pack or shuffle here: rows arrive as ids and masks and leave as batches.
+The targets of every step are counted over all micro-batches and workers, and compared with the masks of the dataset.
 
-Precision: weights are always loaded as float32. With ``bf16`` DeepSpeed keeps float32 masters (bf16 alone has 8 bits: updates below
-1/256 of a weight would vanish) and computes in bf16. The model is saved from the masters, in the dtype that it was given in.
+Precision: weights are always loaded as float32. With ``bf16`` DeepSpeed keeps float32 masters (bf16 alone has 8 bits:
+updates below 1/256 of a weight would vanish) and computes in bf16. The model is saved from the masters, in the dtype
+of the start checkpoint.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
 
 def learning_rate_factor(job: TrainJob, step: int, steps: int) -> float:
-    """Share of the peak learning rate at optimiser step ``step`` of ``steps``: a linear warm-up, then the schedule."""
+    """Returns the share of the peak learning rate at a step: a linear warm-up, then the schedule."""
     config = job.config
     warmup = math.ceil(config.warmup_ratio * steps)
     if step < warmup:
@@ -42,9 +43,10 @@ def learning_rate_factor(job: TrainJob, step: int, steps: int) -> float:
 
 
 def deepspeed_config(job: TrainJob, parameters: int) -> dict[str, Any]:
-    """ZeRO stage 2: optimiser states and gradients are partitioned over the workers. "auto" is filled in by transformers.
+    """Returns DeepSpeed's configuration: ZeRO stage 2, with optimiser states and gradients split over the workers.
 
-    The buckets are allocated up front; DeepSpeed's 5e8 elements would cost 2 GB for a model of a million parameters.
+    Transformers fills in "auto". The buckets are allocated up front; DeepSpeed's default of 5e8 elements would cost
+    2 GB for a model of a million parameters.
     """
     bucket = min(parameters, 200_000_000)
     return {
@@ -64,8 +66,8 @@ def deepspeed_config(job: TrainJob, parameters: int) -> dict[str, Any]:
 
 
 def common_arguments(job: TrainJob, plan: Plan, parameters: int) -> dict[str, Any]:
-    """The job in the words of TRL's configurations, as far as they agree."""
-    config, micro = job.config, job.micro_batch()
+    """Returns the arguments of a job that TRL's configurations share."""
+    config = job.config
     return {
         "output_dir": str(job.checkpoints),
         "deepspeed": deepspeed_config(job, parameters),
@@ -73,8 +75,8 @@ def common_arguments(job: TrainJob, plan: Plan, parameters: int) -> dict[str, An
         "use_cpu": not job.trainer.use_gpu,
         "bf16": config.bf16,
         "max_steps": plan.steps,
-        "per_device_train_batch_size": micro,
-        "gradient_accumulation_steps": config.batch_size // (job.trainer.workers * micro),
+        "per_device_train_batch_size": config.micro_batch_size,
+        "gradient_accumulation_steps": config.batch_size // (job.trainer.workers * config.micro_batch_size),
         "learning_rate": config.learning_rate,
         "weight_decay": config.weight_decay,
         "adam_beta2": config.adam_beta2,
@@ -99,17 +101,20 @@ def common_arguments(job: TrainJob, plan: Plan, parameters: int) -> dict[str, An
 
 
 def score_targets_only() -> None:
-    """Makes TRL project nothing but targets through the output layer, on every device.
+    """Makes TRL project only targets through the output layer, on every device.
 
-    Without Triton it would project every position and throw the rest away, to spare compilers of some accelerators a change of shapes.
-    On a CPU nothing is compiled, and with a vocabulary of 50,000 that was half of a step.
+    Without Triton TRL projects every position and throws the rest away, to spare the compilers of some accelerators a
+    change of shapes. On a CPU nothing is compiled, and with a vocabulary of 50,000 the rest was half of a step.
     """
     assert hasattr(trl.trainer.utils, "_use_triton"), "TRL has changed: does add_fused_lm_head leave out what is no target?"
     setattr(trl.trainer.utils, "_use_triton", lambda _device: True)  # noqa: B010 - private; the kernels have the name for themselves
 
 
 class JobTrainer(Trainer):
-    """Our schedule, sealed checkpoints, and a check of the loss masks at every step. Comes before TRL's trainer among the bases."""
+    """A mixin for TRL's trainers: schedule, sealed checkpoints, and a check of the loss masks at every step.
+
+    Comes before TRL's trainer among the bases.
+    """
 
     def __init__(self, job: TrainJob, plan: Plan, **arguments: Any) -> None:
         score_targets_only()
@@ -126,10 +131,10 @@ class JobTrainer(Trainer):
         return self.lr_scheduler
 
     def create_model_card(self, *_args: Any, **_kwargs: Any) -> None:
-        """No card: it would describe the start checkpoint's folder as a model of the Hub."""
+        """Writes no card, which would describe the start checkpoint's folder as a model of the Hub."""
 
     def engine(self) -> DeepSpeedEngine:
-        """The engine that runs the steps; there is one only after training has begun."""
+        """Returns the engine that runs the steps. Available once training has begun."""
         from deepspeed import DeepSpeedEngine
 
         assert isinstance(self.model_wrapped, DeepSpeedEngine), "training must run on DeepSpeed"
@@ -151,5 +156,5 @@ class JobTrainer(Trainer):
 
 
 def expect_progress(job: TrainJob) -> None:
-    """Ends this process, with every thread's stack in its log, unless it is called again within the job's ``stall_s``."""
+    """Ends this process, with all stacks in its log, unless called again within the job's ``stall_s``."""
     faulthandler.dump_traceback_later(job.stall_s, exit=True, file=sys.__stderr__ or sys.stderr)

@@ -1,7 +1,8 @@
-"""What runs in each worker of the group: prepares the process once, then does one job after another.
+"""The main function of a worker: prepares the process once, then runs one job after another.
 
-Errors that a repetition would not cure (``AgentrError``) end the chain without killing the worker, because Ray Train restarts a failed
-worker group whatever the reason, and each restart costs half a minute of imports. They are left in ``failure.json`` for the driver.
+Errors that a repetition would not cure (``AgentrError``) end the chain without killing the worker, because Ray Train
+restarts a failed worker group whatever the reason, and each restart costs half a minute of imports. Such errors are
+left in ``failure.json`` for the driver.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from agentr.train.job import TrainJob
 
 log = logging.getLogger(__name__)
 
-#: Nothing here asks a network for anything, and DeepSpeed must not probe for accelerators that the job does not use.
+#: Environment of a worker: no network, and no progress bars.
 _ENVIRONMENT = {
     "HF_HUB_OFFLINE": "1",
     "HF_DATASETS_OFFLINE": "1",
@@ -35,7 +36,7 @@ _ENVIRONMENT = {
 
 @contextlib.contextmanager
 def logged_to(path: Path) -> Iterator[None]:
-    """Sends everything that this process prints, native libraries included, to the end of a file."""
+    """Appends all output of this process, also of native libraries, to a file."""
     path.parent.mkdir(parents=True, exist_ok=True)
     sys.stdout.flush()
     sys.stderr.flush()
@@ -65,7 +66,10 @@ def logged_to(path: Path) -> Iterator[None]:
 
 
 def prepare_process(use_gpu: bool, threads: int) -> None:
-    """Sets up threads, environment and process group. Once for a process, before transformers or DeepSpeed is imported."""
+    """Sets up threads, environment and process group.
+
+    To be called once per process, before transformers or DeepSpeed is imported.
+    """
     os.environ.update(_ENVIRONMENT)
     if not use_gpu:
         os.environ["DS_ACCELERATOR"] = "cpu"
@@ -82,9 +86,10 @@ def prepare_process(use_gpu: bool, threads: int) -> None:
 
 
 def register_deepspeed(use_gpu: bool) -> None:
-    """Tells accelerate that the process group belongs to DeepSpeed; without it, more than one worker on a CPU, and bf16 there, fail.
+    """Registers the process group with accelerate as DeepSpeed's.
 
-    Accelerate keeps the DeepSpeed configuration of the first trainer for the life of the process, so each job starts afresh.
+    Without it, several workers on a CPU fail, and so does bf16 there. Accelerate keeps the DeepSpeed configuration of
+    the first trainer for the life of the process, so each job registers afresh.
     """
     from accelerate.state import AcceleratorState, PartialState
 
@@ -93,7 +98,7 @@ def register_deepspeed(use_gpu: bool) -> None:
 
 
 def run_chain(config: dict[str, Any]) -> None:
-    """The train loop of Ray Train: does the jobs in ``config["jobs"]`` in order, skipping those that are done."""
+    """Runs the jobs in ``config["jobs"]`` in order, skipping finished ones. Ray Train's train loop."""
     import ray.train
 
     started = time.time()

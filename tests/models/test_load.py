@@ -78,14 +78,13 @@ def test_nano_is_made_once(tmp_path, monkeypatch):
 
 def test_a_conversion_that_fails_leaves_nothing_that_looks_whole(tmp_path, monkeypatch):
     def fails(folder: Path) -> Path:
-        folder.mkdir()
         (folder / "config.json").write_text("{}")
         raise ModelError("disk full")
 
     monkeypatch.setattr(load, "convert_smollm2", fails)
     with pytest.raises(ModelError, match="disk full"):
         resolve(ModelConfig(source=ModelSource.smollm2), tmp_path)
-    assert not (tmp_path / "smollm2").exists()
+    assert list(tmp_path.iterdir()) == []
     monkeypatch.setattr(load, "convert_smollm2", tiny_model)
     assert resolve(ModelConfig(source=ModelSource.smollm2, max_model_len=512), tmp_path) == tmp_path / "smollm2"
 
@@ -144,13 +143,8 @@ def test_context_that_is_too_short(copy):
         check_model(copy, hf(copy, max_model_len=4096))
 
 
-@pytest.mark.parametrize("shape", [{"head_dim": 48}, {"head_dim": None, "hidden_size": 96, "num_attention_heads": 2}])
-def test_heads_that_the_cpu_kernels_lack(copy, shape, monkeypatch):
-    monkeypatch.setattr(load, "_has_gpu", lambda: False)
-    with pytest.raises(ModelError, match=r"attention heads of size 48; on a CPU vLLM has kernels for 32, 64"):
-        check_model(describe(copy, **shape), hf(copy))
-    monkeypatch.setattr(load, "_has_gpu", lambda: True)
-    check_model(copy, hf(copy))
+def test_sizes_that_only_one_backend_lacks_are_not_refused_here(copy):
+    check_model(describe(copy, head_dim=48), hf(copy))
 
 
 def test_tokenizer_without_template_can_be_given_one(copy):

@@ -49,7 +49,7 @@ def test_router_recovers_a_killed_engine_with_the_right_weights(ray_session, tmp
         after = await router.generate(ask())
         stats = await router.stats()
         assert await actor.pid.remote() != pid
-        assert (await actor.health.remote()).version == str(second)
+        assert (await actor.health.remote()).checkpoint == str(second)
         await router.close()
         return with_first, with_second, after, answered, stats
 
@@ -57,7 +57,7 @@ def test_router_recovers_a_killed_engine_with_the_right_weights(ray_session, tmp
     ids = [[c.token_ids for c in answer] for answer in (with_first, with_second, after)]
     assert ids[0] != ids[1] == ids[2]
     assert [len(a) for a in answered] == [2] * 4
-    assert (stats.requests, stats.completions) == (7, 14)
+    assert (stats.cost.calls, stats.cost.completions) == (7, 14)
     ray.kill(actor)
 
 

@@ -11,10 +11,10 @@ import numba  # noqa: F401  what an environment in the same process may import m
 import pytest
 
 from agentr.config.schema import ModelConfig, PolicyConfig
-from agentr.errors import ConfigError, ContextOverflow, InfraError, ModelError, StaleVersion
+from agentr.errors import ConfigError, ContextOverflow, InfraError, ModelError, StaleWeights
 from agentr.policy.base import GenerateRequest
-from agentr.policy.engine import Engine
-from agentr.types import Completion, FinishReason, Sampling
+from agentr.policy.vllm_engine import VLLMEngine
+from agentr.types import Completion, Cost, FinishReason, Sampling
 from tests.support import tiny_model, tiny_tokenizer
 
 pytestmark = pytest.mark.cluster
@@ -31,13 +31,13 @@ def folders(tmp_path_factory) -> tuple[Path, Path]:
 
 
 @pytest.fixture(scope="module")
-def engine(folders) -> Iterator[Engine]:
-    engine = Engine(folders[0], MODEL, POLICY)
+def engine(folders) -> Iterator[VLLMEngine]:
+    engine = VLLMEngine(folders[0], MODEL, POLICY)
     yield engine
     engine.close()
 
 
-def ask(engine: Engine, *requests: GenerateRequest) -> list[list[Completion]]:
+def ask(engine: VLLMEngine, *requests: GenerateRequest) -> list[list[Completion]]:
     async def main():
         return await asyncio.gather(*(engine.generate(r) for r in requests))
 
@@ -60,7 +60,7 @@ def hf_logprobs(folder: Path, prompt: tuple[int, ...], answer: tuple[int, ...]) 
     return [float(logprobs[len(prompt) - 1 + i, token]) for i, token in enumerate(answer)]
 
 
-def test_more_prompts_than_a_step_takes_and_each_with_its_own_seed(engine: Engine) -> None:
+def test_more_prompts_than_a_step_takes_and_each_with_its_own_seed(engine: VLLMEngine) -> None:
     prompts = [tuple(3 + (number * 7 + position * 11) % 290 for position in range(400)) for number in range(16)]
     together = ask(engine, *(request(prompt, temperature=1.0, reuse_prefix=False) for prompt in prompts))
     assert sum(map(len, prompts)) > 4096, "what one step computes on a CPU"
@@ -119,9 +119,10 @@ def test_prefix_cache_is_counted(engine):
     cold = asyncio.run(engine.stats()) - before
     ((first, second),) = ask(engine, request((*prompt, 7, 8, 9), n=2))
     warm = asyncio.run(engine.stats()) - before - cold
-    assert (cold.prompt_tokens, cold.cached_tokens) == (200, 0)
+    assert (cold.cost.prompt_tokens, cold.cost.cached_tokens) == (200, 0)
     assert (first.cached_tokens, second.cached_tokens) == (192, 0)  # six blocks of 32
-    assert (warm.requests, warm.completions, warm.prompt_tokens, warm.cached_tokens) == (1, 2, 203, 192)
+    generated = len(first.token_ids) + len(second.token_ids)
+    assert warm.cost == Cost(calls=1, completions=2, prompt_tokens=203, cached_tokens=192, completion_tokens=generated)
     health = asyncio.run(engine.health())
     assert health.prefix_queries >= health.prefix_hits >= 192
 
@@ -177,12 +178,12 @@ def test_reload_is_proved_by_logprobs(engine, folders):
         running = asyncio.create_task(engine.generate(request(max_tokens=300, seed=2)))
         await asyncio.sleep(0.01)
         loading = asyncio.create_task(engine.load(second))
-        after = await engine.generate(request(), version=str(second)) if await loading is None else None
-        with pytest.raises(StaleVersion):
-            await engine.generate(request(), version=str(first))
-        with pytest.raises(ModelError, match=r"holds no model"):
+        after = await engine.generate(request(), checkpoint=str(second)) if await loading is None else None
+        with pytest.raises(StaleWeights):
+            await engine.generate(request(), checkpoint=str(first))
+        with pytest.raises(ModelError, match=r"the checkpoint .* has no config\.json"):
             await engine.load(first.parent / "missing")
-        assert engine.version == str(second)
+        assert engine.checkpoint == str(second)
         await engine.load(first)
         return before[0], (await running)[0], after[0], (await engine.generate(request()))[0]
 
@@ -196,14 +197,14 @@ def test_reload_is_proved_by_logprobs(engine, folders):
 
 def test_wrong_block_size_and_missing_model_say_so(folders, tmp_path):
     with pytest.raises(ConfigError, match=r"policy\.block_size is 16; on a CPU it must be a multiple of 32"):
-        Engine(folders[0], MODEL, replace(POLICY, block_size=16))
+        VLLMEngine(folders[0], MODEL, replace(POLICY, block_size=16))
     with pytest.raises(ModelError, match="vLLM could not load the model"):
-        Engine(tmp_path, MODEL, POLICY)
+        VLLMEngine(tmp_path, MODEL, POLICY)
 
 
 def test_a_dead_thread_fails_everything_that_waits(folders, monkeypatch):
     """Last: an engine cannot be brought back within its process."""
-    engine = Engine(folders[0], MODEL, POLICY)
+    engine = VLLMEngine(folders[0], MODEL, POLICY)
 
     async def main():
         waiting = [asyncio.create_task(engine.generate(request(max_tokens=400, seed=i))) for i in range(3)]

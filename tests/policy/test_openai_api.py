@@ -14,10 +14,12 @@ import uvicorn
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import JSONResponse
 
+from agentr.backoff import Backoff
 from agentr.config.schema import OpenAIConfig, PolicyConfig
 from agentr.errors import BudgetExceeded, ConfigError, ContextOverflow, InfraError
 from agentr.policy.base import GenerateRequest
 from agentr.policy.chat import ChatCodec
+from agentr.policy.http_retry import TransientError, pause_before_retry
 from agentr.policy.openai_api import OpenAIPolicy
 from agentr.types import FinishReason, Message, Sampling
 from tests.support import tiny_tokenizer
@@ -94,7 +96,7 @@ def ask(stub: Stub, *, calls: int = 1, n: int = 1, messages: tuple[Message, ...]
     config.openai = OpenAIConfig(base_url=stub.url, model="m", api_key_env="TEST_API_KEY", **api)
 
     async def main():
-        policy = OpenAIPolicy(config, ChatCodec(tiny_tokenizer()), backoff_s=0.01)
+        policy = OpenAIPolicy(config, ChatCodec(tiny_tokenizer()), backoff=Backoff(first_s=0.01))
         try:
             for _ in range(calls):
                 answer = await policy.generate(GenerateRequest((1, 2, 3), n, Sampling(max_tokens=32, seed=7), messages=messages))
@@ -113,7 +115,7 @@ def test_a_call_and_what_it_sends(stub):
     assert completions[0].token_ids == tuple(codec.turn("Action: look")) and completions[0].logprobs == ()
     assert stub.keys == ["Bearer secret"]
     assert stub.bodies[0]["messages"] == [{"role": "user", "content": "Go."}] and stub.bodies[0]["n"] == 2
-    assert (stats.requests, stats.completions, stats.prompt_tokens, stats.cached_tokens) == (1, 2, 100, 64)
+    assert (stats.cost.calls, stats.cost.completions, stats.cost.prompt_tokens, stats.cost.cached_tokens) == (1, 2, 100, 64)
 
 
 def test_an_answer_that_was_cut_off_is_not_closed(stub):
@@ -128,6 +130,13 @@ def test_too_many_requests_then_well(stub):
     began = time.monotonic()
     ask(stub)
     assert len(stub.bodies) == 2 and time.monotonic() - began >= 0.3
+
+
+def test_a_pause_is_no_shorter_than_the_server_asked_for():
+    backoff = Backoff(first_s=1.0, longest_s=4.0)
+    assert [pause_before_retry(TransientError("HTTP 500"), attempt, backoff) for attempt in range(4)] == [1.0, 2.0, 4.0, 4.0]
+    assert pause_before_retry(TransientError("HTTP 429", "9.5"), 0, backoff) == 9.5
+    assert pause_before_retry(TransientError("HTTP 429", "0.5"), 0, backoff) == 1.0
 
 
 @pytest.mark.parametrize(
@@ -176,7 +185,7 @@ def test_fewer_choices_than_asked_for(stub):
     stub.answers = [lambda body: good(body, most=1)]
     completions, stats = ask(stub, n=3)
     assert len(completions) == 3 and [b["n"] for b in stub.bodies] == [3, 2, 1]
-    assert len({b["seed"] for b in stub.bodies}) == 3 and stats.requests == 1
+    assert len({b["seed"] for b in stub.bodies}) == 3 and stats.cost.calls == 1
 
 
 def test_the_spending_cap_stops_the_next_call(stub):
@@ -189,7 +198,7 @@ def test_the_spending_cap_stops_the_next_call(stub):
 def test_without_usage_the_dearest_answer_is_charged(stub):
     stub.answers = [lambda body: good(body, usage=False)]
     _, stats = ask(stub, n=2, completion_price_per_mtok=1e6, max_cost=1000.0)
-    assert stats.cost == 64.0
+    assert stats.spent == 64.0
 
 
 def test_a_begun_turn_is_not_repeated(stub):

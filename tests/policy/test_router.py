@@ -4,28 +4,23 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import pytest
 
+from agentr.backoff import Backoff
 from agentr.config.schema import PolicyConfig
-from agentr.errors import ContextOverflow, InfraError, ModelError, StaleVersion
-from agentr.policy.base import GenerateRequest
+from agentr.errors import ContextOverflow, InfraError, ModelError, StaleWeights
+from agentr.policy.base import EngineHealth, GenerateRequest
 from agentr.policy.router import SPILL, Router
-from agentr.types import Completion, FinishReason, Sampling
-
-
-@dataclass
-class Health:
-    version: str
+from agentr.types import Completion, Cost, FinishReason, Sampling
 
 
 class FakeEngine:
     """An engine whose calls can be held, failed or hung."""
 
-    def __init__(self, name: str, version: str = "v1") -> None:
+    def __init__(self, name: str, checkpoint: str = "v1") -> None:
         self.name = name
-        self.version = version
+        self.checkpoint = checkpoint
         self.calls = self.active = self.most_active = self.probes = 0
         self.loads: list[str] = []
         self.gate = asyncio.Event()
@@ -33,7 +28,7 @@ class FakeEngine:
         self.fails: Callable[[], BaseException | None] = lambda: None
         self.sick = False
 
-    async def generate(self, request: GenerateRequest, version: str) -> list[Completion]:
+    async def generate(self, request: GenerateRequest, checkpoint: str) -> list[Completion]:
         self.calls += 1
         self.active += 1
         self.most_active = max(self.most_active, self.active)
@@ -41,8 +36,8 @@ class FakeEngine:
             if error := self.fails():
                 raise error
             await self.gate.wait()
-            if version and version != self.version:
-                raise StaleVersion(f"holds {self.version}, asked was {version}")
+            if checkpoint and checkpoint != self.checkpoint:
+                raise StaleWeights(f"holds {self.checkpoint}, asked was {checkpoint}")
         finally:
             self.active -= 1
         return [Completion(self.name, (1, 2), (0.0, 0.0), FinishReason.STOP, cached_tokens=3 * (i == 0)) for i in range(request.n)]
@@ -52,24 +47,26 @@ class FakeEngine:
             raise InfraError("dead")
         if path == "missing":
             raise ModelError("no model at missing")
-        self.version = path
+        self.checkpoint = path
         self.loads.append(path)
 
-    async def health(self) -> Health:
+    async def health(self) -> EngineHealth:
         self.probes += 1
         if self.sick:
             raise InfraError("dead")
-        return Health(self.version)
+        return EngineHealth(checkpoint=self.checkpoint)
 
 
 def ask(affinity: str = "", n: int = 1) -> GenerateRequest:
     return GenerateRequest((1, 2, 3, 4), n, Sampling(), affinity)
 
 
-def make(count: int, *, cap: int = 0, timeout_s: float = 1.0, version: str = "v1", retries: int = 3) -> tuple[Router, list[FakeEngine]]:
+def make(count: int, *, cap: int = 0, timeout_s: float = 1.0, checkpoint: str = "v1", retries: int = 3) -> tuple[Router, list[FakeEngine]]:
     engines = [FakeEngine(f"e{i}") for i in range(count)]
     config = PolicyConfig(timeout_s=timeout_s, retries=retries)
-    return Router(engines, config, version=version, cap=cap, backoff_s=0.01, probe_timeout_s=0.2), engines
+    return Router(
+        engines, config, checkpoint=checkpoint, cap=cap, backoff=Backoff(first_s=0.01, longest_s=0.32), probe_timeout_s=0.2
+    ), engines
 
 
 async def hold(router: Router, engines: list[FakeEngine], requests: list[GenerateRequest]) -> list[asyncio.Task]:
@@ -230,9 +227,9 @@ def test_a_restarted_engine_gets_the_current_weights_before_use():
     async def main():
         router, (engine,) = make(1)
         await router.load("v2")
-        engine.version = "v1"  # a restart: the constructor's weights
+        engine.checkpoint = "v1"  # a restart: the constructor's weights
         assert (await router.generate(ask()))[0].text == "e0"
-        assert engine.version == "v2" and engine.loads == ["v2", "v2"]
+        assert engine.checkpoint == "v2" and engine.loads == ["v2", "v2"]
         await router.close()
 
     asyncio.run(main())
@@ -250,7 +247,7 @@ def test_load_waits_for_calls_in_flight_and_holds_new_ones_back():
         await finish(engines, before)
         await loading
         await after
-        assert [e.version for e in engines] == ["v2", "v2"] == [router.version] * 2
+        assert [e.checkpoint for e in engines] == ["v2", "v2"] == [router.checkpoint] * 2
 
     asyncio.run(main())
 
@@ -263,18 +260,18 @@ def test_an_engine_that_cannot_load_is_not_used_until_it_has():
         assert {(await router.generate(ask()))[0].text for _ in range(3)} == {good.name}
         bad.sick = False
         await until(lambda: not router.states()["e0"])
-        assert bad.version == "v2"
+        assert bad.checkpoint == "v2"
         await router.close()
 
     asyncio.run(main())
 
 
-def test_missing_weights_leave_the_old_version_in_use():
+def test_missing_weights_leave_the_old_weights_in_use():
     async def main():
         router, _ = make(2)
         with pytest.raises(ModelError, match="no model at missing"):
             await router.load("missing")
-        assert router.version == "v1"
+        assert router.checkpoint == "v1"
         await router.generate(ask())
 
     asyncio.run(main())
@@ -298,8 +295,7 @@ def test_counters_survive_a_restart():
         engine.fails = failing(1, lambda: InfraError("killed"))
         await router.generate(ask(n=3))
         stats = await router.stats()
-        assert (stats.requests, stats.completions, stats.prompt_tokens, stats.cached_tokens) == (2, 5, 8, 6)
-        assert stats.completion_tokens == 10
+        assert stats.cost == Cost(calls=2, completions=5, prompt_tokens=8, cached_tokens=6, completion_tokens=10)
         await router.close()
 
     asyncio.run(main())

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import logging
+import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from agentr.errors import DataError, ModelError
-from agentr.train.checkpoints import SEAL, is_complete, latest, publish, require_model, seal
+from agentr.errors import DataError
+from agentr.train.checkpoints import SEAL, is_complete, latest, publish, seal
 from agentr.train.job import TrainJob, TrainResult
 
 
@@ -62,23 +64,25 @@ def test_a_model_appears_whole_with_everything_but_the_old_weights(tmp_path: Pat
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
 
 
-def test_what_a_start_checkpoint_lacks_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ModelError, match="no model in the start checkpoint"):
-        require_model(tmp_path / "nowhere")
-    (tmp_path / "config.json").write_text("{}", encoding="utf-8")
-    with pytest.raises(ModelError, match="has no weights"):
-        require_model(tmp_path)
-    (tmp_path / "model.safetensors").write_bytes(b"")
-    with pytest.raises(ModelError, match="has no tokenizer"):
-        require_model(tmp_path)
-
-
 def test_a_result_is_read_back_equal(tmp_path: Path) -> None:
     job = TrainJob(tmp_path / "d", tmp_path / "s", tmp_path)
     assert job.finished() is None
-    result = TrainResult("model", 3, 1.5, 10, 200, 80, 2.0, 1.0, 4.0, 50.0)
+    result = TrainResult(
+        checkpoint=str(job.model),
+        steps=3,
+        epochs=1.5,
+        rows=10,
+        tokens=200,
+        trained_tokens=80,
+        first_loss=2.0,
+        last_loss=1.0,
+        seconds=4.0,
+        tokens_per_second=50.0,
+    )
     job.finish(result)
     assert job.finished() == result
+    moved = replace(job, out=Path(shutil.copytree(tmp_path, tmp_path / "moved")))
+    assert moved.finished() == replace(result, checkpoint=str(moved.model))
     (tmp_path / "result.json").write_text("{}", encoding="utf-8")
     with pytest.raises(DataError, match="is not a training result"):
         job.finished()

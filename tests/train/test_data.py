@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 
 import numpy as np
@@ -11,9 +11,11 @@ import pytest
 
 from agentr.config.schema import DPOConfig, LoRAConfig, TrainConfig, TrainerConfig
 from agentr.errors import ConfigError, DataError
-from agentr.store.rows import Provenance, Row, write_rows
-from agentr.train.data import IGNORE, Collator, PairCollator, as_dataset, as_pair_dataset, encode, highest_token, make_plan
-from agentr.train.job import TrainJob
+from agentr.store.rows import DATASET_TYPES, Provenance, Row, write_rows
+from agentr.train.data import highest_token, make_plan, padded_length, steps_of_epochs
+from agentr.train.job import TrainJob, TrainResult
+from agentr.train.losses import LOSSES, load_loss
+from agentr.types import Loss
 from tests.support import tiny_tokenizer
 from tests.train.conftest import random_pairs, random_rows
 
@@ -22,7 +24,18 @@ def make_job(dataset: Path, out: Path, **config) -> TrainJob:
     return TrainJob(dataset, out / "start", out, TrainConfig(**{"batch_size": 8, **config}))
 
 
+def test_every_loss_has_a_dataset_type_and_a_module() -> None:
+    assert {described.loss for described in DATASET_TYPES.values()} == set(LOSSES) == set(Loss)
+    for loss in Loss:
+        module = load_loss(loss)
+        assert callable(module.make_trainer)
+        assert set(module.RESULTS) <= {field.name for field in fields(TrainResult)}
+        assert set(module.RESULTS.values()) <= set(module.METRICS)
+
+
 def test_labels_decode_to_exactly_the_trained_text() -> None:
+    from agentr.train.sft import IGNORE, encode
+
     tokenizer = tiny_tokenizer()
     parts = [("<|im_start|>user\nWhat do you do?<|im_end|>\n<|im_start|>assistant\n", 0), ("Action: open the door<|im_end|>", 1), ("\n", 0)]
     ids, mask = [], []
@@ -35,7 +48,10 @@ def test_labels_decode_to_exactly_the_trained_text() -> None:
 
 
 def test_dataset_holds_the_rows_in_planned_order(dataset: Path, tmp_path: Path) -> None:
+    from agentr.train.sft import IGNORE, as_dataset
+
     plan = make_plan(make_job(dataset, tmp_path, steps=4))
+    assert plan.loss is Loss.IMITATE
     entries = as_dataset(plan)
     assert len(entries) == 32
     for entry, number in zip(entries, plan.order.ravel(), strict=True):
@@ -64,7 +80,14 @@ def test_epochs_round_up_to_whole_batches(dataset: Path, tmp_path: Path, epochs:
     assert make_plan(make_job(dataset, tmp_path, epochs=epochs)).steps == steps
 
 
+def test_sizes_round_up() -> None:
+    assert [steps_of_epochs(20, epochs, 8) for epochs in (0.01, 0.4, 0.41, 1.0, 2.0)] == [1, 1, 1, 3, 5]
+    assert [padded_length(longest) for longest in (1, 32, 33)] == [32, 32, 64]
+
+
 def test_collator_pads_to_a_multiple_and_trains_on_no_padding() -> None:
+    from agentr.train.sft import IGNORE, Collator, encode
+
     rows = random_rows(3, longest=40)
     batch = Collator(pad_token_id=7)([encode(row) for row in rows])
     assert batch["input_ids"].shape == batch["labels"].shape == batch["attention_mask"].shape
@@ -78,7 +101,10 @@ def test_collator_pads_to_a_multiple_and_trains_on_no_padding() -> None:
 
 
 def test_a_plan_of_pairs_counts_both_sides(pairs: Path, tmp_path: Path) -> None:
+    from agentr.train.dpo import as_pair_dataset
+
     plan = make_plan(make_job(pairs, tmp_path, batch_size=4, steps=3))
+    assert plan.loss is Loss.PREFER
     assert sorted(plan.order.ravel()) == list(range(12))
     step = [plan.rows[number] for number in plan.order[0]]
     assert plan.tokens_S[0] == sum(2 * len(p.prompt_ids) + len(p.chosen_ids) + len(p.rejected_ids) for p in step)
@@ -89,6 +115,8 @@ def test_a_plan_of_pairs_counts_both_sides(pairs: Path, tmp_path: Path) -> None:
 
 
 def test_pairs_are_laid_out_chosen_first_with_the_masks_of_the_agent() -> None:
+    from agentr.train.dpo import PairCollator
+
     pairs = random_pairs(3)
     batch = PairCollator(pairs, pad_token_id=7)([{"pair": 2}, {"pair": 0}])
     assert batch.pop("pair").tolist() == [2, 0]
@@ -132,17 +160,12 @@ def test_bad_datasets_are_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("batch", "micro", "workers", "expected"), [(16, 16, 1, 16), (16, 16, 2, 8), (12, 5, 1, 4), (14, 4, 2, 1), (8, 3, 2, 2)]
-)
-def test_micro_batches_divide_the_share_of_a_worker(batch: int, micro: int, workers: int, expected: int) -> None:
-    config = TrainConfig(batch_size=batch, micro_batch_size=micro)
-    assert TrainJob(Path("d"), Path("s"), Path("o"), config, TrainerConfig(workers=workers)).micro_batch() == expected
-
-
-@pytest.mark.parametrize(
     ("config", "workers", "message"),
     [
-        ({"batch_size": 9}, 2, "does not divide among 2 workers"),
+        ({"batch_size": 9, "micro_batch_size": 1}, 2, "9 rows does not divide into micro-batches of 1 on 2 workers"),
+        ({"batch_size": 24, "micro_batch_size": 16}, 1, "24 rows does not divide into micro-batches of 16 on 1 workers"),
+        ({"batch_size": 16, "micro_batch_size": 16}, 2, "16 rows does not divide into micro-batches of 16 on 2 workers"),
+        ({"micro_batch_size": 0}, 1, "micro-batches of 0"),
         ({"schedule": "step"}, 1, "train.schedule is 'step'"),
         ({"epochs": 0.0}, 1, "neither train.steps nor train.epochs"),
         ({"checkpoint_every": 0}, 1, "train.checkpoint_every is 0"),
@@ -161,6 +184,11 @@ def test_micro_batches_divide_the_share_of_a_worker(batch: int, micro: int, work
 def test_contradictions_are_named(config: dict, workers: int, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         TrainJob(Path("d"), Path("s"), Path("o"), TrainConfig(**config), TrainerConfig(workers=workers)).validate()
+
+
+def test_sizes_that_divide_are_taken_as_they_are() -> None:
+    job = TrainJob(Path("d"), Path("s"), Path("o"), TrainConfig(batch_size=24, micro_batch_size=4), TrainerConfig(workers=3))
+    job.validate()
 
 
 def test_a_job_survives_pickling() -> None:

@@ -237,7 +237,7 @@ def test_a_resumed_job_keeps_its_reference_and_ends_the_same(pairs: Path, start:
     assert (broken.checkpoints / "checkpoint-4").exists()
     written = broken.reference.stat().st_mtime_ns
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(AgentDPOTrainer, "ask_reference", lambda _: pytest.fail("the reference was asked again"))
+        patch.setattr(AgentDPOTrainer, "compute_reference", lambda _: pytest.fail("the reference was asked again"))
         result = run(broken)
     assert broken.reference.stat().st_mtime_ns == written
     assert result.steps == 6
@@ -290,7 +290,7 @@ def test_bf16_does_not_round_the_reference(pairs: Path, start: Path, tmp_path: P
 def test_masks_that_are_not_the_datasets_stop_the_training(
     pairs: Path, start: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from agentr.train.data import PairCollator
+    from agentr.train.dpo import PairCollator
 
     original = PairCollator.__call__
 

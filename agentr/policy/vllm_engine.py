@@ -1,58 +1,43 @@
-"""A vLLM engine in this process: continuous batching, prefix cache, weights that are replaced in place.
+"""A vLLM engine in this process: continuous batching, a prefix cache, weights replaced in place.
 
-One `Engine` serves many coroutines, also of different event loops. Left out on purpose: LoRA, beam search, streaming.
+One `VLLMEngine` serves many coroutines, also of different event loops. Left out on purpose: LoRA, beam search,
+streaming.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
 import os
-import sys
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agentr.config.schema import ModelConfig, PolicyConfig
 from agentr.cpu import OPENMP, keep_freed_memory
-from agentr.errors import ConfigError, ContextOverflow, InfraError, ModelError, StaleVersion
-from agentr.policy.base import GenerateRequest, PolicyStats
+from agentr.errors import ConfigError, ContextOverflow, InfraError, ModelError, StaleWeights
+from agentr.policy.base import EngineHealth, GenerateRequest, PolicyStats, cost_of
 from agentr.policy.stepper import Barrier, Batch, Stepper
+from agentr.policy.vllm_patches import inspect_in_process, mend_llvmlite, repack_output_layer
 from agentr.seeds import derived_seed
+from agentr.store.model_folder import require_model
 from agentr.types import Completion, FinishReason
 
 if TYPE_CHECKING:
     from vllm.v1.engine.llm_engine import LLMEngine
 
 _CPU_BLOCK = 32
-"""vLLM's attention kernels for CPUs take multiples of 32 only."""
+"""Block sizes of vLLM's attention kernels for CPUs are multiples of this."""
+
+CPU_HEAD_DIMS = (32, 64, 80, 96, 112, 128, 160, 192, 224, 256, 512)
+"""Sizes of an attention head that vLLM's CPU kernels have (vllm 0.32, CPUAttentionBackend)."""
 
 _CPU_BATCH = 4096
-"""Tokens of one step on a CPU, at least; a longer prompt that the model takes is still computed in one step."""
-
-
-@dataclass(frozen=True)
-class EngineHealth:
-    """What an engine that lives says about itself.
-
-    Attributes:
-        version: Path of the weights that it answers with.
-        running: Sequences that are being decoded or wait for room in the batch.
-        queued: Requests and reloads that were not admitted yet.
-        stalled_s: How long the decoding step in progress has lasted.
-        prefix_queries: Prompt tokens looked up in the prefix cache, over all sequences.
-        prefix_hits: How many of them were found.
-    """
-
-    version: str
-    running: int
-    queued: int
-    stalled_s: float
-    prefix_queries: int
-    prefix_hits: int
+"""Lower bound on the tokens of one step on a CPU; raised to the context length, so a prompt is one step."""
 
 
 def prepare_environment(config: PolicyConfig) -> bool:
-    """Sets what vLLM and OpenMP read from the environment. Must run before torch is imported to take full effect.
+    """Sets the environment variables of vLLM and OpenMP. Takes full effect only before torch is imported.
 
     Returns:
         Whether the engine runs on a GPU.
@@ -75,23 +60,20 @@ def prepare_environment(config: PolicyConfig) -> bool:
     return gpu
 
 
-def build_llm(path: str, model: ModelConfig, policy: PolicyConfig) -> LLMEngine:
-    """The vLLM engine itself. Runs in the stepping thread.
+def build_llm(checkpoint: str, model: ModelConfig, policy: PolicyConfig) -> LLMEngine:
+    """Builds vLLM's engine. Called in the stepping thread.
 
     Raises:
-        ConfigError: The block size is not one that the CPU kernels have.
+        ConfigError, ModelError: See ``require_cpu_kernels``.
     """
     gpu = prepare_environment(policy)
-    if not gpu and policy.block_size % _CPU_BLOCK:
-        raise ConfigError(
-            f"policy.block_size is {policy.block_size}; on a CPU it must be a multiple of {_CPU_BLOCK}.",
-            hint=f"Set policy.block_size={_CPU_BLOCK}: small blocks find more shared prefixes.",
-        )
+    if not gpu:
+        require_cpu_kernels(Path(checkpoint), policy)
     import torch
     from vllm.engine.arg_utils import EngineArgs
     from vllm.v1.engine.llm_engine import LLMEngine
 
-    _mend_llvmlite()
+    mend_llvmlite()
     options: dict[str, Any]
     if gpu:
         options = {
@@ -102,7 +84,7 @@ def build_llm(path: str, model: ModelConfig, policy: PolicyConfig) -> LLMEngine:
     else:
         torch.set_num_threads(policy.threads)
         keep_freed_memory()
-        _inspect_in_process(Path(path))
+        inspect_in_process(Path(checkpoint))
         options = {
             "enforce_eager": True,
             "kv_cache_memory_bytes": int(policy.kv_cache_gib * 2**30),
@@ -111,7 +93,7 @@ def build_llm(path: str, model: ModelConfig, policy: PolicyConfig) -> LLMEngine:
             "max_num_batched_tokens": max(_CPU_BATCH, model.max_model_len),
         }
     arguments = EngineArgs(
-        model=path,
+        model=checkpoint,
         dtype=model.dtype,  # type: ignore[arg-type]
         max_model_len=model.max_model_len,
         max_num_seqs=policy.max_num_seqs,
@@ -128,35 +110,55 @@ def build_llm(path: str, model: ModelConfig, policy: PolicyConfig) -> LLMEngine:
     return LLMEngine.from_engine_args(arguments)
 
 
-def _mend_llvmlite() -> None:
-    """Where numba was imported before, vLLM 0.32 fails as it looks through all modules for ``vars(value)``.
-
-    llvmlite's library object answers every name that it is asked for, ``__dict__`` too, with a function.
-    """
-    llvmlite = sys.modules.get("llvmlite.binding.ffi")
-    if llvmlite is not None:
-        llvmlite.lib._fntab.setdefault("__dict__", {})
-
-
-class Engine:
-    """Answers with one set of weights at a time.
-
-    Invariant: all completions of a request come from the same weights, those of ``version`` when the request was admitted.
-
-    Args:
-        path: Folder of the model in Hugging Face format.
-        model: Type and context length.
-        policy: Size of the engine.
+def require_cpu_kernels(folder: Path, policy: PolicyConfig) -> None:
+    """Checks that vLLM has attention kernels for a model on a CPU, before the minute that its start takes.
 
     Raises:
-        ModelError: vLLM cannot load the model.
-        ConfigError: See ``build_llm``.
+        ConfigError: The kernels do not take ``policy.block_size``.
+        ModelError: The kernels do not take the size of the attention heads.
+        OSError, ValueError: There is no readable ``config.json`` in ``folder``.
+    """
+    if policy.block_size % _CPU_BLOCK:
+        raise ConfigError(
+            f"policy.block_size is {policy.block_size}; on a CPU it must be a multiple of {_CPU_BLOCK}.",
+            hint=f"Set policy.block_size={_CPU_BLOCK}: small blocks find more shared prefixes.",
+        )
+    described = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    size = _head_dim(described.get("text_config") or described)
+    if size and size not in CPU_HEAD_DIMS:
+        known = ", ".join(map(str, CPU_HEAD_DIMS))
+        raise ModelError(
+            f"{folder} has attention heads of size {size}; on a CPU vLLM has kernels for {known}.",
+            hint="Use another model, or a GPU.",
+        )
+
+
+def _head_dim(text: dict[str, Any]) -> int:
+    if text.get("head_dim"):
+        return int(text["head_dim"])
+    width, heads = int(text.get("hidden_size") or 0), int(text.get("num_attention_heads") or 0)
+    return width // heads if heads else 0
+
+
+class VLLMEngine:
+    """An `Engine` on vLLM.
+
+    Invariant: all completions of a request come from the weights that were loaded when the request was admitted.
+
+    Args:
+        checkpoint: Folder of the model in Hugging Face format.
+        model: Data type and context length.
+        policy: Sizes of the batch and of the cache, threads, deadline.
+
+    Raises:
+        ModelError: vLLM cannot load the model, or has no kernels for it (see ``require_cpu_kernels``).
+        ConfigError: See ``require_cpu_kernels``.
     """
 
-    def __init__(self, path: str | Path, model: ModelConfig, policy: PolicyConfig) -> None:
+    def __init__(self, checkpoint: str | Path, model: ModelConfig, policy: PolicyConfig) -> None:
         self._model = model
         self._policy = policy
-        self._version = str(path)
+        self._checkpoint = str(checkpoint)
         self._stats = PolicyStats()
         self._queries = 0
         self._hits = 0
@@ -164,19 +166,19 @@ class Engine:
         self._stepper = Stepper(self._start, name="vllm-stepper")
 
     @property
-    def version(self) -> str:
-        """Path of the loaded weights."""
-        return self._version
+    def checkpoint(self) -> str:
+        """Folder of the loaded weights."""
+        return self._checkpoint
 
-    async def generate(self, request: GenerateRequest, version: str = "") -> list[Completion]:
-        """``request.n`` completions of one prompt, in sample order. Cancelling the call frees its place in the batch.
+    async def generate(self, request: GenerateRequest, checkpoint: str = "") -> list[Completion]:
+        """See `Engine.generate`. Cancelling the call frees its place in the batch.
 
         Args:
-            version: Refuse if the weights are others than these; empty takes what is there.
+            checkpoint: Weights that must answer; empty takes those that are loaded.
 
         Raises:
             ContextOverflow: The prompt leaves no room for ``max_tokens``.
-            StaleVersion: The weights are not those of ``version``.
+            StaleWeights: Other weights than ``checkpoint`` are loaded.
             ModelError: vLLM refuses the request (a token id outside the vocabulary).
             InfraError: The engine died.
         """
@@ -202,46 +204,51 @@ class Engine:
             )
             for index in range(request.n)
         ]
-        batch = Batch(list(request.prompt_ids), params, check=lambda: self._check_version(version))
+        batch = Batch(list(request.prompt_ids), params, check=lambda: self._check_weights(checkpoint))
         self._stepper.submit(batch)
         outputs = await asyncio.wrap_future(batch.future)
         completions = [self._completion(output, index, bool(sampling.stop)) for index, output in enumerate(outputs)]
         self._count(request, outputs, completions)
         return completions
 
-    async def load(self, path: str | Path) -> None:
-        """Replaces the weights in place, after every request before it and before every request after it. Idempotent.
+    async def load(self, checkpoint: str | Path) -> None:
+        """See `Engine.load`.
 
         Raises:
-            ModelError: There are no weights at ``path``; the old ones stay.
-            InfraError: They could not be loaded (another architecture); the engine is dead.
+            ModelError: There are no weights in ``checkpoint``; the old ones stay.
+            InfraError: The weights could not be loaded (another architecture); the engine is dead.
         """
-        folder = Path(path)
-        if not (folder / "config.json").exists() or not any(folder.glob("*.safetensors")):
-            raise ModelError(f"{folder} holds no model: config.json and *.safetensors are expected.", hint="Was training finished?")
-        barrier = Barrier(lambda llm: self._reload(llm, str(folder)))
+        require_model(Path(checkpoint), "the checkpoint")
+        barrier = Barrier(lambda llm: self._reload(llm, str(checkpoint)))
         self._stepper.submit(barrier)
         await asyncio.wrap_future(barrier.future)
 
     async def stats(self) -> PolicyStats:
-        """Counters since the start of this process."""
+        """See `Engine.stats`."""
         return replace(self._stats, busy_s=self._stepper.busy_s)
 
     async def health(self) -> EngineHealth:
-        """Answers although the engine is busy.
+        """See `Engine.health`.
 
         Raises:
             InfraError: See ``check``.
         """
         self.check()
         stepper = self._stepper
-        return EngineHealth(self._version, stepper.running, stepper.queued, stepper.stalled_s, self._queries, self._hits)
+        return EngineHealth(
+            checkpoint=self._checkpoint,
+            running=stepper.running,
+            queued=stepper.queued,
+            stalled_s=stepper.stalled_s,
+            prefix_queries=self._queries,
+            prefix_hits=self._hits,
+        )
 
     def check(self) -> None:
-        """Does nothing if the engine works.
+        """See `Engine.check`.
 
         Raises:
-            InfraError: It is dead, or has been in one step for longer than ``policy.timeout_s``.
+            InfraError: The engine is dead, or has been in one step for longer than ``policy.timeout_s``.
         """
         if self._stepper.problem is not None:
             raise InfraError(f"the engine's stepping thread died: {self._stepper.problem!r}")
@@ -250,25 +257,25 @@ class Engine:
             raise InfraError(f"the engine has been in one decoding step for {stalled:.0f} s.")
 
     def close(self) -> None:
-        """Fails what is unfinished and frees the engine's memory."""
+        """See `Engine.close`."""
         self._stepper.close()
 
     # ------------------------------------------------------------------------------------------------------------------
 
     def _start(self) -> LLMEngine:
-        llm = build_llm(self._version, self._model, self._policy)
+        llm = build_llm(self._checkpoint, self._model, self._policy)
         self._tokenizer = llm.get_tokenizer()
         return llm
 
-    def _reload(self, llm: LLMEngine, path: str) -> None:
-        if path == self._version:
+    def _reload(self, llm: LLMEngine, checkpoint: str) -> None:
+        if checkpoint == self._checkpoint:
             return
-        llm.collective_rpc("reload_weights", kwargs={"weights_path": path})
+        llm.collective_rpc("reload_weights", kwargs={"weights_path": checkpoint})
         if llm.vllm_config.device_config.device_type == "cpu":
-            llm.collective_rpc(_repack_output_layer)
+            llm.collective_rpc(repack_output_layer)
         if not llm.reset_prefix_cache():
             raise InfraError("vLLM kept prefixes that were computed with other weights.")
-        self._version = path
+        self._checkpoint = checkpoint
 
     def _check_room(self, request: GenerateRequest) -> None:
         prompt, answer, limit = len(request.prompt_ids), request.sampling.max_tokens, self._model.max_model_len
@@ -278,9 +285,9 @@ class Engine:
                 hint="End the episode earlier, or raise model.max_model_len or lower max_tokens.",
             )
 
-    def _check_version(self, wanted: str) -> None:
-        if wanted and wanted != self._version:
-            raise StaleVersion(f"the engine holds {self._version}, asked was {wanted}.")
+    def _check_weights(self, wanted: str) -> None:
+        if wanted and wanted != self._checkpoint:
+            raise StaleWeights(f"the engine holds {self._checkpoint}, asked was {wanted}.")
 
     def _completion(self, output: Any, index: int, detokenized: bool) -> Completion:
         answer = output.outputs[0]
@@ -295,36 +302,6 @@ class Engine:
         )
 
     def _count(self, request: GenerateRequest, outputs: list[Any], completions: list[Completion]) -> None:
-        prompt = len(request.prompt_ids)
-        self._queries += prompt * len(outputs)
+        self._queries += len(request.prompt_ids) * len(outputs)
         self._hits += sum(output.num_cached_tokens or 0 for output in outputs)
-        tokens = sum(len(c.token_ids) for c in completions)
-        self._stats += PolicyStats(1, len(completions), prompt, completions[0].cached_tokens, tokens)
-
-
-def _repack_output_layer(worker: Any) -> None:
-    """Packs the output layer anew after a reload.
-
-    On a CPU vLLM keeps a packed copy of it. Where it is tied to the embedding, the checkpoint has no entry for it, so a reload (vllm
-    0.32) renews the embedding and leaves the packed copy with the old weights: the model answers with a mixture of both.
-    """
-    from vllm.model_executor.layers.vocab_parallel_embedding import ParallelLMHead
-
-    for layer in worker.get_model().modules():
-        if isinstance(layer, ParallelLMHead) and hasattr(layer, "cpu_linear"):
-            layer.quant_method.process_weights_after_loading(layer)
-
-
-def _inspect_in_process(path: Path) -> None:
-    """Registers the model's class with vLLM, which otherwise starts a second Python to look at it (8 s) and caches that per home.
-
-    The second process protects CUDA from being initialised before a fork; on a CPU there is nothing to protect.
-    """
-    import json
-
-    from vllm.model_executor.models.registry import ModelRegistry
-
-    for name in json.loads((path / "config.json").read_text(encoding="utf-8")).get("architectures") or []:
-        lazy = ModelRegistry.models.get(name)
-        if lazy is not None:
-            ModelRegistry.register_model(name, lazy.load_model_cls())
+        self._stats += PolicyStats(cost_of(request, completions))

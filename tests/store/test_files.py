@@ -1,0 +1,57 @@
+"""Folders that appear whole, and what makes one a model."""
+
+from __future__ import annotations
+
+import errno
+from pathlib import Path
+
+import pytest
+
+from agentr.errors import ModelError, RunError
+from agentr.store.files import write_aside
+from agentr.store.model_folder import require_model
+
+
+def test_a_folder_appears_whole_in_place_of_the_old_one(tmp_path: Path) -> None:
+    final = tmp_path / "deep" / "model"
+    (tmp_path / "deep" / ".model.part").mkdir(parents=True)
+    (tmp_path / "deep" / ".model.part" / "left by a kill").write_text("")
+    final.mkdir()
+    (final / "old").write_text("")
+    with write_aside(final) as folder:
+        assert list(folder.iterdir()) == []
+        (folder / "new").write_text("")
+        assert [path.name for path in final.iterdir()] == ["old"]
+    assert [path.name for path in final.iterdir()] == ["new"]
+    assert list(final.parent.iterdir()) == [final]
+
+
+@pytest.mark.parametrize("error", [ValueError("boom"), KeyboardInterrupt()])
+def test_a_folder_that_failed_leaves_the_old_one_and_no_part(tmp_path: Path, error: BaseException) -> None:
+    final = tmp_path / "model"
+    final.mkdir()
+    (final / "old").write_text("")
+    with pytest.raises(type(error)), write_aside(final) as folder:
+        (folder / "half").write_text("")
+        raise error
+    assert [path.name for path in final.iterdir()] == ["old"]
+    assert list(tmp_path.iterdir()) == [final]
+
+
+def test_a_full_disk_is_named(tmp_path: Path) -> None:
+    with pytest.raises(RunError, match=r"no space left on the device while writing .*model"), write_aside(tmp_path / "model"):
+        raise OSError(errno.ENOSPC, "No space left on device")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_a_model_folder_lacks_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match=r"the start checkpoint .*nowhere has no config\.json: it is not a model folder"):
+        require_model(tmp_path / "nowhere", "the start checkpoint")
+    (tmp_path / "config.json").write_text("{}", encoding="utf-8")
+    with pytest.raises(ModelError, match=r"has no weights \(\*\.safetensors\)"):
+        require_model(tmp_path)
+    (tmp_path / "model.safetensors").write_bytes(b"")
+    with pytest.raises(ModelError, match="has no tokenizer"):
+        require_model(tmp_path)
+    (tmp_path / "tokenizer.json").write_text("{}", encoding="utf-8")
+    require_model(tmp_path)
