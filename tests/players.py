@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from agentr.collect.player import Player
 from agentr.config.methods import SamplingConfig
+
 from agentr.config.schema import PromptConfig
 from agentr.envs.client import EnvClient
 from agentr.policy.base import GenerateRequest, PolicyStats

@@ -28,17 +28,24 @@ def environment_problems(config: Config) -> Iterator[Problem]:
             near = difflib.get_close_matches(name, known.options, n=1)
             hint = f"Did you mean {near[0]!r}?" if near else f"It has: {', '.join(known.options) or 'none'}."
             yield Problem(f"env.options.{name}", f"{config.env.name} has no such option", hint)
-    for key, selection in _selections(config):
+    if not known.splits:  # its class writes the specification itself, when it is made
+        return
+    for key, selection, training in _selections(config):
         if selection.split not in known.splits:
             message = f"{config.env.name} has no split {selection.split!r}"
             yield Problem(f"{key}.split", message, f"Its splits: {', '.join(known.splits)}.")
+        elif training and not known.splits[selection.split] and not config.env.allow_leaks:
+            message = f"the split {selection.split!r} of {config.env.name} is held out, and this selection is trained on"
+            trainable = ", ".join(name for name, train in known.splits.items() if train)
+            yield Problem(f"{key}.split", message, f"Choose of {trainable}; or set env.allow_leaks=true, and reports will say so.")
     if config.prompt.examples > known.examples:
         message = f"{config.prompt.examples} are asked for, and {config.env.name} has {known.examples} worked examples"
         yield Problem("prompt.examples", message, "Lower it, or add examples to the environment's spec.yaml.")
 
 
-def _selections(config: Config) -> Iterator[tuple[str, TaskSelection]]:
+def _selections(config: Config) -> Iterator[tuple[str, TaskSelection, bool]]:
+    """The selections of tasks by their keys, and whether they are trained on."""
     if config.warm_start.enabled:
-        yield from ((f"warm_start.tasks[{index}]", selection) for index, selection in enumerate(config.warm_start.tasks))
-    yield "collect.tasks", config.collect.tasks
-    yield "eval.tasks", config.eval.tasks
+        yield from ((f"warm_start.tasks[{index}]", selection, True) for index, selection in enumerate(config.warm_start.tasks))
+    yield "collect.tasks", config.collect.tasks, True
+    yield "eval.tasks", config.eval.tasks, False

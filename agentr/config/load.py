@@ -225,9 +225,10 @@ def _hint(key: str, config: Any) -> str:
     if near := difflib.get_close_matches(plain_key, known, n=1, cutoff=0.75):
         return f"Did you mean {near[0]!r}?"
     section = plain_key.rpartition(".")[0]
-    beside = [k.rpartition(".")[2] for k in known if k.rpartition(".")[0] == section]
+    while section and section not in known:
+        section = section.rpartition(".")[0]
     of = f"{section} of {config.method.type}" if section.split(".")[0] == "method" else section or "a configuration"
-    return f"Keys of {of}: {', '.join(beside)}." if beside else "See docs/configuration.md."
+    return f"Keys of {of}: {', '.join(k.rpartition('.')[2] for k in known if k.rpartition('.')[0] == section)}."
 
 
 def _known_keys(config: Any, prefix: str = "") -> Iterator[str]:

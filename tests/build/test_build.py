@@ -7,12 +7,12 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-
 from agentr.build.assemble import build_revisions
+from agentr.config.methods import BuildConfig, Pairing, ReviseConfig, Splice
+
 from agentr.build.export import export_rows, export_trees
 from agentr.build.mixture import general_rows, mix
 from agentr.build.revision import demonstrated_rows, good_rows, revision_rows
-from agentr.config.methods import BuildConfig, Pairing, ReviseConfig, Splice
 from agentr.errors import DataError
 from agentr.policy.chat import ChatCodec
 from agentr.search.pairs import falls_behind, good_suffix, pair_paths

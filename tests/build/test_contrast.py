@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from agentr.config.methods import Against, BuildConfig, ContrastConfig, Unit
 
 from agentr.build.contrast import contrast_rows
 from agentr.config.load import load
-from agentr.config.methods import Against, BuildConfig, ContrastConfig, Unit
 from agentr.policy.chat import ChatCodec
 from agentr.search.tree import Child, Origin, Tree
 from agentr.store.rows import Preference

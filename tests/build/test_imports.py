@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from agentr.config.methods import BuildConfig, ContrastConfig
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -17,7 +18,6 @@ from agentr.build.contrast import contrast_rows
 from agentr.build.conversations import ConversationReader
 from agentr.build.export_text import export_texts
 from agentr.build.imports import demonstrated_turns, import_file
-from agentr.config.methods import BuildConfig, ContrastConfig
 from agentr.errors import DataError
 from agentr.policy.chat import ChatCodec
 from agentr.store.rows import Preference, Provenance, Row, read_preferences, write_rows

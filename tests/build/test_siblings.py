@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import cast
 
 import pytest
-
 from agentr.build.preferences import build_siblings
-from agentr.build.siblings import mix_pairs, preference_rows
 from agentr.config.methods import BuildConfig, DenseConfig, SiblingsConfig
+
+from agentr.build.siblings import mix_pairs, preference_rows
 from agentr.errors import ConfigError
 from agentr.policy.chat import ChatCodec
 from agentr.search import Child, Dense, Node, Origin, Tree

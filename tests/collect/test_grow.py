@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from agentr.collect.player import Player
+from agentr.collect.stage import Kind, Stage, can_recover, run_stage
+from agentr.config.methods import ReviseConfig, SamplingConfig, SearchConfig
 
 from agentr.build.export import export_demonstrations
 from agentr.build.imports import demonstrated_turns
 from agentr.collect.coordinator import Progress, run_units
-from agentr.collect.player import Player
-from agentr.collect.stage import Kind, Stage, can_recover, run_stage
-from agentr.config.methods import ReviseConfig, SamplingConfig, SearchConfig
 from agentr.config.schema import TaskSelection
 from agentr.envs.client import EnvClient
 from agentr.envs.server import EnvServer

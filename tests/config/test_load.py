@@ -6,10 +6,10 @@ import re
 from pathlib import Path
 
 import pytest
-
-from agentr.config.load import changed_keys, config_hash, load, plain, to_yaml
 from agentr.config.plan import most_completions
 from agentr.config.reference import reference
+
+from agentr.config.load import changed_keys, config_hash, load, plain, to_yaml
 from agentr.config.schema import Config
 from agentr.errors import ConfigError
 

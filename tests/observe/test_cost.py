@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from agentr.config.methods import SearchConfig
+
 from agentr.observe.cost import ideal_prefill
 from agentr.search import UCT, Child, Tree
 from agentr.types import FinishReason, Message, Task

@@ -7,6 +7,7 @@ from pathlib import Path
 from shutil import rmtree
 
 import pytest
+from agentr.recipes.compare import compare, plan, shared
 
 from agentr.config.load import load
 from agentr.config.schema import Config
@@ -15,7 +16,6 @@ from agentr.evaluate.metrics import evaluate
 from agentr.observe.comparison import Line, compare_runs, progress, read_plan
 from agentr.observe.comparison_page import rewrite_comparison, table, write_comparison
 from agentr.observe.progress import Reporter
-from agentr.recipes.compare import compare, plan, shared
 from agentr.store.files import write_json
 from agentr.store.run import RunStore
 from agentr.types import Outcome

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import cast
 
 import pytest
-
 from agentr.collect.stage import Kind, Stage
-from agentr.config.load import load
 from agentr.config.methods import SamplingConfig
+
+from agentr.config.load import load
 from agentr.errors import ConfigError
 from agentr.observe.progress import Reporter
 from agentr.rounds.experiment import Experiment

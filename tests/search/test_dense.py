@@ -11,10 +11,10 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
+from agentr.config.methods import DenseConfig, SiblingsConfig
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agentr.config.methods import DenseConfig, SiblingsConfig
 from agentr.errors import ConfigError
 from agentr.search import Child, Dense, Expansion, Tree
 from agentr.search.siblings import sibling_pairs

@@ -8,10 +8,10 @@ import random
 from pathlib import Path
 
 import pytest
+from agentr.config.methods import Dedupe, SearchConfig
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agentr.config.methods import Dedupe, SearchConfig
 from agentr.search import UCT, Child, Tree
 from agentr.search.strategy import Expansion
 from agentr.types import FinishReason, Message, Outcome, Task
