@@ -87,7 +87,8 @@ def estimate(config: Config) -> Estimate:
     grown = [work for work in works if work.max_completions(limit or 1)]
     tasks = _count(config, config.collect.tasks)
     trees = _times(tasks, len(grown))
-    completions = Bound(None, "the server's step limit") if grown and not limit else _completions(config, grown, tasks, limit)
+    unbounded = any(work.max_completions(limit) == 0 for work in grown)
+    completions = Bound(None, "the server's step limit") if unbounded else _completions(config, grown, tasks, limit)
     policies = 1 + rounds + (1 if config.run.control and rounds else 0)
     held_out = _count(config, config.eval.tasks)
     episodes = _times(held_out, config.eval.episodes * policies)
@@ -188,7 +189,9 @@ def _resources(config: Config) -> list[str]:
 
 
 def _count(config: Config, selection: TaskSelection) -> Bound:
-    """Tasks of a selection. They are counted where the environment can be had, without starting a server."""
+    """Tasks of a selection. They are counted if the environment can be had, without starting a server."""
+    if config.env.url:
+        return Bound(selection.limit, f"all tasks of the server's split {selection.split!r}")
     try:
         environment = registry.load(config.env.name, config.env.options)
         entries = environment.split(selection.split)
