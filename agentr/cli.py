@@ -57,16 +57,16 @@ def run(
 @app.command()
 def methods() -> None:
     """List the methods: values of method.type, their presets and pages."""
-    from rich.console import Console
     from rich.table import Table
 
+    from agentr.observe.progress import Reporter
     from agentr.recipes import recipes
 
     shown = Table("method.type", "method", "what it does", "loss", "presets", "page", title="Methods")
     for name, recipe in recipes().items():
         about = (recipe.__doc__ or "").strip().splitlines()[0]
         shown.add_row(name, recipe.title, about, recipe.loss.value, ", ".join(["default", *recipe.presets]), recipe.page)
-    Console().print(shown)
+    Reporter().console.print(shown)
 
 
 @app.command()
@@ -75,19 +75,21 @@ def resume(run_dir: RunDir, overrides: Overrides = None) -> None:
     from agentr.launch.run import run as run_experiment
     from agentr.observe.progress import Reporter
     from agentr.recipes import load
-    from agentr.store.layout import Layout
+    from agentr.store.run import RunStore
 
-    config = load(Layout(run_dir).config, [*(overrides or []), f"run.dir={run_dir.resolve()}"], files=False)
+    store = RunStore(run_dir)
+    store.stored_config()
+    config = load(store.layout.config, [*(overrides or []), f"run.dir={run_dir.resolve()}"], files=False)
     run_experiment(config, Reporter())
 
 
 @app.command()
 def status(run_dir: RunDir, as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False) -> None:
     """Show the progress of a run or comparison, and which process owns it."""
-    from rich.console import Console
     from rich.table import Table
 
     from agentr.observe.comparison import PLAN, progress, read_plan
+    from agentr.observe.progress import Reporter
     from agentr.observe.status import describe_stage
     from agentr.store.run import RunStore
 
@@ -100,7 +102,7 @@ def status(run_dir: RunDir, as_json: Annotated[bool, typer.Option("--json", help
         for run in runs:
             success = " ".join(f"{100 * value:.1f}" for value in run["success"])
             shown.add_row(run["recipe"], str(run["seed"]), run["state"], str(run["stages"]), success)
-        Console().print(shown)
+        Reporter().console.print(shown)
         return
     store = RunStore(run_dir)
     name = store.stored_config()["run"]["name"]
@@ -113,7 +115,7 @@ def status(run_dir: RunDir, as_json: Annotated[bool, typer.Option("--json", help
         shown.add_column(column, justify="right" if column == "seconds" else "left", overflow="fold")
     for record in records:
         shown.add_row(record.name, record.state, f"{record.seconds:.0f}", describe_stage(record))
-    Console().print(shown)
+    Reporter().console.print(shown)
 
 
 @app.command()

@@ -125,9 +125,15 @@ class RunStore:
             DataError: The directory holds no run.
         """
         try:
-            return yaml.safe_load(self.layout.config.read_text(encoding="utf-8"))
+            stored = yaml.safe_load(self.layout.config.read_text(encoding="utf-8"))
         except (OSError, yaml.YAMLError) as error:
             raise DataError(f"{self.root} holds no run: {error}", hint="Start one with 'agentr run CONFIG'.") from error
+        if not isinstance(stored, dict) or "method" not in stored:
+            hint = "Read it with the version that made it, or start it anew in another run.dir."
+            raise DataError(
+                f"{self.root} was made by an earlier version of agentr, whose configurations had no section 'method'", hint=hint
+            )
+        return stored
 
     # stages -----------------------------------------------------------------------------------------------------------
 
