@@ -131,7 +131,7 @@ class RunStore:
         if not isinstance(stored, dict) or "method" not in stored:
             hint = "Read it with the version that made it, or start it anew in another run.dir."
             raise DataError(
-                f"{self.root} was made by an earlier version of agentr, whose configurations had no section 'method'", hint=hint
+                f"{self.root} was made by an earlier version of agentr: its configuration has no section 'method'", hint=hint
             )
         return stored
 
