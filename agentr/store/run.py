@@ -130,9 +130,7 @@ class RunStore:
             raise DataError(f"{self.root} holds no run: {error}", hint="Start one with 'agentr run CONFIG'.") from error
         if not isinstance(stored, dict) or "method" not in stored:
             hint = "Read it with the version that made it, or start it anew in another run.dir."
-            raise DataError(
-                f"{self.root} was made by an earlier version of agentr: its configuration has no section 'method'", hint=hint
-            )
+            raise DataError(f"{self.root} was made by an earlier version of agentr: its configuration has no section 'method'", hint=hint)
         return stored
 
     # stages -----------------------------------------------------------------------------------------------------------
