@@ -243,7 +243,7 @@ def _hint(key: str, config: Any) -> str:
     beside = [k.rpartition(".")[2] for k in known if k.rpartition(".")[0] == above]
     if near := difflib.get_close_matches(last, beside, n=1, cutoff=0.6):
         return f"Did you mean {f'{above}.{near[0]}'.lstrip('.')!r}?"
-    if near := difflib.get_close_matches(plain_key, known, n=1, cutoff=0.85):
+    if above not in known and (near := difflib.get_close_matches(plain_key, known, n=1, cutoff=0.8)):
         return f"Did you mean {near[0]!r}?"
     section = plain_key.rpartition(".")[0]
     while section and section not in known:
