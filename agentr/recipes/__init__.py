@@ -19,6 +19,7 @@ from agentr.config import load as loading
 from agentr.config.schema import Config
 from agentr.errors import ConfigError
 from agentr.rounds.recipe import Recipe
+from agentr.rounds.services import BY_VALUE
 
 #: Method of a configuration that names none.
 DEFAULT = "agent_r"
@@ -73,10 +74,8 @@ def _from_file(path: Path) -> type[Recipe]:
 
 
 def _executed(path: Path) -> ModuleType:
-    """A module of the file, whose classes travel to other processes by value: they cannot import it."""
-    import ray.cloudpickle
-
-    name = f"agentr_method_{path.stem}"
+    """A module of the file. Its name says that its classes travel to other processes by value: they cannot import it."""
+    name = f"{BY_VALUE}{path.stem}"
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -85,5 +84,4 @@ def _executed(path: Path) -> ModuleType:
         spec.loader.exec_module(module)
     except Exception as error:  # whatever the user's file raises
         raise ConfigError(f"{path} cannot be loaded: {type(error).__name__}: {error}") from error
-    ray.cloudpickle.register_pickle_by_value(module)
     return module

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import secrets
+import sys
 import time
 from dataclasses import asdict
 from pathlib import Path
@@ -26,6 +27,8 @@ from env_servers.protocol import EnvironmentSpec
 POLL_S = 0.5
 #: Deadline for the coordinator to come up: it imports the tokenizer's library on a busy machine.
 START_TIMEOUT_S = 300.0
+#: Beginning of the names of modules whose classes are sent to other processes by value: those that were read from a user's file.
+BY_VALUE = "agentr_method_"
 #: How often a stage is handed to a coordinator that was restarted.
 COORDINATOR_ATTEMPTS = 5
 
@@ -222,6 +225,7 @@ def connect(config: Config) -> Any:
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     import ray
 
+    send_by_value()
     quiet = {"log_to_driver": False, "configure_logging": True, "logging_level": "ERROR", "namespace": "agentr"}
     if not address:
         _start_here(ray, config, quiet)
@@ -232,6 +236,15 @@ def connect(config: Config) -> Any:
         hint = "Is it up? If it uses token authentication, set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN (or RAY_AUTH_TOKEN_PATH) here too."
         raise InfraError(f"the Ray cluster at {address!r} cannot be joined: {error}", hint=hint) from error
     return ray
+
+
+def send_by_value() -> None:
+    """Makes Ray send what is defined in users' files by value. Called once Ray may be imported: it reads its environment then."""
+    import ray.cloudpickle
+
+    for name, module in list(sys.modules.items()):
+        if name.startswith(BY_VALUE):
+            ray.cloudpickle.register_pickle_by_value(module)
 
 
 def _start_here(ray: Any, config: Config, quiet: dict[str, Any], attempts: int = 2) -> None:
