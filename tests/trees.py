@@ -138,6 +138,20 @@ def door() -> Tree:
     return tree
 
 
+def episode(key: str, actions: list[str], reward: float, outcome: Outcome, depth: int, invalid: tuple[int, ...] = ()) -> Tree:
+    """A tree of one branch.
+
+    Args:
+        depth: Label of the task.
+        invalid: Positions of the actions that were not understood.
+    """
+    tree = Tree.start(Task("toy", key, "test", {"depth": depth}), (Message("user", "x"),), (1,), 0)
+    for number, action in enumerate(actions):
+        last = number == len(actions) - 1
+        add(tree, number, reasoned(action, reward if last else 0.0, outcome if last else None, valid=number not in invalid))
+    return tree
+
+
 # runs of a task and an expert's, for pairs ------------------------------------------------------------------------------
 
 OPENING = (Message("user", "You play a game."), Message("assistant", "OK"), Message("user", "Open the door."))

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agentr.search import UCT, Child, Origin, Tree, UCTConfig
-from agentr.search.stored import from_json, to_json
+from agentr.search.stored import from_bytes, to_bytes, to_json
 from agentr.search.uct import Dedupe
 from agentr.types import Outcome
 from tests.trees import add, child, new_tree, run_search, toy_answers
@@ -104,7 +104,7 @@ def test_search_continues_from_a_stored_tree_byte_for_byte() -> None:
     grow(strategy, whole, 0.2)
     half = new_tree(5)
     run_search(strategy, half, toy_answers(0.2), tells=6)
-    resumed = from_json(to_json(half))
+    resumed = from_bytes(to_bytes(half))
     grow(strategy, resumed, 0.2)
     assert to_json(resumed) == to_json(whole)
 
