@@ -20,6 +20,7 @@ from agentr.search.revision import Splice
 from agentr.search.tree import Origin, Tree
 from agentr.store.forest import Forest
 from agentr.store.rows import Provenance, Row, read_rows, write_rows
+from agentr.store.summaries import DatasetSummary
 from agentr.tasks.formats import ReAct
 from agentr.types import Message, Outcome
 from tests.runs import dataset, round_of
@@ -215,6 +216,28 @@ def some_rows(count: int, kind: str) -> list[Row]:
 def test_mixing_share(share: float, expected: int) -> None:
     mixed = mix(some_rows(10, "good"), some_rows(4, "demonstration"), share, seed=0)
     assert sum(r.provenance.kind == "demonstration" for r in mixed) == expected
+
+
+def test_a_round_trains_on_demonstrations_and_on_its_own_rows_of_earlier_rounds(tmp_path: Path) -> None:
+    """The warm start's rows are drawn from by their share; of an earlier round only what its own trees gave comes again."""
+    method = [*AGENT_R, "method.mixture={demonstrations: 0.5, earlier_rounds: 1}"]
+    first = round_of(tmp_path, method, revise=[door()])
+    before = Row((1, 2), (0, 1), Provenance("shown", (), "demonstration"))
+
+    def demonstrated(folder: Path) -> DatasetSummary:
+        return DatasetSummary.read(write_rows(folder, [before]))
+
+    first.experiment.store.stage("rounds/00/dataset", DatasetSummary, demonstrated)
+    _, manifest = dataset(first)
+    assert manifest["kinds"] == {"revision": 1, "good": 1, "demonstration": 2}
+    first.experiment.store.close()
+    _, manifest = dataset(round_of(tmp_path, method, number=2, revise=[door()]))
+    assert manifest["kinds"] == {"revision": 2, "good": 2, "demonstration": 4}
+    assert manifest["tasks"] == 1
+    with pytest.raises(DataError, match=r"rounds/01/dataset holds no readable dataset"):
+        dataset(round_of(tmp_path / "second alone", method, number=2, revise=[door()]))
+    _, manifest = dataset(round_of(tmp_path / "without a warm start", method, revise=[door()]))
+    assert manifest["kinds"] == {"revision": 1, "good": 1}
 
 
 def test_general_conversations_are_read_and_masked(tmp_path: Path) -> None:

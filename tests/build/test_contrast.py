@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections import Counter
 from pathlib import Path
@@ -11,11 +12,13 @@ import pytest
 
 from agentr.build.contrast import Baseline, ContrastConfig, Granularity, contrast_rows
 from agentr.build.sequences import Dropped
+from agentr.errors import DataError
 from agentr.recipes import load
 from agentr.recipes.eto import ETOConfig
 from agentr.search.tree import Origin, Tree
-from agentr.store.rows import Preference
-from agentr.types import Message, Outcome
+from agentr.store.rows import Preference, read_preferences
+from agentr.types import Message, Outcome, Task
+from tests.runs import dataset, round_of
 from tests.trees import OPENING, codec, conversed, expert, explored, play
 
 CODEC = codec()
@@ -260,6 +263,41 @@ def test_each_granularity_takes_its_own_trees() -> None:
         made = [[p.provenance.kind for p in contrast(t, expert(), granularity=granularity, pairs_per_task=0)[0]] for t in (whole, steps)]
         assert made == [from_whole, from_steps]
     assert contrast(whole, expert(), granularity=Granularity.step)[1] == {"no finished path of the expert in the tree": 1}
+
+
+# datasets ---------------------------------------------------------------------------------------------------------------
+
+
+def test_a_dataset_compares_each_tree_with_the_demonstration_of_its_task(tmp_path: Path) -> None:
+    trees = [explored(("wait", 0.0)), explored(("sleep", 0.5)), explored(("kick", 0.0))]
+    for tree, name in zip(trees, ("door", "window", "gate"), strict=True):
+        tree.task = Task("toy", name, "train")
+    shown = [expert("take unlock"), expert("pull", 0.7)]
+    shown[1].task = Task("toy", "window", "train")
+    folder, manifest = dataset(round_of(tmp_path, ["method.type=eto"], collect=trees, experts=shown))
+    pairs = {pair.provenance.tree: pair for pair in read_preferences(folder)}
+    assert {name: sides([pair])[0] for name, pair in pairs.items()} == {"door": ("take unlock", "wait"), "window": ("pull", "sleep")}
+    assert manifest["dropped"] == {"no demonstration of the task": 1}
+    assert manifest["tasks"] == 2
+
+
+def test_a_mixture_of_granularities_reads_both_stages(tmp_path: Path) -> None:
+    method = "method={type: eto, pairs: {granularity: mixture, pairs_per_task: 0}}"
+    _, manifest = dataset(round_of(tmp_path, [method], collect=[explored(("wait", 0.0))], steps=[stepwise()], experts=[expert()]))
+    assert manifest["kinds"] == {"trajectory": 1, "step": 3}
+
+
+def test_pairs_of_files_stand_beside_the_methods_own(tmp_path: Path) -> None:
+    file = tmp_path / "pairs.json"
+    file.write_text(json.dumps([{"prompt": f"Say {n}.", "chosen": "yes", "rejected": "no"} for n in range(5)]))
+    method = f"method={{type: eto, extra_pairs: [{{path: {file}, limit: 2}}]}}"
+    folder, manifest = dataset(round_of(tmp_path / "run", [method], collect=[explored(("wait", 0.0))], experts=[expert()]))
+    assert manifest["kinds"] == {"trajectory": 1, "imported": 2}
+    assert manifest["tasks"] == 1, "those of the agent's own trees"
+    assert len(read_preferences(folder)) == 3
+    file.write_text(json.dumps([{"conversations": [{"from": "human", "value": "Hi"}, {"from": "gpt", "value": "Hello"}]}]))
+    with pytest.raises(DataError, match=r"in method\.extra_pairs holds sequences, and pairs are wanted"):
+        dataset(round_of(tmp_path / "other", [method], collect=[explored(("wait", 0.0))], experts=[expert()]))
 
 
 # documentation --------------------------------------------------------------------------------------------------------
