@@ -57,37 +57,39 @@ def run(
 @app.command()
 def methods() -> None:
     """List the methods: values of method.type, their presets and pages."""
-    from rich.console import Console
     from rich.table import Table
 
+    from agentr.observe.progress import Reporter
     from agentr.recipes import recipes
 
     shown = Table("method.type", "method", "what it does", "loss", "presets", "page", title="Methods")
     for name, recipe in recipes().items():
         about = (recipe.__doc__ or "").strip().splitlines()[0]
         shown.add_row(name, recipe.title, about, recipe.loss.value, ", ".join(["default", *recipe.presets]), recipe.page)
-    Console().print(shown)
+    Reporter().console.print(shown)
 
 
 @app.command()
 def resume(run_dir: RunDir, overrides: Overrides = None) -> None:
-    """Continue a run from its directory alone. Keys that do not change what the run is may be overridden."""
+    """Continue a run from its directory alone. Keys that only say where and how fast it runs may be overridden."""
     from agentr.launch.run import run as run_experiment
     from agentr.observe.progress import Reporter
     from agentr.recipes import load
-    from agentr.store.layout import Layout
+    from agentr.store.run import RunStore
 
-    config = load(Layout(run_dir).config, [*(overrides or []), f"run.dir={run_dir.resolve()}"], files=False)
+    store = RunStore(run_dir)
+    store.stored_config()
+    config = load(store.layout.config, [*(overrides or []), f"run.dir={run_dir.resolve()}"], files=False)
     run_experiment(config, Reporter())
 
 
 @app.command()
 def status(run_dir: RunDir, as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False) -> None:
-    """Show the progress of a run or comparison, and which process owns it."""
-    from rich.console import Console
+    """Show the progress of a run or comparison, and the process that owns it."""
     from rich.table import Table
 
     from agentr.observe.comparison import PLAN, progress, read_plan
+    from agentr.observe.progress import Reporter
     from agentr.observe.status import describe_stage
     from agentr.store.run import RunStore
 
@@ -100,7 +102,7 @@ def status(run_dir: RunDir, as_json: Annotated[bool, typer.Option("--json", help
         for run in runs:
             success = " ".join(f"{100 * value:.1f}" for value in run["success"])
             shown.add_row(run["recipe"], str(run["seed"]), run["state"], str(run["stages"]), success)
-        Console().print(shown)
+        Reporter().console.print(shown)
         return
     store = RunStore(run_dir)
     name = store.stored_config()["run"]["name"]
@@ -113,12 +115,12 @@ def status(run_dir: RunDir, as_json: Annotated[bool, typer.Option("--json", help
         shown.add_column(column, justify="right" if column == "seconds" else "left", overflow="fold")
     for record in records:
         shown.add_row(record.name, record.state, f"{record.seconds:.0f}", describe_stage(record))
-    Console().print(shown)
+    Reporter().console.print(shown)
 
 
 @app.command()
 def collect(config: ConfigPath, overrides: Overrides = None, round_: Round = 1) -> None:
-    """Make one round's trees, as the method does."""
+    """Run one round's exploration: the method's stages of trees."""
     from agentr.recipes import recipe_of
     from agentr.store.layout import arm_of
 
@@ -220,7 +222,7 @@ def compare(
     override: Annotated[list[str] | None, typer.Option("--set", help="key=value for all of them; may be repeated.")] = None,
     vary: Annotated[str, typer.Option(help="key=value,value,...: one arm for each value, such as method.pairs.tasks=15,30,60.")] = "",
 ) -> None:
-    """Run several recipes on the same tasks, model and seeds, and compare what they reach with what they cost. Resumable."""
+    """Run several methods on the same tasks, model and seeds, and compare their held-out success and their cost. Resumable."""
     from agentr.errors import ConfigError, RunError
     from agentr.launch.compare import compare as compare_recipes
     from agentr.launch.compare import plan
@@ -246,7 +248,7 @@ def compare(
 
 @app.command()
 def report(run_dir: RunDir) -> None:
-    """Write the page and the figures of a run or a comparison anew, finished or not, and show its table."""
+    """Write the report of a run or a comparison anew, finished or not, and show its table."""
     from agentr.launch.run import report as make_report
     from agentr.observe.comparison import PLAN
     from agentr.observe.comparison_page import rewrite_comparison, table
@@ -282,7 +284,7 @@ def bench_collect(
     reference_trees: Annotated[int, typer.Option(help="Of these, trees that the reference grows.")] = 2,
     as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
 ) -> None:
-    """Trees per minute and what they cost, against the original's way: one call at a time, reset and replay, no prefix cache."""
+    """Measure trees per minute and their cost against the original's way: one call at a time, reset and replay, no prefix cache."""
     from rich.console import Console
     from rich.table import Table
 
@@ -321,7 +323,7 @@ def _experiment(config: Path, overrides: list[str] | None):
 
 
 def main() -> None:
-    """Entry point: errors that a person can act on are shown without a traceback."""
+    """Runs the command line. Shows errors that a person can act on without a traceback."""
     try:
         app()
     except AgentrError as error:

@@ -1,4 +1,18 @@
-"""Errors that a person can act on: what was wrong, and what to do."""
+"""Errors that a person can act on: what was wrong, and what to do.
+
+The error model (docs/architecture.md has it in full):
+
+- An error for people is an ``AgentrError`` with a message and a hint; the command line prints both. Any other exception that escapes is
+  a defect.
+- ``InfraError`` says that machinery failed. Each layer retries what it can cure, with a deadline and a count, and raises ``InfraError``
+  when that is used up: a request (`ServerPool.retry`, `Router.generate`), then a tree (`run_units`). A stage in which too many trees
+  failed is a ``RunError``. All other kinds are raised at once: asking again does not help.
+- A bad rollout is data, not an error: a turn without an action, an action that the environment does not understand, an episode out of
+  steps or context are nodes of a tree.
+- A machine's failure is never a reward and never a row: a failed tree is not written, and ``Outcome.INFRA`` is left out by
+  ``Tree.ended``.
+- Every wait has a deadline, and the error names what was waited for.
+"""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Measurements that the project stands by: each runs both sides in one go, on the same machine and the same parts."""
+"""Benchmarks of agentr against a reference. Each runs both sides one after the other, on the same machine and services."""

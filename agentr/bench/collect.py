@@ -1,4 +1,4 @@
-"""Growing trees our way against the original's way, on the same engine, environment server, tasks and tree parameters.
+"""Measures the growth of trees in agentr and in the original's way, on the same engine, environment server, tasks and tree parameters.
 
 The reference does what Agent-R's released code does: one tree at a time, one completion a call, no prefix cache, and before every
 action a fresh session into which the whole path is replayed. Both grow full trees: no early stop, siblings merged by text.
@@ -36,15 +36,15 @@ from agentr.types import Cost, Task
 
 @dataclass(frozen=True)
 class Side:
-    """What one way of growing trees cost.
+    """The measured cost of one way of growing trees.
 
     Attributes:
         calls: Requests to the engine.
         prefill: Prompt tokens that the engine computed, over all sequences.
-        ideal: The least that an engine with a cache of whole blocks computes for the same trees, drawn as this side draws them.
-        distinct: Each distinct prefix token once, rounded to blocks, however many completions are drawn.
+        ideal: Fewest prompt tokens that an engine with a cache of whole blocks computes for the same trees, sampled as on this side.
+        distinct: Distinct prefix tokens, rounded to blocks, for any number of completions.
         env_steps: Actions executed by the environment, replays included.
-        nodes: Tree nodes that came from an action.
+        nodes: Nodes of the trees, without roots.
     """
 
     trees: int
@@ -68,7 +68,7 @@ class Side:
 
     @property
     def replay_factor(self) -> float:
-        """Environment steps for each node; not a number if the policy never took an action."""
+        """Environment steps per node; NaN if the policy never took an action."""
         return self.env_steps / self.nodes if self.nodes else float("nan")
 
     def as_dict(self) -> dict[str, Any]:
@@ -88,8 +88,8 @@ def compare(config: Config, reporter: Reporter, *, trees: int, reference_trees: 
     The policy is the configuration's warm start, which is trained first and kept in the run directory for the next time.
 
     Args:
-        trees: Trees that we grow, together.
-        reference_trees: How many of the same tasks the reference works on; it is slow, and its trees do not depend on one another.
+        trees: Number of trees that agentr grows, at the same time.
+        reference_trees: Number of those tasks that the reference works on; it is slow, and its trees do not depend on one another.
     """
     if not 0 < reference_trees <= trees:
         raise ConfigError(f"{reference_trees} reference trees of {trees}", hint="Give 0 < --reference-trees <= --trees.")
@@ -115,7 +115,7 @@ def compare(config: Config, reporter: Reporter, *, trees: int, reference_trees: 
 
 
 def _search(config: Config) -> UCTConfig:
-    """How both sides search.
+    """Returns the configuration of the search, for both sides.
 
     Raises:
         ConfigError: The configuration's method does not search by UCT.
@@ -198,7 +198,7 @@ async def _reference(
 
 
 async def _original_tree(task: Task, uct: UCT, agent: Agent, seed: int) -> Tree:
-    """A tree as the released code grows it: every completion a call of its own, every action after a reset and a replay."""
+    """Grows a tree as the released code does: every completion is a call of its own, every action comes after a reset and a replay."""
     tree, session = await agent.start(task, seed)
     await agent.env.close_all([session])
     while expansions := uct.ask(tree):
@@ -234,6 +234,6 @@ def _side(trees: list[Tree], seconds: float, prefill: int, env_steps: int, block
 
 
 async def _computed(engines: Sequence[Any]) -> int:
-    """Prompt tokens that the engines have computed so far, over all sequences."""
+    """Returns the number of prompt tokens that the engines have computed so far, over all sequences."""
     health = await asyncio.gather(*(engine.health.remote() for engine in engines))
     return sum(h.prefix_queries - h.prefix_hits for h in health)

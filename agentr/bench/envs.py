@@ -1,6 +1,6 @@
-"""What an environment costs through HTTP, and what a fork saves against AgentGym's design: a reset, and every action again.
+"""Measures environments through HTTP, and the savings of a fork against AgentGym's design, a reset and a replay of every action.
 
-Each environment gets a server of its own, one after the other, so that the figures do not depend on one another.
+Each environment gets a server of its own, one after the other, so that their figures are independent.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ ATTEMPTS = 8
 
 @dataclass(frozen=True)
 class Effort:
-    """How long is measured: seconds of stepping for each number of sessions, repetitions of the rest, sessions held for memory."""
+    """Effort of a measurement: seconds of stepping for each number of sessions, repetitions of the rest, sessions held for memory."""
 
     seconds: float = 2.0
     repetitions: int = 15
@@ -46,17 +46,17 @@ QUICK = Effort(seconds=0.1, repetitions=3, held=50, sessions=4)
 
 @dataclass(frozen=True)
 class Figures:
-    """One environment, through HTTP from one client process.
+    """The figures of one environment, through HTTP from one client process.
 
     Attributes:
         depth: Actions before the state at which forks and replays are timed: 20, or as many as a task allows.
         start_s: Seconds until the server listens.
-        steps_per_s: One session, one step after the other.
-        steps_per_s_many: Many sessions at once (`Effort.sessions`).
-        fork_ms, replay_ms: A copy of the state at ``depth``; a reset and ``depth`` actions.
+        steps_per_s: Steps a second of one session.
+        steps_per_s_many: Steps a second of `Effort.sessions` sessions at the same time.
+        fork_ms, replay_ms: Milliseconds of a copy of the state at ``depth``, and of a reset with ``depth`` actions.
         session_kib: Resident memory of the server for each further session.
         steps_ratio: Environment steps that reset and replay take for the children of an expansion, over those that forks take.
-        time_ratio: The same of wall-clock time.
+        time_ratio: The same ratio of wall-clock time.
     """
 
     name: str
@@ -72,7 +72,7 @@ class Figures:
 
 
 async def measure(name: str, options: Mapping[str, Any] | None = None, effort: Effort | None = None) -> Figures:
-    """The figures of one environment.
+    """Measures one environment.
 
     Raises:
         InfraError: Its server did not start.
@@ -135,7 +135,7 @@ async def _measure(name: str, client: EnvClient, pid: int, start_s: float, effor
 
 
 async def _long_play(client: EnvClient) -> tuple[Task, list[str]]:
-    """A task, and actions that do not end it, as many as possible up to the depth."""
+    """Returns a task, and a longest found sequence of at most ``DEPTH`` actions that does not end it."""
     spec = await client.spec()
     best: tuple[Task, list[str]] | None = None
     for seed in range(ATTEMPTS):
@@ -159,7 +159,7 @@ async def _long_play(client: EnvClient) -> tuple[Task, list[str]]:
 
 
 async def _steps_per_s(client: EnvClient, task: Task, actions: list[str], sessions: int, seconds: float) -> float:
-    """Steps a second, resets not counted."""
+    """Measures steps a second, without resets."""
     stepped, spent = 0, 0.0
     while spent < seconds:
         opened = await asyncio.gather(*(client.open(task) for _ in range(sessions)))
@@ -196,7 +196,7 @@ async def _median_s(call: Callable[[], Awaitable[None]], repetitions: int) -> fl
 
 
 def resident_kib(pid: int) -> int:
-    """Resident memory of a process and those that it started (a Java machine), where /proc says it; elsewhere 0."""
+    """Returns the resident memory of a process and of its children (a Java machine), from /proc; 0 without /proc."""
     folder = Path(f"/proc/{pid}")
     try:
         status = (folder / "status").read_text(encoding="utf-8")

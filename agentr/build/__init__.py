@@ -1,0 +1,1 @@
+"""Queries over trees: rows, pairs, mixtures, exports, imports."""

@@ -3,10 +3,10 @@
 - Trajectory pairs: the prompt is the task's opening, a side is a whole run, all of the agent's turns count. Both sides may begin with the
   same turns. They stay, as in the original: equal turns after equal contexts have equal log-probabilities on both sides, so they cancel
   in the loss.
-- Step pairs (appendix B): the prompt is the conversation before turn t of the expert's path, a side is one turn, and what counts is what
-  each turn led to. They come from trees of :class:`agentr.search.stepwise.Stepwise`.
+- Step pairs (appendix B): the prompt is the conversation before turn t of the expert's path, a side is one turn, and the
+  side with the higher return in the end is chosen. They come from trees of :class:`agentr.search.stepwise.Stepwise`.
 
-Turns that the environment did not understand count like all others: to make them less likely is what a rejected side is for.
+Turns that the environment did not understand count like all others: a rejected side makes them less likely.
 """
 
 from __future__ import annotations
@@ -66,11 +66,11 @@ class ContrastConfig:
 
 @dataclass(frozen=True)
 class _Trajectory:
-    """Turns that may become a side, and the return that they led to.
+    """A candidate for a side of a pair: turns, and the return at their end.
 
     Attributes:
-        before: Node after which they come.
-        finished: The run ended for a reason of its own, not because the context was full.
+        before: Node before the first turn.
+        finished: The environment or the limit on actions ended the run; false if the context was full.
     """
 
     turns: tuple[Node, ...]
@@ -87,15 +87,15 @@ class _Comparison:
 
     @property
     def order(self) -> tuple[float, int]:
-        """Largest difference first, then the shortest chosen side."""
+        """Sort key: largest difference first, then the shortest chosen side."""
         return self.worse.return_ - self.better.return_, len(self.better.turns)
 
 
 def contrast_rows(tree: Tree, expert: Tree | None, config: ContrastConfig, max_length: int) -> Iterator[Preference | Dropped]:
     """Yields the pairs of one task, at most ``pairs_per_task`` of each granularity, then what was dropped.
 
-    A tree that begins with a given path gives step pairs, any other gives trajectory pairs; ``config.granularity`` says which are
-    wanted, and with ``mixture`` it is either.
+    A tree that begins with an expert's path gives step pairs, any other tree gives trajectory pairs; ``config.granularity`` selects
+    the kind, and ``mixture`` allows both.
 
     Args:
         tree: The policy's runs: branches of the root, or of the points of an expert's path.
@@ -109,7 +109,7 @@ def contrast_rows(tree: Tree, expert: Tree | None, config: ContrastConfig, max_l
 
 @dataclass
 class _Contrast:
-    """The comparisons of one tree, and what came to nothing."""
+    """The pairs of one tree, and the candidates that were dropped."""
 
     tree: Tree
     config: ContrastConfig
@@ -137,7 +137,7 @@ class _Contrast:
         self.dropped.append(Dropped(self.tree.task.key, reason))
 
     def _runs(self) -> list[_Trajectory]:
-        """The policy's ended runs, in the order of where they begin."""
+        """Returns the policy's ended runs, in the order of their first nodes."""
         found: list[_Trajectory] = []
         for leaf in self.tree.nodes:
             if leaf.origin is not Origin.POLICY or leaf.outcome is None:
@@ -226,7 +226,7 @@ class _Contrast:
 
 
 def _demonstration(tree: Tree, config: ContrastConfig) -> _Trajectory | None:
-    """The best finished path on which no turn is a policy's."""
+    """Returns the finished path with the highest return on which no turn is the policy's, or None."""
     leaves = [n for n in tree.nodes if n.depth > 0 and n.origin is not Origin.POLICY and n.outcome in _FINISHED]
     best = max(leaves, key=lambda n: n.reward, default=None)
     if best is None:

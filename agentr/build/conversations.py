@@ -1,8 +1,8 @@
-"""Conversations as text and as token ids, both ways.
+"""Converts conversations between text and token ids.
 
-From text: the opening is rendered with the chat template, then come turns with bridges between them, as in a tree. From ids: what stands
-between the contents is found again and the contents are decoded. Text that a tokenizer gave is read back exactly; ids that a policy drew
-may spell the same text in another way, which no text can hold.
+From text: the opening is rendered with the chat template, then come turns with bridges between them, as in a tree. From ids: the reader
+finds the template's tokens between the contents and decodes the contents. Ids made from text by the tokenizer are converted back exactly;
+ids that a policy sampled may spell the same text in other tokens, and text does not keep that spelling.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ _OPENINGS: tuple[tuple[Role, ...], ...] = (("user",), ("system", "user"))
 
 
 def answers(codec: ChatCodec, turns: Sequence[Message], trained: Sequence[bool]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Ids and loss mask, both of shape [L], of turns that begin and end with the agent's.
+    """Returns ids and loss mask, both of shape [L], of turns that begin and end with a turn of the agent.
 
     Args:
-        trained: For each message, whether it is a target; those that are not the agent's never are.
+        trained: For each message, whether it is a target. Messages of others than the agent are never targets.
     """
     ids: list[int] = []
     mask: list[int] = []
@@ -40,7 +40,7 @@ def answers(codec: ChatCodec, turns: Sequence[Message], trained: Sequence[bool])
 
 @dataclass(frozen=True)
 class Passage:
-    """A message and where its content stands among the ids: from ``start`` to before ``end``."""
+    """A message, and the ids of its content: from ``start`` to before ``end``."""
 
     message: Message
     start: int
@@ -63,7 +63,7 @@ class ConversationReader:
         self._before = [codec.eos_id, *before]
 
     def conversation(self, ids: Sequence[int]) -> list[Passage]:
-        """Messages of a whole conversation, or of a prompt.
+        """Returns the messages of a whole conversation, or of a prompt.
 
         Raises:
             DataError: The ids do not begin as the tokenizer's chat template does.
@@ -78,7 +78,7 @@ class ConversationReader:
         )
 
     def continuation(self, ids: Sequence[int]) -> list[Passage]:
-        """Messages that follow a prompt, the agent's first."""
+        """Returns the messages after a prompt; the first is the agent's."""
         return self._turns(list(ids), 0)
 
     def _opening(self, ids: list[int], roles: tuple[Role, ...], pieces: list[list[int]]) -> list[Passage] | None:
@@ -110,7 +110,7 @@ class ConversationReader:
         return Passage(Message(role, self._codec.decode(ids[start:end])), start, end)
 
     def _around(self, ids: list[int], contents: int) -> list[list[int]]:
-        """What stands before, between and after the marks in ``ids``, ``contents + 1`` pieces."""
+        """Returns the ids before, between and after the marks: ``contents + 1`` pieces."""
         pieces, start = [], 0
         for mark in _MARKS[:contents]:
             own = self._codec.encode(mark)
@@ -121,7 +121,7 @@ class ConversationReader:
 
 
 def _find(ids: list[int], part: list[int], start: int = 0) -> int:
-    """Where ``part`` first occurs in ``ids`` from ``start`` on, or -1."""
+    """Returns the first position of ``part`` in ``ids`` from ``start`` on, or -1."""
     last = len(ids) - len(part)
     while start <= last:
         try:

@@ -1,4 +1,4 @@
-"""A round's dataset: candidates of its method collected, counted and written, with a manifest that accounts for all of them."""
+"""Writes a round's dataset: the rows of its method, with a manifest that counts every candidate that was dropped."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def write_dataset(folder: Path, candidates: Iterable[Candidate], max_length: int
     """Writes a dataset and returns its manifest.
 
     Args:
-        candidates: What a method made of its trees, rows of one type and what was dropped.
+        candidates: Rows of one type that a method made of its trees, and its dropped candidates.
         max_length: Rows with more tokens are dropped and counted.
         mix: Puts other rows beside the method's own and orders them; without it the rows stay as they come.
         about: Further entries of the manifest.
@@ -51,5 +51,5 @@ def write_dataset(folder: Path, candidates: Iterable[Candidate], max_length: int
 
 
 def is_own(row: AnyRow) -> bool:
-    """Whether a row came from the agent's own trees, not from demonstrations, general data or files."""
+    """Returns whether a row came from the agent's own trees, not from demonstrations, general data or files."""
     return row.provenance.kind not in ("demonstration", "general", "imported")

@@ -1,4 +1,4 @@
-"""What is said in files of trajectories and preference pairs that other tools write: their forms, without tokens.
+"""Parses files of trajectories and preference pairs that other tools write, as text without tokens.
 
 - ``eto-sft``: ETO's demonstrations, ``{"id", "conversations": [{"from": "human" or "gpt", "value"}]}``: instruction, "OK", task, turns.
 - ``eto-dpo``: ETO's pairs, ``{"id", "prompt": [...], "chosen": [...], "rejected": [...]}`` of such turns. A prompt or a side may also be
@@ -38,7 +38,7 @@ _LOOKED_AT = 20
 
 @dataclass(frozen=True)
 class Said:
-    """A message, and whether it is trained on; None where the file does not say."""
+    """A message, and whether it is trained on; None if the file does not say."""
 
     message: Message
     loss: bool | None = None
@@ -54,7 +54,7 @@ class SaidPair:
 
 
 def read_entries(path: Path) -> list[Any]:
-    """Entries of a JSON list or of JSON lines.
+    """Reads the entries of a JSON list or of JSON lines.
 
     Raises:
         DataError: The file is missing, is neither, or is empty.
@@ -79,10 +79,10 @@ def read_entries(path: Path) -> list[Any]:
 
 
 def recognised(path: Path, entries: Sequence[Any]) -> str:
-    """The format that the first entries have.
+    """Detects the format of the first entries.
 
     Raises:
-        DataError: They have none that is known, or several.
+        DataError: The entries have no known format, or several.
     """
     found = {_format_of(entry) for entry in entries[:_LOOKED_AT]}
     # A conversation whose instruction is answered "OK" proves nothing beside others that have no such opening.
@@ -111,7 +111,7 @@ def _format_of(entry: Any) -> str:
 
 
 def read(entry: Any, format: str, train_opening: bool) -> list[Said] | SaidPair:
-    """What is said in one entry.
+    """Parses one entry.
 
     Args:
         train_opening: Whether the first turn of the agent in ``eto-sft``, its acknowledgement, is trained on.
@@ -156,7 +156,7 @@ def _pair(entry: dict[str, Any], prompt: list[Said]) -> SaidPair:
 
 
 def _said(value: Any, alone: Literal["user", "assistant"]) -> list[Said]:
-    """Messages of a list, or the one that a text (then of role ``alone``) or a single turn is."""
+    """Returns the messages of a list, of a single turn, or of a text; a text has the role ``alone``."""
     if isinstance(value, str):
         return [Said(Message(alone, value))]
     if isinstance(value, dict):

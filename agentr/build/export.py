@@ -1,4 +1,4 @@
-"""Trees and datasets in the formats of other tools.
+"""Exports trees and datasets in the formats of other tools.
 
 - ``sharegpt``: a JSON list of ``{"id", "conversations": [{"from", "value", "loss"}]}`` (FastChat, LLaMA-Factory). ``loss`` says which
   turns are trained on; readers that do not know the key train on all assistant turns.
@@ -94,7 +94,7 @@ def export_trees(folder: Path, trees: Iterable[Tree]) -> int:
 
 
 def original_node(tree: Tree, node: Node) -> dict[str, Any]:
-    """A node and everything below it with the keys of the original's files (mcts_utils, ``ExtendedNode``)."""
+    """Returns a node and everything below it with the keys of the original's files (mcts_utils, ``ExtendedNode``)."""
     path = tree.path(node.id)
     root = node.id == 0
     return {
@@ -116,7 +116,7 @@ def original_node(tree: Tree, node: Node) -> dict[str, Any]:
 
 
 def turns_of(row: Row, tree: Tree, action_format: ActionFormat) -> Iterator[tuple[str, str, bool]]:
-    """The row's turns as (what the agent said, what it was answered, whether the turn is trained on)."""
+    """Returns the row's turns: the agent's text, the observation, and whether the turn is trained on."""
     position = len(tree.prompt_ids)
     for index, number in enumerate(row.provenance.nodes):
         if number >= 0:

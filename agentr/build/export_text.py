@@ -1,9 +1,9 @@
-"""Datasets as texts in ETO's and LLaMA-Factory's formats, decoded from token ids: no trees are needed.
+"""Exports datasets as texts in ETO's and LLaMA-Factory's formats, decoded from token ids: no trees are needed.
 
 - ``eto-sft``, ``eto-dpo``: ETO's JSON lists of demonstrations and of pairs.
 - ``llamafactory``: LLaMA-Factory's sharegpt form, for sequences and for pairs of one turn.
 
-`agentr.build.imports` reads them back, to the same ids and masks where text can hold them.
+`agentr.build.imports` reads them back, to the same ids and masks if the tokenizer spells the text as the policy did.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ def export_texts(path: Path, rows: Sequence[Row] | Sequence[Preference], codec: 
     """Writes a dataset, of trees or imported, as a JSON list of texts.
 
     Returns:
-        The number of entries, and how many of them do not become the same ids and mask again when they are imported: where the policy
-        spelled a text in other tokens than the tokenizer does, or was cut off, text cannot say so.
+        The number of entries, and the number of those that get other ids or masks when they are imported again: text does not keep
+        a spelling in other tokens than the tokenizer's, and not the cut-off of a turn.
 
     Raises:
         DataError: The format is unknown, has no place for these rows, or the rows are of another tokenizer.
@@ -88,6 +88,6 @@ def _said(messages: Iterable[Message]) -> list[dict[str, Any]]:
 
 
 def _with_system(said: list[dict[str, Any]]) -> dict[str, Any]:
-    """LLaMA-Factory has the system message in a column of its own."""
+    """Moves the system message to a column of its own, as LLaMA-Factory has it."""
     system = said[0]["value"] if said and said[0]["from"] == "system" else ""
     return {"system": system, "conversations": said[1:] if system else said}

@@ -1,6 +1,6 @@
-"""Trajectories and preference pairs from files of other tools, as rows for the trainer. `agentr.build.entries` says what the formats are.
+"""Imports trajectories and preference pairs from files of other tools as rows. `agentr.build.entries` describes the formats.
 
-What cannot be read is an error; what can be read and not trained on is left out and counted.
+An entry that cannot be read is an error; an entry that can be read and not trained on is left out and counted.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class _LeftOut(Exception):
 def import_file(
     path: Path, format: str, codec: ChatCodec, max_length: int, *, train_opening: bool = False, kind: str = "imported"
 ) -> tuple[list[Row] | list[Preference], Counter[str]]:
-    """Rows of a file, a JSON list or JSON lines, and how many entries were left out, by reason.
+    """Reads the rows of a file (a JSON list or JSON lines), and counts the entries that were left out, by reason.
 
     Args:
         format: One of ``agentr.build.entries.FORMATS``, or ``auto`` to recognise it by the first entries.
@@ -61,9 +61,9 @@ def import_file(
 
 
 def demonstrated_turns(paths: Sequence[Path]) -> dict[str, tuple[str, ...]]:
-    """The agent's turns in files of expert trajectories, by the id of the task; of several with one id the first counts.
+    """Reads the agent's turns in files of expert trajectories, by the id of the task; of several with one id the first counts.
 
-    Turns that the file says are not trained on are among them, except before the first that is: those belong to the opening.
+    Turns that the file marks as not trained on are included, unless they come before the first trained turn: those belong to the opening.
 
     Raises:
         DataError: As `import_file`, or a file holds pairs, or an entry has no id.
@@ -82,7 +82,7 @@ def demonstrated_turns(paths: Sequence[Path]) -> dict[str, tuple[str, ...]]:
 
 
 def _read_all(path: Path, format: str, train_opening: bool) -> Iterator[tuple[dict[str, Any], list[Said] | SaidPair]]:
-    """The entries of a file, all of one kind, and what is said in them."""
+    """Yields the entries of a file, all of one kind, each with its parsed form."""
     entries = read_entries(path)
     if format == "auto":
         format = recognised(path, entries)
@@ -141,7 +141,7 @@ def _preference(pair: SaidPair, codec: ChatCodec, origin: Provenance) -> Prefere
 
 
 def _check_prompt(messages: Sequence[Message]) -> None:
-    """A system message or none, then turn and turn about from the user's to the user's."""
+    """Checks a prompt: a system message or none, then turns that alternate and begin and end with the user's."""
     turns = messages[1:] if messages and messages[0].role == "system" else messages
     if not turns or turns[-1].role != "user":
         raise _LeftOut("nobody speaks to the agent before its first turn")
@@ -150,7 +150,7 @@ def _check_prompt(messages: Sequence[Message]) -> None:
 
 
 def _check_answers(turns: Sequence[Message]) -> None:
-    """Turn and turn about from the agent's to the agent's."""
+    """Checks answers: turns that alternate and begin and end with the agent's."""
     if turns[-1].role != "assistant":
         raise _LeftOut("the last turn is not the agent's")
     if any(turn.role != ("assistant", "user")[i % 2] for i, turn in enumerate(turns)):

@@ -1,4 +1,4 @@
-"""Mixing a round's own rows with others: demonstrations, earlier rounds, general conversations (Agent-R Eq. 6), pairs from files."""
+"""Mixes a round's own rows with others: demonstrations, earlier rounds, general conversations (Agent-R Eq. 6), pairs from files."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ from agentr.store.rows import Preference, Row
 
 @dataclass
 class MixtureConfig:
-    """What a round trains on beside its own rows, for methods that imitate."""
+    """Rows that a round trains on beside its own, for methods that imitate."""
 
     demonstrations: float = share(0.0)
     """Share of rows taken from the demonstrations."""
     earlier_rounds: int = number(0, least=0)
-    """Own rows of so many rounds before this one are trained on again."""
+    """Number of rounds before this one whose own rows are trained on again."""
     general_path: str = ""
     """General conversations in ShareGPT format."""
     eta: float = share(1.0)
     """Share of agent rows when general_path is set (Eq. 6; 0.2 in the paper)."""
     balance_tasks: bool = False
-    """Repeat rows of tasks with few, so that every task weighs the same."""
+    """Repeat the rows of tasks with few rows, so that every task weighs the same."""
 
 
 @dataclass
 class ExtraPairs:
-    """Preference pairs from a file, trained on beside the agent's own: what keeps DensePolicy's model from drifting."""
+    """Preference pairs from a file, trained on beside the agent's own; in DensePolicy they keep the model from drifting."""
 
     path: str = ""
     """JSON with prompt/chosen/rejected or conversations/chosen/rejected; see 'agentr import --help'."""
@@ -113,7 +113,7 @@ def mix(own: Sequence[Row], other: Sequence[Row], share_: float, seed: int) -> l
 
 
 def _balanced(rows: Sequence[Row]) -> list[Row]:
-    """Each task's rows repeated, whole, until it has as many as the task with most."""
+    """Repeats all rows of each task as often as fits into the number of rows of the task with most."""
     by_task: dict[str, list[Row]] = {}
     for row in rows:
         by_task.setdefault(row.provenance.tree, []).append(row)

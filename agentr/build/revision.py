@@ -1,11 +1,11 @@
-"""Agent-R's rows: revision trajectories and good trajectories, as queries over revised trees (arXiv 2501.11425, sections 3.1-3.3).
+"""Builds Agent-R's rows: revision trajectories and good trajectories, as queries over revised trees (arXiv 2501.11425, 3.1-3.3).
 
 Three splices of a bad prefix and a good end:
 
 - ``executed``: the branch that `agentr.collect.revise` ran in the environment, if it earned the good path's return. The bad prefix is
-  context, everything from the reflecting turn on is trained on.
+  context; all turns from the one with the reflection on are trained on.
 - ``paper``: texts. Bad prefix, then a turn with the reflection and ``Action: wait`` that is answered "ok.", then the good path after
-  the point where both part. The environment never saw this conversation.
+  the last common node of both paths. The environment never saw this conversation.
 - ``direct``: the same with the whole bad path as prefix (the Direct-Revision baseline).
 """
 
@@ -99,8 +99,8 @@ def _spliced(tree: Tree, revision: Revision, codec: ChatCodec, action_format: Ac
 def good_rows(tree: Tree, min_return: float, *, limit: int, train_on_invalid: bool) -> Iterator[Row]:
     """Yields the policy's trajectories with a return of at least ``min_return``, each sequence of actions once.
 
-    Those with the fewest invalid turns come first, then the shortest, then the most likely: among equal actions, a thought that the
-    policy itself finds odd is not one to learn.
+    Trajectories with the fewest invalid turns come first, then the shortest, then the most likely: of equal actions, the thoughts that
+    the policy finds most likely are learnt.
 
     Args:
         limit: Most rows.
@@ -111,7 +111,10 @@ def good_rows(tree: Tree, min_return: float, *, limit: int, train_on_invalid: bo
 
 
 def demonstrated_rows(tree: Tree, *, train_on_invalid: bool) -> Iterator[Row]:
-    """Yields the expert's trajectories that succeeded, by the environment's own threshold: BabyAI pays the fastest success less than 1."""
+    """Yields the expert's trajectories that succeeded, by the environment's own threshold.
+
+    In BabyAI even the fastest success earns less than 1.
+    """
     leaves = [n for n in tree.ended() if n.depth > 0 and n.outcome is Outcome.SUCCESS and n.origin is Origin.EXPERT]
     return _whole(tree, leaves, train_on_invalid, "demonstration")
 

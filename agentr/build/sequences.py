@@ -1,7 +1,7 @@
-"""From paths of a tree to token sequences with loss masks.
+"""Converts paths of a tree to token sequences with loss masks.
 
-A sequence is the opening prompt, then for each turn its own ids and the bridge to the next. The mask is 1 on the ids of turns that are
-trained on, and nowhere else: the opening, every observation and every untrained turn are 0 by construction.
+A sequence is the opening prompt, then for each turn its own ids and the bridge to the next turn. The mask is 1 on the ids of trained
+turns and 0 everywhere else: on the opening, on every observation and on every untrained turn, by construction.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ class Dropped:
     """A candidate that became no row.
 
     Attributes:
-        tree: Key of the tree that it is from.
-        reason: Why, as the dataset's manifest counts it.
+        tree: Key of the candidate's tree.
+        reason: Reason, as the dataset's manifest counts it.
     """
 
     tree: str
@@ -38,22 +38,22 @@ class Turn:
 
 
 def recorded(nodes: Iterable[Node], trained: bool, on_invalid: bool = True) -> list[Turn]:
-    """Turns as they are in the tree.
+    """Returns nodes of a tree as turns of a sequence.
 
     Args:
-        trained: Whether they are trained on.
-        on_invalid: Whether that includes turns that the environment did not understand.
+        trained: Whether the turns are trained on.
+        on_invalid: Whether turns that the environment did not understand are trained on, too.
     """
     return [Turn(n.token_ids, n.bridge_ids, trained and (n.valid or on_invalid), n.id) for n in nodes]
 
 
 def inserted(codec: ChatCodec, text: str, observation: str, trained: bool) -> Turn:
-    """A turn that never happened, with an observation that nobody made: only the original's splices need it."""
+    """Returns a turn that was never taken, with an observation that the environment never gave, for the original's splices."""
     return Turn(tuple(codec.turn(text)), tuple(codec.bridge(observation)), trained)
 
 
 def joined(turns: Sequence[Turn]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Ids and mask of turns with the bridges between them, both of shape [L]. The bridge after the last turn is left out."""
+    """Returns ids and mask of turns with the bridges between them, both of shape [L]. The bridge after the last turn is left out."""
     ids: list[int] = []
     mask: list[int] = []
     for position, turn in enumerate(turns):
@@ -66,7 +66,7 @@ def joined(turns: Sequence[Turn]) -> tuple[tuple[int, ...], tuple[int, ...]]:
 
 
 def make_row(tree: Tree, turns: Sequence[Turn], kind: str, **detail: float | int | str) -> Row | None:
-    """One row, or None if nothing in it would be trained on."""
+    """Makes a row of turns after the tree's opening; None if no token would be trained on."""
     ids, mask = joined(turns)
     if not any(mask):
         return None
@@ -77,7 +77,7 @@ def make_row(tree: Tree, turns: Sequence[Turn], kind: str, **detail: float | int
 def make_pair(
     tree: Tree, prompt_ids: Sequence[int], chosen: Sequence[Turn], rejected: Sequence[Turn], kind: str, **detail: float | int | str
 ) -> Preference | None:
-    """A pair of continuations of one prompt, or None if a side has nothing to train on."""
+    """Makes a pair of continuations of one prompt; None if a side has no token to train on."""
     (chosen_ids, chosen_mask), (rejected_ids, rejected_mask) = joined(chosen), joined(rejected)
     if not any(chosen_mask) or not any(rejected_mask):
         return None

@@ -1,7 +1,7 @@
-"""DensePolicy's pairs: the next turn that led further is preferred to its sibling, after the same conversation.
+"""Builds DensePolicy's pairs: of two turns after the same conversation, the one that led further is preferred.
 
-A row is the conversation as prompt and one turn on either side, all of whose tokens count. Which turns are a pair is said by
-``agentr.search.siblings``, because the search stops by it; here it is said how many of them are used, and in what mixture.
+A row is the conversation as prompt and one turn on either side, all of whose tokens count. ``agentr.search.siblings`` decides which turns
+are a pair, because the search stops by the number of pairs; this module decides how many of them are used, and in what mixture.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from agentr.types import Task
 
 @dataclass
 class SiblingsConfig(SiblingRule):
-    """Pairs of two turns after the same conversation, by the value of what follows them (DensePolicy)."""
+    """Pairs of two turns after the same conversation, by the mean return after each (DensePolicy)."""
 
     pairs_per_task: int = number(0, least=0)
     """Most pairs of a tree, largest difference first; 0 means all."""
     tasks: int = number(0, least=0)
-    """Keep so many tasks (of each group, with `mix`), those with most pairs first; 0 means all. With `pairs`, the density axis."""
+    """Number of tasks to keep (of each group, with `mix`), those with most pairs first; 0 means all. With `pairs`, the density axis."""
     pairs: int = number(0, least=0)
-    """Draw so many pairs, the same share from each task; 0 means all."""
+    """Number of pairs to draw, the same share from each task; 0 means all."""
     mix_label: str = ""
-    """Task label by which `mix` names groups, such as family."""
+    """Task label whose values are the groups of `mix`, such as family."""
     mix: dict[str, int] = field(default_factory=dict)
     """Pairs to draw from each group, 0 for all of it; groups that are not named are left out. Replaces `pairs`."""
 
@@ -43,7 +43,7 @@ class SiblingsConfig(SiblingRule):
                 yield Problem(f"mix.{group}", f"{pairs} is out of range", "Give a number at least 0; 0 means all.")
 
     def rule(self) -> SiblingRule:
-        """Returns the part that says which turns are a pair, without how many of them are used."""
+        """Returns the rule by which two turns are a pair, without the caps on the number of pairs used."""
         return SiblingRule(**{f.name: getattr(self, f.name) for f in fields(SiblingRule)})
 
 
@@ -101,13 +101,13 @@ def _row(tree: Tree, pair: SiblingPair, chosen: Node, rejected: Node, found: lis
 
 
 def mix_pairs(by_task: Mapping[Task, Sequence[Preference]], config: SiblingsConfig, seed: int) -> list[Preference]:
-    """What a round is trained on: the tasks with most pairs, and the same share of each one's pairs.
+    """Returns a round's pairs: of the tasks with most pairs, the same share of the pairs of each.
 
-    With ``mix``, this is done in each of its groups; with the same number of pairs from fewer tasks, each task is learnt more densely.
+    With ``mix``, each of its groups is drawn by itself. The same number of pairs from fewer tasks trains on each task more densely.
 
     Args:
-        by_task: The pairs of every task, tasks without any included.
-        seed: Of the draw; the same rows in the same order for the same seed.
+        by_task: The pairs of every task, tasks without pairs included.
+        seed: Seed of the draw; the same seed gives the same rows in the same order.
 
     Raises:
         ConfigError: ``mix`` names a group that no task belongs to.
@@ -128,9 +128,9 @@ def mix_pairs(by_task: Mapping[Task, Sequence[Preference]], config: SiblingsConf
 
 
 def _draw(by_task: Mapping[Task, Sequence[Preference]], tasks: int, wanted: int, chance: random.Random) -> list[Preference]:
-    """The same share of the pairs of each of the ``tasks`` tasks with most, ``wanted`` in all; 0 means all.
+    """Draws ``wanted`` pairs in all, the same share from each of the ``tasks`` tasks with most pairs; 0 means all.
 
-    A share that is no whole number is rounded down, and up for those with the largest remainder, until there are enough.
+    Shares are rounded down, and those with the largest remainders are rounded up until there are ``wanted`` pairs.
     """
     most = sorted(by_task, key=lambda task: (-len(by_task[task]), task.key))[: tasks or None]
     total = sum(len(by_task[task]) for task in most)

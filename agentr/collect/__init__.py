@@ -1,0 +1,1 @@
+"""Growing many trees at a time: policy and environment in, trees out."""

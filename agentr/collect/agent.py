@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from agentr.config.schema import Config, PromptConfig, SamplingConfig
 from agentr.envs.client import EnvClient, Recorded, Session
-from agentr.policy.base import GenerateRequest, Policy
+from agentr.policy.base import GenerateRequest, Policy, cost_of
 from agentr.policy.chat import ChatCodec
 from agentr.search import Child, Expansion, Tree
 from agentr.tasks.formats import ActionFormat, Parsed, action_format
@@ -99,21 +99,33 @@ class Agent:
             reuse_prefix=reuse_prefix,
         )
         completions = await self.policy.generate(request)
-        return await self._execute(tree, expansion.node, session, completions, _cost(request, completions))
+        return await self._execute(tree, expansion.node, session, completions, cost_of(request, completions))
 
     async def act(self, tree: Tree, node: int, session: Session, text: str) -> Expanded:
         """Takes a given turn (an expert's, a revision's) instead of drawing one."""
         completion = Completion(text, tuple(self.codec.turn(text)), (), FinishReason.STOP)
         return await self._execute(tree, node, session, [completion], Cost())
 
+    def can_complete(self, tree: Tree, node: int, prefix: str) -> bool:
+        """Whether the context has room for a turn after ``node`` that begins with ``prefix``, by at least one more token."""
+        return len(tree.prompt(node)) + len(self.codec.encode(prefix)) < self.max_model_len
+
     async def complete(self, tree: Tree, node: int, session: Session, prefix: str, seed: int) -> Expanded:
-        """Lets the policy finish a turn that begins with ``prefix``."""
+        """Lets the policy finish a turn that begins with ``prefix``. The turn is no longer than the context allows.
+
+        Raises:
+            ContextOverflow: There is no room for it (``can_complete``).
+            InfraError: The policy or the environment did not answer, after their own retries.
+        """
         begun = self.codec.encode(prefix)
         messages = (*tree.conversation(node), Message("assistant", prefix))
-        request = GenerateRequest((*tree.prompt(node), *begun), 1, self._sampling(seed), affinity=tree.task.key, messages=messages)
+        prompt = (*tree.prompt(node), *begun)
+        sampling = self._sampling(seed)
+        sampling = replace(sampling, max_tokens=min(sampling.max_tokens, max(1, self.max_model_len - len(prompt))))
+        request = GenerateRequest(prompt, 1, sampling, affinity=tree.task.key, messages=messages)
         (drawn,) = await self.policy.generate(request)
         whole = replace(drawn, text=prefix + drawn.text, token_ids=(*begun, *drawn.token_ids), logprobs=())
-        return await self._execute(tree, node, session, [whole], _cost(request, [drawn]))
+        return await self._execute(tree, node, session, [whole], cost_of(request, [drawn]))
 
     def _sampling(self, seed: int, temperature: float | None = None) -> Sampling:
         own = self.sampling
@@ -163,16 +175,6 @@ class Agent:
 
     def _full(self, tokens: int) -> bool:
         return tokens + self.sampling.max_tokens > self.max_model_len
-
-
-def _cost(request: GenerateRequest, completions: Sequence[Completion]) -> Cost:
-    return Cost(
-        calls=1,
-        completions=len(completions),
-        prompt_tokens=len(request.prompt_ids),
-        cached_tokens=sum(c.cached_tokens for c in completions),
-        completion_tokens=sum(len(c.token_ids) for c in completions),
-    )
 
 
 class Sessions:

@@ -124,7 +124,10 @@ async def _continue(tree: Tree, node: int, revision: Revision, agent: Agent, ses
     while (node == revision.transition or tree.nodes[node].outcome is None) and tree.nodes[node].depth <= max_depth:
         session, seed = await sessions.at(node), derived_seed(tree.seed, "continue", len(tree.nodes))
         if node == revision.transition:
-            turns = await agent.complete(tree, node, session, agent.format.begin(revision.reflection), seed)
+            opening = agent.format.begin(revision.reflection)
+            if not agent.can_complete(tree, node, opening):
+                return node
+            turns = await agent.complete(tree, node, session, opening, seed)
         else:
             turns = await agent.sample(tree, Expansion(node, 0, 1, seed), session)
         tree.spend(turns.cost)

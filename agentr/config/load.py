@@ -222,7 +222,12 @@ def _hint(key: str, config: Any) -> str:
         return f"It is called {renamed} now."
     known = list(_known_keys(OmegaConf.to_object(config))) if OmegaConf.is_config(config) else []
     plain_key = re.sub(r"\[\d+\]", "", key)
-    if near := difflib.get_close_matches(plain_key, known, n=1, cutoff=0.75):
+    # A misspelt last part beats a misspelt section: keys of a section look alike from afar.
+    above, _, last = plain_key.rpartition(".")
+    beside = [k.rpartition(".")[2] for k in known if k.rpartition(".")[0] == above]
+    if near := difflib.get_close_matches(last, beside, n=1, cutoff=0.6):
+        return f"Did you mean {f'{above}.{near[0]}'.lstrip('.')!r}?"
+    if near := difflib.get_close_matches(plain_key, known, n=1, cutoff=0.85):
         return f"Did you mean {near[0]!r}?"
     section = plain_key.rpartition(".")[0]
     while section and section not in known:

@@ -10,6 +10,7 @@ RENAMED = {
     "collect.search.stop_dive_at_success": "method.search.stop_simulation_at_success",
     "collect.search.max_invalid": "method.search.max_invalid (agent_r) or method.max_invalid (eto, rft)",
     "collect.dense": "method.search",
+    "collect.dense.greedy_label": "method.search.greedy_branch",
     "collect.episodes": "method.episodes",
     "revise": "method.revise",
     "revise.alpha": "method.revise.alpha (agent_r) or method.min_return (rft)",

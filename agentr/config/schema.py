@@ -343,6 +343,13 @@ class TrainConfig:
         if not self.steps and not self.epochs:
             yield Problem("steps", "neither steps nor epochs is positive", "Set one of them.")
 
+    def batch_problems(self, workers: int) -> Iterator[Problem]:
+        """Yields a problem if a batch cannot be cut into equal micro-batches on all workers. One rule for every training."""
+        together = self.micro_batch_size * workers
+        if together > 0 and self.batch_size % together:
+            message = f"{self.batch_size} is no multiple of micro_batch_size x trainer.workers = {self.micro_batch_size} x {workers}"
+            yield Problem("batch_size", message, "Choose sizes that divide.")
+
 
 @dataclass
 class WarmStartConfig:
@@ -460,16 +467,12 @@ class Config:
                 yield Problem(f"{key}.sampling.max_tokens", message, "Lower it, or raise model.max_model_len.")
 
     def _batches(self) -> Iterator[Problem]:
-        """One rule for all trainings: batches are cut into equal micro-batches, and rows that were built are accepted."""
+        """Batches are cut into equal micro-batches, and rows that were built are accepted: of the rounds and of the warm start."""
         named = [(f"train[{index}]", train) for index, train in enumerate(self.train)]
         if self.warm_start.enabled:
             named.append(("warm_start.train", self.warm_start.train))
         for key, train in named:
-            together = train.micro_batch_size * self.trainer.workers
-            if together > 0 and train.batch_size % together:
-                sizes = f"{train.micro_batch_size} x {self.trainer.workers}"
-                message = f"{train.batch_size} is no multiple of micro_batch_size x trainer.workers = {sizes}"
-                yield Problem(f"{key}.batch_size", message, "Choose sizes that divide.")
+            yield from (problem.within(key) for problem in train.batch_problems(self.trainer.workers))
             if train.max_length < self.build.max_length:
                 message = f"{train.max_length} is less than build.max_length = {self.build.max_length}: the trainer would refuse its rows"
                 yield Problem(f"{key}.max_length", message, "Raise it, or lower build.max_length.")

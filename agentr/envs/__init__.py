@@ -1,0 +1,1 @@
+"""The client of the environment servers, and the supervisors of the servers."""

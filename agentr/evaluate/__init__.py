@@ -1,0 +1,1 @@
+"""Metrics of a policy over its held-out trees, with intervals."""

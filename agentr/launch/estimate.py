@@ -1,4 +1,4 @@
-"""What a configuration would cost at most: the answer of ``agentr run --dry-run``. Nothing is started and nothing heavy is imported."""
+"""What a configuration would cost at most: the answer of ``agentr run --dry-run``. Nothing is started."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from agentr.config.schema import Config, ModelSource, PolicyBackend, TaskSelection, TrainConfig
+from agentr.envs.selection import select
 from agentr.recipes import recipe_of
+from agentr.types import Task
 from env_servers import registry
 
 #: Bytes of a turn in a stored tree: 160 to 270 in the demo's eight forests, which are there twice while one is sealed or revised.
@@ -83,19 +85,21 @@ def estimate(config: Config) -> Estimate:
     rounds = config.run.rounds
     works = [work for number in range(1, rounds + 1) for work in recipe.exploration(number).values()]
     grown = [work for work in works if work.max_completions(limit or 1)]
-    tasks = _count(config.collect.tasks)
+    tasks = _count(config, config.collect.tasks)
     trees = _times(tasks, len(grown))
-    completions = Bound(None, "the server's step limit") if grown and not limit else _completions(config, grown, tasks, limit)
+    unbounded = any(work.max_completions(limit) == 0 for work in grown)
+    completions = Bound(None, "the server's step limit") if unbounded else _completions(config, grown, tasks, limit)
     policies = 1 + rounds + (1 if config.run.control and rounds else 0)
-    episodes = _times(_count(config.eval.tasks), config.eval.episodes * policies)
+    held_out = _count(config, config.eval.tasks)
+    episodes = _times(held_out, config.eval.episodes * policies)
     actions = config.eval.max_steps or limit
     turns = _times(episodes, actions) if actions else Bound(None, "the server's step limit")
     return Estimate(
         title=[
             f"{recipe.name} on {config.env.name}: {rounds} rounds, preset {config.method.preset}, seed {config.run.seed}",
-            f"each round: {tasks.value or 'all'} tasks of split {config.collect.tasks.split!r}: {recipe.describe()}",
+            f"each round: {_of(tasks)} tasks of split {config.collect.tasks.split!r}: {recipe.describe()}",
             f"policy: {config.policy.engines} x {config.policy.backend.value}, model {config.model.path or config.model.source.value}",
-            f"held-out: split {config.eval.tasks.split!r}, {config.eval.tasks.limit or 'all'} tasks",
+            f"held-out: {_of(held_out)} tasks of split {config.eval.tasks.split!r}",
         ],
         trees=trees,
         completions=completions,
@@ -139,7 +143,7 @@ def _steps(train: TrainConfig, rows: int | None) -> int | None:
 
 
 def _demonstrations(config: Config) -> int | None:
-    counts = [selection.limit for selection in config.warm_start.tasks]
+    counts = [_count(config, selection).value for selection in config.warm_start.tasks]
     return None if any(count is None for count in counts) else sum(count or 0 for count in counts)
 
 
@@ -184,8 +188,21 @@ def _resources(config: Config) -> list[str]:
     return needs
 
 
-def _count(selection: TaskSelection) -> Bound:
-    return Bound(selection.limit, f"all tasks of split {selection.split!r}; set a limit to know")
+def _count(config: Config, selection: TaskSelection) -> Bound:
+    """Tasks of a selection. They are counted if the environment can be had, without starting a server."""
+    if config.env.url:
+        return Bound(selection.limit, f"all tasks of the server's split {selection.split!r}")
+    try:
+        environment = registry.load(config.env.name, config.env.options)
+        entries = environment.split(selection.split)
+    except (registry.UnknownEnvironment, registry.BadOptions, KeyError):
+        return Bound(selection.limit, f"all tasks of split {selection.split!r}")
+    tasks = [Task(config.env.name, entry.id, selection.split, entry.labels) for entry in entries]
+    return Bound(len(select(tasks, selection)))
+
+
+def _of(tasks: Bound) -> str:
+    return f"{tasks.value:,}" if tasks.value is not None else "all"
 
 
 def _times(bound: Bound, factor: int) -> Bound:

@@ -1,0 +1,1 @@
+"""Progress, reports and comparisons, read from run directories."""

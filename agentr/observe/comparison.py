@@ -1,4 +1,4 @@
-"""Several runs side by side: held-out success by round, and what it cost. Read from run directories alone."""
+"""Compares several runs: held-out success by round, and its cost. Reads run directories alone."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ class Line:
 
 @dataclass(frozen=True, kw_only=True)
 class Point:
-    """A policy of one recipe, over all its seeds.
+    """A policy of one method, over all its seeds.
 
     Attributes:
         success: Held-out success over all seeds and tasks; the interval is over problems, each with all its tasks and seeds.
         by_seed: Mean success of each seed.
-        calls: LLM calls of exploration up to here, mean of the seeds.
-        tokens: Tokens that were generated in them.
-        seconds: Work up to here.
+        calls: LLM calls of exploration up to this policy, mean of the seeds.
+        tokens: Tokens generated in those calls.
+        seconds: Seconds of work up to this policy.
         gain: Success less that of the same seed's warm start, paired by task and seed; None at the warm start.
     """
 
@@ -57,11 +57,11 @@ class Point:
 
 @dataclass(frozen=True)
 class Comparison:
-    """All recipes of a comparison, in the order given.
+    """All methods of a comparison, in the order given.
 
     Attributes:
-        points: By label.
-        against_first: Last round of each label less the last round of the first one, paired by task and seed.
+        points: Policies in order, by label.
+        against_first: Success of each label's last round less that of the first label's, paired by task and seed.
         failed: Runs that could not be finished, and why.
     """
 
@@ -75,17 +75,17 @@ class Comparison:
 
 
 def run_folder(folder: Path, label: str, seed: int) -> Path:
-    """Where a comparison keeps one of its runs."""
+    """Returns the run directory of one run of a comparison."""
     return folder / label / f"seed-{seed}"
 
 
 def write_plan(folder: Path, runs: Sequence[tuple[str, int]]) -> None:
-    """Notes the labels and seeds of a comparison's runs, before any of them began."""
+    """Writes the labels and seeds of a comparison's runs, before the first run starts."""
     write_json(folder / PLAN, {"runs": runs})
 
 
 def read_plan(folder: Path) -> list[Line]:
-    """The runs of a comparison, begun or not.
+    """Reads the runs of a comparison, started or not.
 
     Raises:
         DataError: The folder holds no comparison.
@@ -94,7 +94,7 @@ def read_plan(folder: Path) -> list[Line]:
 
 
 def progress(lines: Sequence[Line]) -> list[dict[str, Any]]:
-    """How far each run is: its recipe, seed, state (not begun, done, or the stage it is at), sealed stages, and success by policy."""
+    """Returns the progress of each run: label, seed, state (not begun, done, or the running stage), sealed stages, success by policy."""
     found = []
     for line in lines:
         records = line.store.records()
@@ -112,7 +112,7 @@ def progress(lines: Sequence[Line]) -> list[dict[str, Any]]:
 
 
 def compare_runs(lines: Sequence[Line], failed: dict[str, str]) -> Comparison:
-    """What the runs, finished or not, came to.
+    """Computes the comparison of runs, finished or not.
 
     Args:
         failed: Runs that could not be finished, and why.
@@ -141,7 +141,7 @@ def compare_runs(lines: Sequence[Line], failed: dict[str, str]) -> Comparison:
 
 
 def _points(by_seed: dict[int, RunSummary]) -> list[Point]:
-    """One point for each policy that some seed has evaluated, in order."""
+    """Returns a point for each policy that at least one seed has evaluated, in order."""
     found = []
     for arm in max(by_seed.values(), key=lambda summary: len(summary.arms)).arms:
         arms = {seed: a for seed, s in by_seed.items() for a in s.arms if a.arm == arm.arm and a.evaluation is not None}
@@ -165,19 +165,19 @@ def _points(by_seed: dict[int, RunSummary]) -> list[Point]:
 
 
 def _until(summary: RunSummary, arm: Arm) -> list[ArmSummary]:
-    """What had to be done for a policy: the warm start and the rounds up to it; of a control only the warm start and itself."""
+    """Returns the arms whose work a policy needs: the warm start and the rounds up to it; for a control, the warm start and itself."""
     if arm == CONTROL:
         return [a for a in summary.arms if a.arm == arm or a.arm.kind is ArmKind.WARM_START]
     return [a for a in summary.arms if a.arm.kind is not ArmKind.CONTROL and a.arm.number <= arm.number]
 
 
 def _last(by_seed: dict[int, RunSummary]) -> dict[int, ArmSummary]:
-    """The last policies of the runs that came to their end; of one that has begun a further round since, the last one measured."""
+    """Returns the last evaluated policy of each finished run, the control aside."""
     return {seed: [a for a in s.arms if a.arm != CONTROL and a.evaluation is not None][-1] for seed, s in by_seed.items() if s.complete}
 
 
 def _pooled(arms: dict[int, ArmSummary]) -> tuple[dict[str, float], dict[str, str]]:
-    """Scores and problems by seed and task of the policies that were evaluated: the same problem in another seed is the same problem."""
+    """Returns scores and problems of the evaluated policies by seed and task. A problem is the same in all seeds."""
     scores: dict[str, float] = {}
     problems: dict[str, str] = {}
     for seed, arm in arms.items():

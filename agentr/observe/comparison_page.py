@@ -1,4 +1,4 @@
-"""A comparison for people: a table in the terminal, ``comparison.html`` with plots, ``comparison.json`` with the same figures."""
+"""Presents a comparison: a table in the terminal, ``comparison.html`` with plots, ``comparison.json`` with the same figures."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def write_comparison(comparison: Comparison, folder: Path) -> None:
 
 
 def rewrite_comparison(folder: Path) -> Comparison:
-    """Writes both files anew from the runs.
+    """Writes ``comparison.json`` and ``comparison.html`` anew from the runs.
 
     Raises:
         DataError: The folder holds no comparison, or none of its runs has a stage yet.
@@ -44,7 +44,7 @@ def rewrite_comparison(folder: Path) -> Comparison:
 
 
 def table(comparison: Comparison) -> Table:
-    """One line for each policy of each recipe."""
+    """Returns a table with a line for each policy of each method."""
     seeds = comparison.about["seeds"]
     shown = Table(title=f"{comparison.about['environment']}, {comparison.about['model']}, seeds {', '.join(map(str, seeds))}")
     first = f"last over {next(iter(comparison.points))}"
@@ -68,12 +68,12 @@ def table(comparison: Comparison) -> Table:
 
 
 def points_of(difference: Estimate) -> str:
-    """A difference in percentage points with its interval."""
+    """Formats a difference in percentage points with its interval."""
     return f"{100 * difference.mean:+.1f} [{100 * difference.low:+.1f}, {100 * difference.high:+.1f}]"
 
 
 def plot(comparison: Comparison, cost: str, title: str) -> str:
-    """Success with intervals against what was spent, a line for each recipe, its control apart. SVG."""
+    """Plots success with intervals against a cost, a line for each method, the control apart. Returns SVG."""
     canvas, axes = figure(6.8, 3.6)
     for (label, points), colour in zip(comparison.points.items(), _cycle(len(comparison.points)), strict=True):
         rounds = [p for p in points if p.arm != CONTROL]
@@ -90,7 +90,7 @@ def plot(comparison: Comparison, cost: str, title: str) -> str:
 
 
 def gains_plot(comparison: Comparison) -> str:
-    """What the last policy of each recipe has over the warm start, with intervals, the best on top. SVG."""
+    """Plots the gain of each method's last policy over the warm start, with intervals, the best on top. Returns SVG."""
     colours = dict(zip(comparison.points, _cycle(len(comparison.points)), strict=True))
     last = {label: [p.gain for p in points if p.gain is not None and p.arm != CONTROL] for label, points in comparison.points.items()}
     gains = sorted(((label, found[-1]) for label, found in last.items() if found), key=lambda entry: entry[1].mean)

@@ -1,8 +1,9 @@
-"""What growing trees cost, against what it would cost at least.
+"""Measures the prefill of growing trees against its lower bound.
 
-The unit of prefill is the prompt token that an engine has to compute. With an unlimited prefix cache that holds whole blocks, each
-distinct block is computed once; what is left is the ideal. ``excess_prefill`` is computed tokens over the ideal: 1.0 is perfect, and
-unlike a hit rate it does not look good merely because prompts are long.
+The unit of prefill is the prompt token that an engine has to compute. With an unlimited prefix cache that
+holds whole blocks, each distinct block is computed once; the tokens computed then are the ideal.
+``excess_prefill`` is computed tokens over the ideal: 1.0 is perfect, and unlike a hit rate it does not look
+good merely because prompts are long.
 """
 
 from __future__ import annotations
@@ -13,11 +14,11 @@ from agentr.search.tree import Tree
 
 
 def ideal_prefill(trees: Iterable[Tree], block: int, samples: int = 1) -> int:
-    """Prompt tokens that an engine with an unlimited prefix cache in blocks of ``block`` tokens computes for all expansions.
+    """Counts the prompt tokens that an engine with an unlimited prefix cache in blocks of ``block`` tokens computes for all expansions.
 
-    Blocks are shared between nodes and between trees; what was decoded is in the cache too; at least one token of a prompt is always
-    computed. The trees are taken one after the other: where trees grow together, one may decode what another would prefill, and an
-    engine can be up to a percent or so below this.
+    Blocks are shared between nodes and between trees; decoded tokens are in the cache, too; at least one token of a prompt is always
+    computed. The trees are taken one after the other. If trees grow together, one may decode tokens that another would
+    prefill, and an engine can be up to a percent or so below this bound.
 
     Args:
         samples: Sequences that are decoded from each prompt. Only whole blocks can be shared, so each further sequence computes the
@@ -40,14 +41,14 @@ def ideal_prefill(trees: Iterable[Tree], block: int, samples: int = 1) -> int:
 
 
 class _BlockCache:
-    """Blocks by the whole prefix that they end: a chain of hashes, as engines keep them."""
+    """A set of cached blocks, each named by the hash of the whole prefix that it ends, as in engines."""
 
     def __init__(self, block: int) -> None:
         self._block = block
         self._known: set[int] = set()
 
     def hit(self, ids: Sequence[int]) -> int:
-        """Tokens of ``ids`` that are cached, in whole blocks, less than all of them."""
+        """Counts the cached tokens of ``ids``, in whole blocks; at least one token of ``ids`` counts as not cached."""
         found = 0
         for key in self._keys(ids[: len(ids) - 1]):
             if key not in self._known:

@@ -1,4 +1,4 @@
-"""Progress of long work: a bar on a terminal, a line now and then in a log (a job's log, CI)."""
+"""Shows the progress of long work: a bar on a terminal, a line now and then in a log (a job's log, CI)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def _console() -> Console:
 
 @dataclass
 class Reporter:
-    """Where progress and messages go. One for a process."""
+    """Prints progress and messages. One for each process."""
 
     console: Console = field(default_factory=_console)
 
@@ -34,7 +34,7 @@ class Reporter:
 
     @contextmanager
     def task(self, title: str) -> Iterator[Update]:
-        """A piece of work whose progress is shown while the block runs, with its duration at the end."""
+        """Shows the progress of a piece of work while the block runs, and its duration at the end."""
         started = time.monotonic()
         if self.console.is_terminal:
             columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())

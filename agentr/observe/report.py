@@ -1,4 +1,4 @@
-"""The end of a run for people: a table in the terminal, ``report.html`` with plots, ``report.json`` with the same figures."""
+"""Presents the results of a run: a table in the terminal, ``report.html`` with plots, ``report.json`` with the same figures."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _COLOURS = ("#7a8b99", "#2a6f97", "#61a5c2", "#bcb8b1", "#d68c45", "#588157", "#
 
 
 def table(summary: RunSummary) -> Table:
-    """One line for each policy."""
+    """Returns a table with a line for each policy."""
     shown = Table(title=f"{summary.name}: {summary.about['method']}, {summary.about['environment']}, seed {summary.about['seed']}")
     for column in ("policy", "held-out success, % [95 %]", "n", "trees", "solved", "rows", "LLM calls", "tokens", "cached", "seconds"):
         shown.add_column(column, justify="left" if column == "policy" else "right")
@@ -46,7 +46,7 @@ def write_report(store: RunStore, decode: Decode | None = None) -> RunSummary:
     """Writes ``report.json`` and ``report.html`` into the run directory.
 
     Args:
-        decode: Text of token ids, special tokens included, for the revision that is shown; without it none is shown.
+        decode: Returns the text of token ids, special tokens included, for the example of a revision; without it there is no example.
     """
     summary = summarise(store)
     write_json(store.root / "report.json", summary.as_dict())
@@ -64,7 +64,7 @@ def write_report(store: RunStore, decode: Decode | None = None) -> RunSummary:
 
 
 def success_plot(summary: RunSummary) -> str:
-    """Held-out success by round with intervals, rounds and control as two lines that start at the warm start. SVG."""
+    """Plots held-out success by round with intervals; rounds and control are two lines from the warm start. Returns SVG."""
     canvas, axes = figure(6.0, 3.6)
     rounds = max((a.arm.number for a in summary.arms), default=0)
     for kind, label, colour, style in (
@@ -87,7 +87,7 @@ def success_plot(summary: RunSummary) -> str:
 
 
 def time_plot(summary: RunSummary) -> str:
-    """Seconds of each policy's stages, stacked. SVG."""
+    """Plots the seconds of each policy's stages, stacked. Returns SVG."""
     canvas, axes = figure(6.0, 0.7 + 0.45 * len(summary.arms))
     titles = [a.title for a in summary.arms][::-1]
     left = [0.0] * len(titles)
@@ -122,7 +122,7 @@ def preference_plot(summary: RunSummary) -> str:
 
 
 def mark_up(row: Row, decode: Decode) -> str:
-    """A row as HTML in which the trained tokens are marked."""
+    """Returns a row as HTML in which the trained tokens are marked."""
     parts: list[str] = []
     start = 0
     for end in range(1, len(row.input_ids) + 1):
@@ -134,7 +134,7 @@ def mark_up(row: Row, decode: Decode) -> str:
 
 
 def _revision(store: RunStore, summary: RunSummary, decode: Decode) -> str:
-    """The last round's first revision row, or nothing if there is none."""
+    """Returns the first revision row of the last round that has one as HTML, or nothing."""
     for arm in reversed([a for a in summary.arms if a.arm.kind is ArmKind.ROUND]):
         try:
             rows = read_rows(store.layout.stage(arm.arm.stage(DATASET)))
@@ -158,7 +158,7 @@ def _splices(summary: RunSummary) -> str:
 
 
 def figure(width: float, height: float, columns: int = 1) -> tuple[Any, Any]:
-    """A matplotlib figure of so many inches, and its axes; a row of them where there are several columns."""
+    """Makes a matplotlib figure and its axes; with several columns, a row of axes. Sizes are in inches."""
     # The object interface and no pyplot: no global state, and no display is looked for.
     from matplotlib.figure import Figure
 
@@ -170,7 +170,7 @@ def figure(width: float, height: float, columns: int = 1) -> tuple[Any, Any]:
 
 
 def svg(canvas: Any) -> str:
-    """A figure as SVG that can stand in a page."""
+    """Returns a figure as SVG for a page."""
     buffer = io.StringIO()
     canvas.savefig(buffer, format="svg", metadata={"Date": None})
     text = buffer.getvalue()

@@ -1,4 +1,4 @@
-"""How far a run is, in words: what one line for a stage says."""
+"""Describes the progress of a run: one line for each stage."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from agentr.store.summaries import DatasetSummary, EvalSummary, TrainSummary, Tr
 
 
 def describe_stage(record: StageRecord) -> str:
-    """Returns what a sealed stage came to; nothing for one that is not sealed, or is no stage of a policy."""
+    """Returns a line about the results of a sealed stage of an arm; nothing for other stages."""
     place = stage_of(record.name)
     if not record.sealed or place is None:
         return ""

@@ -1,4 +1,4 @@
-"""What a run came to, read from its directory alone: the numbers behind the table, the plots and the words."""
+"""Summarises a run from its directory alone: the numbers behind the table, the plots and the words."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class ArmSummary:
     Attributes:
         recovery: Success from the beginnings of the warm start's failed episodes, if that was measured.
         trees: Trees of its first stage of exploration.
-        cost: What its exploration cost.
-        seconds: By stage, in the order in which the stages ran.
+        cost: Cost of its exploration.
+        seconds: Seconds by stage, in the order in which the stages ran.
         training: Summary of its training, if it was trained.
         curve: Its logged steps of training.
     """
@@ -48,7 +48,7 @@ class ArmSummary:
 
     @property
     def calls(self) -> int:
-        """Requests to the policy: turns and verdicts."""
+        """Requests to the policy, for turns and for verdicts."""
         return self.cost.calls + self.cost.judge_calls
 
     @property
@@ -59,7 +59,7 @@ class ArmSummary:
 
 @dataclass(frozen=True)
 class Difference:
-    """A paired difference of held-out success between two arms, and what it means."""
+    """A paired difference of held-out success between two arms, and its meaning in words."""
 
     after: str
     before: str
@@ -142,7 +142,7 @@ def _arm(store: RunStore, arm: Arm, records: dict[str, StageRecord]) -> ArmSumma
 
 
 def _exploration_cost(explored: dict[str, TreeSummary]) -> Cost:
-    """Cost of an arm's stages of trees, by their names, each tree counted once."""
+    """Sums the cost of an arm's stages of trees, each tree counted once."""
     included = {summary.includes for summary in explored.values()}
     return sum((summary.cost for name, summary in explored.items() if name not in included), Cost())
 
@@ -152,7 +152,7 @@ def _evaluation(store: RunStore, stage: str) -> Evaluation:
 
 
 def _read(records: dict[str, StageRecord], stage: str, kind: type[S]) -> S:
-    """The summary of a stage; an empty one if it was not begun."""
+    """Returns the summary of a stage; an empty one if the stage was not started."""
     return records[stage].read(kind) if stage in records else kind()
 
 

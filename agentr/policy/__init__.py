@@ -1,0 +1,1 @@
+"""Policies: engines behind a router, or an API; conversations as token ids."""

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING
 from agentr.build.dataset import write_dataset
 from agentr.collect.job import Work
 from agentr.config.schema import Config
+from agentr.errors import RunError
 from agentr.policy.chat import ChatCodec
 from agentr.store.forest import Forest
 from agentr.store.layout import DATASET, DEMONSTRATIONS, WARM_START, Arm, Checkpoint, arm_of
-from agentr.store.rows import Preference, Row, read_any, read_rows
+from agentr.store.rows import Preference, Row, dataset_loss, read_any, read_rows
 from agentr.store.summaries import DatasetSummary
 from agentr.tasks.formats import ActionFormat, action_format
 from agentr.types import Task
@@ -110,6 +111,8 @@ class Round:
             with self.experiment.reporter.task(f"round {self.number}: dataset"):
                 mix = lambda own: recipe.mix(own, self)  # noqa: E731
                 manifest = write_dataset(folder, recipe.rows(self), self.config.build.max_length, mix, **recipe.facts(self))
+            if (loss := dataset_loss(folder)) is not recipe.loss:
+                raise RunError(f"{recipe.name} says that its rows are for the loss {recipe.loss}, and they are for {loss}")
             return DatasetSummary.read(manifest)
 
         store.stage(stage, DatasetSummary, write)

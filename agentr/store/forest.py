@@ -1,4 +1,4 @@
-"""A forest: the trees of one stage.
+"""Stores a forest: the trees of one stage.
 
 While a stage runs, each finished tree is one file, named by its task, and each growing tree has a journal. When the stage is over, the
 trees are sealed into one Parquet file with a manifest that holds its hash; a sealed forest is read-only.
@@ -22,7 +22,7 @@ SUFFIX = ".json.zst"
 
 
 class Forest:
-    """Trees under ``folder``."""
+    """The trees of one stage, under ``folder``."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -33,13 +33,13 @@ class Forest:
     # while the stage runs ---------------------------------------------------------------------------------------------
 
     def finished(self) -> set[str]:
-        """Keys of the trees that are complete."""
+        """Returns the keys of the finished trees."""
         if self.sealed:
             return set(self._table["key"])
         return {p.name.removesuffix(SUFFIX) for p in self._trees.glob(f"*{SUFFIX}")} if self._trees.exists() else set()
 
     def write(self, tree: Tree) -> None:
-        """Makes a finished tree visible, whole, and forgets its journal."""
+        """Writes a finished tree in one atomic step, and deletes its journal."""
         write_bytes(self._trees / f"{tree.task.key}{SUFFIX}", to_bytes(tree))
         (self._journals / f"{tree.task.key}.jsonl").unlink(missing_ok=True)
 
@@ -48,7 +48,7 @@ class Forest:
         append_line(self._journals / f"{key}.jsonl", entry)
 
     def journal(self, key: str) -> list[dict[str, Any]]:
-        """The entries of a tree that was growing when its process died."""
+        """Reads the journal of a tree that was growing when its process died."""
         return read_lines(self._journals / f"{key}.jsonl")
 
     def fail(self, key: str, reason: str) -> None:
@@ -56,7 +56,7 @@ class Forest:
         append_line(self._failures, {"key": key, "reason": reason})
 
     def failures(self) -> dict[str, str]:
-        """Units given up, with the last reason, less those that were finished later."""
+        """Returns the keys of the units given up, with the last reason, without those that were finished later."""
         finished = self.finished()
         return {line["key"]: line["reason"] for line in read_lines(self._failures) if line["key"] not in finished}
 
@@ -96,7 +96,7 @@ class Forest:
         return read_json(self.folder / "manifest.json")
 
     def __iter__(self) -> Iterator[Tree]:
-        """Trees in the order of their keys.
+        """Yields the trees in the order of their keys.
 
         Raises:
             DataError: A tree is damaged; the error names it.
@@ -108,10 +108,10 @@ class Forest:
         return len(self.finished())
 
     def read(self, key: str) -> Tree:
-        """One tree.
+        """Reads one tree.
 
         Raises:
-            DataError: It is missing or damaged.
+            DataError: The tree is missing or damaged.
         """
         if self.sealed:
             index = self._index.get(key)

@@ -1,6 +1,6 @@
-"""The state of a run, kept in its directory: which stages are sealed, what they came to, and which process owns the run.
+"""Keeps the state of a run in its directory: the sealed stages, their summaries, and the process that owns the run.
 
-Everything that a restart needs is read from here. ``agentr.store.layout`` names the files.
+A restart reads everything that it needs from this state. ``agentr.store.layout`` names the files.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class StageRecord:
         return self.state == "sealed"
 
     def read(self, kind: type[S]) -> S:
-        """Returns the summary as what a stage of its kind has."""
+        """Returns the summary as the type of its kind of stage."""
         return kind.read(self.summary)
 
 
@@ -49,7 +49,7 @@ class RunStore:
     """A run directory.
 
     Args:
-        root: The directory; made by :meth:`open` if it is not there.
+        root: The directory; :meth:`open` makes it if it is missing.
     """
 
     def __init__(self, root: Path) -> None:
@@ -60,7 +60,7 @@ class RunStore:
     # opening ----------------------------------------------------------------------------------------------------------
 
     def open(self, config: Config, *, allow_change: bool = False) -> None:
-        """Takes the run for this process, and checks that the configuration is the one it was started with.
+        """Takes the run for this process, and checks that its configuration is unchanged.
 
         Raises:
             RunError: Another driver works on the run, or the configuration changed; the error names the owner, or the keys.
@@ -88,7 +88,7 @@ class RunStore:
             self._lock = None
 
     def _take_lock(self) -> None:
-        """An advisory lock that the kernel releases when the process dies, however it dies."""
+        """Takes an advisory lock, which the kernel releases whenever the process dies."""
         file = self.layout.owner.open("a+", encoding="utf-8")
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -107,7 +107,7 @@ class RunStore:
         self._lock = file
 
     def owner(self) -> str:
-        """The live driver's name, or nothing if nobody works on the run."""
+        """Returns the name of the live driver, or nothing if no process works on the run."""
         path = self.layout.owner
         if not path.exists():
             return ""
@@ -119,15 +119,19 @@ class RunStore:
         return ""
 
     def stored_config(self) -> dict[str, Any]:
-        """The configuration of the run, as plain data.
+        """Returns the configuration of the run, as plain data.
 
         Raises:
             DataError: The directory holds no run.
         """
         try:
-            return yaml.safe_load(self.layout.config.read_text(encoding="utf-8"))
+            stored = yaml.safe_load(self.layout.config.read_text(encoding="utf-8"))
         except (OSError, yaml.YAMLError) as error:
             raise DataError(f"{self.root} holds no run: {error}", hint="Start one with 'agentr run CONFIG'.") from error
+        if not isinstance(stored, dict) or "method" not in stored:
+            hint = "Read it with the version that made it, or start it anew in another run.dir."
+            raise DataError(f"{self.root} was made by an earlier version of agentr: its configuration has no section 'method'", hint=hint)
+        return stored
 
     # stages -----------------------------------------------------------------------------------------------------------
 
@@ -137,8 +141,8 @@ class RunStore:
         Args:
             name: Path of the stage below the run directory, such as ``rounds/01/collect``.
             kind: Type of its summary.
-            work: Does the stage in the given folder and returns its summary. It may have been begun before: what it finds there it
-                does not do again.
+            work: Does the stage in the given folder and returns its summary. If the folder holds finished work of an earlier attempt,
+                it does not repeat that work.
 
         Returns:
             The stage's summary, of this run or of the one that sealed it.
@@ -166,7 +170,7 @@ class RunStore:
         return summary
 
     def adopt(self, other: RunStore, names: Sequence[str]) -> None:
-        """Takes over sealed stages of another run that this one does not have. Their folders are copied.
+        """Copies sealed stages of another run that this one does not have.
 
         The caller must ensure that both runs would produce identical results.
         """
@@ -185,7 +189,7 @@ class RunStore:
         return None if entry is None else StageRecord(name, **entry)
 
     def records(self) -> list[StageRecord]:
-        """All stages in the order in which they were first started."""
+        """Returns all stages in the order in which they were first started."""
         return [StageRecord(name, **entry) for name, entry in self._manifest()["stages"].items()]
 
     def sealed(self, name: str) -> bool:

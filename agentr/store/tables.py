@@ -1,4 +1,4 @@
-"""Sealed tables: Parquet files, each with a hash that a manifest keeps. What does not match its hash is not read."""
+"""Reads and writes sealed tables: Parquet files whose hashes are in manifests. A file that does not match its hash is refused."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ def write_table(path: Path, columns: dict[str, Any]) -> str:
 
 
 def read_table(path: Path, sha256: str, hint: str) -> dict[str, list[Any]]:
-    """The columns of a table, by their names.
+    """Reads the columns of a table, by their names.
 
     Args:
         hint: What to do about a table that is damaged.
 
     Raises:
-        DataError: It is missing, or is not the one that its manifest describes.
+        DataError: The file is missing, or does not match the hash in its manifest.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq

@@ -19,11 +19,10 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from agentr.config.checks import find_problems
 from agentr.config.schema import TrainConfig, TrainerConfig
 from agentr.errors import ConfigError, DataError
 from agentr.store.files import write_json
-
-SCHEDULES = ("cosine", "linear", "constant_with_warmup")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,47 +114,10 @@ class TrainJob:
         Raises:
             ConfigError: A value is out of range, or values contradict each other.
         """
-        config, workers = self.config, self.trainer.workers
-        batch, micro = config.batch_size, config.micro_batch_size
-        if min(workers, batch, micro) < 1 or batch % (workers * micro):
-            hint = "Make train.batch_size a multiple of trainer.workers x train.micro_batch_size."
-            message = f"a batch of {batch} rows does not divide into micro-batches of {micro} on {workers} workers."
-            raise ConfigError(message, hint=hint)
-        if config.schedule not in SCHEDULES:
-            raise ConfigError(f"train.schedule is {config.schedule!r}.", hint=f"Choose one of {', '.join(SCHEDULES)}.")
-        if config.steps <= 0 and config.epochs <= 0:
-            raise ConfigError("neither train.steps nor train.epochs is positive.", hint="Set one of them.")
-        for key in ("checkpoint_every", "log_every", "max_length"):
-            if getattr(config, key) < 1:
-                raise ConfigError(f"train.{key} is {getattr(config, key)}.", hint="It must be at least 1.")
-        if not 0.0 <= config.min_lr_ratio <= 1.0 or not 0.0 <= config.warmup_ratio <= 1.0:
-            raise ConfigError("train.min_lr_ratio and train.warmup_ratio are shares.", hint="Give values from 0 to 1.")
-        self._validate_dpo()
-        self._validate_lora()
-
-    def _validate_dpo(self) -> None:
-        dpo = self.config.dpo
-        if not dpo.beta > 0:
-            raise ConfigError(f"train.dpo.beta is {dpo.beta}.", hint="It must be above 0: with 0 no pair would count.")
-        if not dpo.sft >= 0:
-            raise ConfigError(f"train.dpo.sft is {dpo.sft}.", hint="It is a weight: 0 or more.")
-        if not 0.0 <= dpo.label_smoothing < 0.5:
-            hint = "Give a value from 0 to below 0.5: at one half, a pair says nothing."
-            raise ConfigError(f"train.dpo.label_smoothing is {dpo.label_smoothing}.", hint=hint)
-        if dpo.label_smoothing and dpo.length_normalized:
-            hint = "Set one of them: the loss with wrong pairs is defined on sums."
-            raise ConfigError("train.dpo.label_smoothing and train.dpo.length_normalized contradict each other.", hint=hint)
-
-    def _validate_lora(self) -> None:
-        lora = self.config.lora
-        if lora.rank < 0:
-            raise ConfigError(f"train.lora.rank is {lora.rank}.", hint="Give 1 or more, or 0 to train all weights.")
-        if not lora.alpha > 0:
-            raise ConfigError(f"train.lora.alpha is {lora.alpha}.", hint="It must be above 0; adapters are scaled by alpha / rank.")
-        if not 0.0 <= lora.dropout < 1.0:
-            raise ConfigError(f"train.lora.dropout is {lora.dropout}.", hint="Give a share from 0 to below 1.")
-        if not lora.targets:
-            raise ConfigError("train.lora.targets is empty.", hint="Name linear layers, or all-linear.")
+        problems = [*find_problems(self.config, "train."), *find_problems(self.trainer, "trainer.")]
+        problems += [problem.within("train") for problem in self.config.batch_problems(self.trainer.workers)]
+        if problems:
+            raise ConfigError(f"{self.name}: " + " ".join(map(str, problems)))
 
     def finished(self) -> TrainResult | None:
         """Returns the result of the stage, if it is done. Its checkpoint is in ``out``, even if that was moved.

@@ -1,19 +1,27 @@
-"""Configuration: every checked-in file validates, and every mistake is named."""
+"""Configuration: every checked-in file validates, every mistake is named, and all of them at once."""
 
 from __future__ import annotations
 
 import re
+from dataclasses import fields, is_dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
-from agentr.config.plan import most_completions
-from agentr.config.reference import reference
 
-from agentr.config.load import changed_keys, config_hash, load, plain, to_yaml
+from agentr.config.checks import range_of
+from agentr.config.identity import changed_keys, config_hash, plain, to_yaml
+from agentr.config.renamed import RENAMED
 from agentr.config.schema import Config
 from agentr.errors import ConfigError
+from agentr.launch.reference import reference, undocumented
+from agentr.recipes import load, recipes
+from agentr.recipes.agent_r import AgentRConfig
+from agentr.recipes.rft import RFTConfig
 
-CONFIGS = sorted(path for path in (Path(__file__).parents[2] / "configs").rglob("*.yaml") if path.parent.name != "compare")
+ROOT = Path(__file__).parents[2]
+CONFIGS = sorted(path for path in (ROOT / "configs").rglob("*.yaml") if path.parent.name not in ("compare", "parts"))
+METHODS = sorted((ROOT / "configs" / "compare").glob("*.yaml"))
 
 
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda p: p.stem)
@@ -21,34 +29,128 @@ def test_every_configuration_is_valid(path: Path) -> None:
     assert isinstance(load(path), Config)
 
 
+@pytest.mark.parametrize("path", METHODS, ids=lambda p: p.stem)
+@pytest.mark.parametrize("base", sorted((ROOT / "configs/compare/tasks").glob("*.yaml")), ids=lambda p: p.stem)
+def test_every_method_of_a_comparison_is_valid_over_every_task(path: Path, base: Path) -> None:
+    assert isinstance(load(path, base=base), Config)
+
+
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
+        # keys
         (["run.sed=1"], r"the command line: unknown key 'run\.sed'\. Did you mean 'run\.seed'\?"),
-        (["colect.in_flight=1"], r"unknown key 'colect'.* Did you mean 'collect'\?"),
+        (["colect.in_flight=1"], r"unknown key 'colect\.in_flight'.* Did you mean 'collect\.in_flight'\?"),
+        (["method.revise.zebra=1"], r"unknown key 'method\.revise\.zebra'\. Keys of method\.revise of agent_r: .*alpha_inclusive"),
+        (["seed"], r"'seed' is not of the form key=value"),
+        (["train=[{dpo: {bta: 1}}]"], r"unknown key 'train\[0\]\.dpo\.bta'\. Did you mean 'train\.dpo\.beta'\?"),
+        # keys of other methods, and old ones
+        (["method.type=eto", "method.search.width=99"], r"unknown key 'method\.search\.width'\. Keys of method of eto: .*episodes"),
+        (["method.episodes=2"], r"unknown key 'method\.episodes'\. Keys of method of agent_r: .*search, revise"),
+        (["run.recipe=eto"], r"unknown key 'run\.recipe'\. It is called method\.type now"),
+        (["run.preset=paper"], r"unknown key 'run\.preset'\. It is called method\.preset now"),
+        (["run.recipe=eto", "collect.search.width=99"], r"'collect\.search\.width'\. It is called method\.search\.width now"),
+        (["build.contrast.unit=step"], r"It is called method\.pairs\.granularity now"),
+        (["trainer.continue_from=base"], r"base is called warm_start now"),
+        # types and choices
         (["run.seed=many"], r"could not be converted to Integer \(key 'run\.seed'\)"),
         (["run.rounds=1.5"], r"could not be converted to Integer"),
-        (["revise.splice=glue"], r"revise\.splice"),
+        (["method.revise.splice=glue"], r"'glue', expected one of \[executed, paper, direct\] \(key 'method\.revise\.splice'\)"),
+        (["trainer.continue_from=prevoius"], r"'prevoius', expected one of \[previous, warm_start\] \(key 'trainer\.continue_from'\)"),
+        (["train=[{schedule: cosin}]"], r"'cosin', expected one of \[cosine, linear, .*\] \(key 'train\[0\]\.schedule'\)"),
+        (["train=[{}, {schedule: cosin}]"], r"\(key 'train\[1\]\.schedule'\)"),
+        (["warm_start.train.schedule=foo"], r"'foo', expected one of .* \(key 'warm_start\.train\.schedule'\)"),
+        (["model.dtype=bfloat61"], r"'bfloat61', expected one of \[float32, bfloat16, float16\] \(key 'model\.dtype'\)"),
+        (["method=3"], r"method"),
+        # ranges
+        (["train=[{dpo: {beta: -1}}]"], r"train\[0\]\.dpo\.beta: -1 is out of range\. Give a number above 0"),
+        (["warm_start.train.lora.rank=-3"], r"warm_start\.train\.lora\.rank: -3 is out of range\. Give a number at least 0"),
+        (["train=[{lora: {rank: -3}}]"], r"train\[0\]\.lora\.rank: -3 is out of range"),
+        (["method.revise.beta=2"], r"method\.revise\.beta: 2 is out of range\. Give a number at least 0 and at most 1"),
+        (["method.revise.alpha=[0.5,1.5]"], r"method\.revise\.alpha: 1\.5 is out of range"),
+        (["policy.timeout_s=.nan"], r"policy\.timeout_s: nan is out of range"),
+        (["collect.tasks.limit=0"], r"collect\.tasks\.limit: 0 is out of range"),
+        (["method.type=dense_policy", "method.search.temperatures=[-1.0]"], r"method\.search\.temperatures: -1 is out of range"),
+        # rules between keys
+        (
+            ["warm_start.train.batch_size=7"],
+            r"warm_start\.train\.batch_size: 7 is no multiple of micro_batch_size x .* = 16 x 1",
+        ),
+        (["train=[{batch_size: 24}]"], r"train\[0\]\.batch_size: 24 is no multiple of .* = 16 x 1"),
+        (["trainer.workers=3"], r"train\[0\]\.batch_size: 16 is no multiple of .* = 16 x 3"),
+        (["train=[{epochs: 0}]"], r"train\[0\]\.steps: neither steps nor epochs is positive"),
+        (["train=[]"], r"train: the list is empty"),
+        (["train=[{max_length: 8}]"], r"train\[0\]\.max_length: 8 is less than build\.max_length = 1024"),
         (["model.path=/a/model"], r"model\.path is set, but model\.source = nano would not use it"),
-        (["revise.beta=2"], r"revise\.beta = 2\.0 is outside \[0, 1\]"),
-        (["revise.alpha=[]"], r"revise\.alpha is empty"),
-        (["revise.alpha_inclusive=false"], r"accepts no path at all"),
+        (["method.revise.alpha=[]"], r"method\.revise\.alpha: the list is empty"),
+        (["method.revise.alpha_inclusive=false"], r"accepts no path at all"),
+        (["method.revise.reflections=[]"], r"method\.revise\.reflections: the list is empty"),
         (["model.source=hf"], r"model\.source = hf needs model\.path"),
         (["policy.backend=openai"], r"needs policy\.openai\.model"),
         (["eval.episodes=4"], r"temperature 0 would repeat the same episode"),
         (["build.max_length=99999"], r"build\.max_length = 99999 is longer than model\.max_model_len"),
-        (["build.general_path=/nowhere.json"], r"build\.general_path: there is no file '/nowhere\.json'"),
+        (["collect.sampling.max_tokens=4000"], r"4000 tokens for a turn leave no room for a prompt in model\.max_model_len = 2048"),
+        (["run.control=true", "warm_start.enabled=false"], r"run\.control: the control trains on demonstrations"),
+        (["method.type=eto", "method.pairs.baseline=own"], r"method\.episodes = 1 makes only one"),
+        (["method.type=eto", "warm_start.enabled=false"], r"method\.pairs\.baseline: the expert's runs are those of the warm start"),
+        (
+            ["method.type=rft", "method.episodes=2", "collect.sampling.temperature=0"],
+            r"2 episodes with temperature 0 would repeat",
+        ),
+        (["method.type=sft", "warm_start.enabled=false"], r"sft trains on the demonstrations of the warm start"),
+        (["method.type=dense_policy", "method.pairs.mix={a: 3}"], r"method\.pairs\.mix: mix needs mix_label"),
+        (["train=[{dpo: {label_smoothing: 0.1, length_normalized: true}}]"], r"train\[0\]\.dpo\.label_smoothing: .* contradict each other"),
+        (["collect.tasks=${warm_start.tasks[7]}"], r"Interpolation key 'warm_start\.tasks\[7\]' not found"),
+        # names
+        (["method.type=agentr"], r"method\.type = 'agentr' is not known\. Did you mean 'agent_r'\?"),
+        (["method.type=nowhere.py"], r"there is no file .*nowhere\.py"),
+        (["method.preset=best"], r"method\.preset = 'best' is not known for agent_r\. Presets: default, paper, released"),
+        (["env.name=nosuch"], r"env\.name: no environment is called 'nosuch'"),
+        (["env.name=textcraf"], r"env\.name: .*did you mean 'textcraft'"),
+        (["env.options={distrctors: 3}"], r"env\.options\.distrctors: textcraft has no such option\. Did you mean 'distractors'\?"),
+        (["eval.tasks.split=tset"], r"eval\.tasks\.split: textcraft has no split 'tset'\. Its splits: train, dev, test"),
+        (["warm_start.tasks=[{}, {split: nope}]"], r"warm_start\.tasks\[1\]\.split: textcraft has no split 'nope'"),
+        (["collect.tasks.split=test"], r"collect\.tasks\.split: the split 'test' of textcraft is held out"),
+        (["prompt.examples=9"], r"prompt\.examples: 9 are asked for, and textcraft has 1 worked examples"),
+        (["model.source=hf", "model.path=/nowhere"], r"model\.path: '/nowhere' is no folder with a model, and no name of one"),
+        (["method.mixture.general_path=/nowhere.json"], r"method\.mixture\.general_path: there is no file '/nowhere\.json'"),
         (["warm_start.files=[/nowhere.json]"], r"warm_start\.files: there is no file '/nowhere\.json'"),
-        (["build.extra_pairs=[{path: /nowhere.json}]"], r"build\.extra_pairs: there is no file '/nowhere\.json'"),
-        (["run.preset=best"], r"run\.preset = 'best' is not known"),
-        (["seed"], r"'seed' is not of the form key=value"),
-        (["collect.tasks=${warm_start.tasks[7]}"], r"the command line: Interpolation key 'warm_start\.tasks\[7\]' not found"),
+        (
+            ["method.type=eto", "method.extra_pairs=[{path: /nowhere.json}]"],
+            r"method\.extra_pairs\.path: there is no file '/nowhere\.json'",
+        ),
     ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
 def test_mistakes_are_named(overrides: list[str], message: str) -> None:
     with pytest.raises(ConfigError) as caught:
         load(None, overrides)
     assert re.search(message, str(caught.value).replace("\n", " ")), caught.value
+
+
+def test_all_problems_of_a_file_are_listed_in_one_go(tmp_path: Path) -> None:
+    file = tmp_path / "broken.yaml"
+    file.write_text(
+        "run: {recipe: eto, sed: 3}\n"
+        "method: {type: eto, search: {width: 9}, episodes: 2}\n"
+        "env: {name: textcraft, options: {distrctors: 3}}\n"
+        "eval: {tasks: {split: tset}, episodes: 2}\n"
+        "warm_start: {train: {schedule: cosin, batch_size: 7}}\n"
+        "train: [{schedule: linear}, {schedule: cosin, dpo: {beta: -1}}]\n"
+        "trainer: {continue_from: prevoius}\n"
+    )
+    with pytest.raises(ConfigError) as caught:
+        load(file)
+    text = str(caught.value)
+    named = ("run.recipe", "run.sed", "method.search.width", "env.options.distrctors", "eval.tasks.split", "eval.episodes")
+    named += ("warm_start.train.schedule", "warm_start.train.batch_size", "train[1].schedule", "trainer.continue_from")
+    assert [key for key in named if key not in text] == [], text
+    assert text.startswith("1") and text.count("\n- ") >= len(named)
+    assert text.count("broken.yaml") >= 6, "where a key stands is said with it"
+
+
+def test_what_a_resumed_run_names_need_not_be_there() -> None:
+    load(None, ["warm_start.files=[/nowhere.json]", "env.name=elsewhere"], files=False)
 
 
 def test_broken_files_are_named(tmp_path: Path) -> None:
@@ -66,24 +168,46 @@ def test_broken_files_are_named(tmp_path: Path) -> None:
 
 
 def test_later_layers_win(tmp_path: Path) -> None:
-    (tmp_path / "base.yaml").write_text("run: {seed: 1, rounds: 5}\ncollect: {search: {width: 3}}")
-    (tmp_path / "top.yaml").write_text("include: [base.yaml]\nrun: {seed: 2, preset: paper}")
-    config = load(tmp_path / "top.yaml", ["collect.search.max_depth=9"])
+    (tmp_path / "base.yaml").write_text("run: {seed: 1, rounds: 5}\nmethod: {search: {width: 3}}")
+    (tmp_path / "top.yaml").write_text("include: [base.yaml]\nrun: {seed: 2}\nmethod: {preset: paper}")
+    config = load(tmp_path / "top.yaml", ["method.search.max_depth=9"])
     assert (config.run.seed, config.run.rounds) == (2, 5)
-    search = config.collect.search
-    assert (search.width, search.max_depth, search.iterations, search.stop_dive_at_success) == (3, 9, 8, False)
+    assert isinstance(config.method, AgentRConfig)
+    search = config.method.search
+    assert (search.width, search.max_depth, search.iterations, search.stop_simulation_at_success) == (3, 9, 8, False)
+
+
+def test_a_base_gives_values_by_method(tmp_path: Path) -> None:
+    (tmp_path / "base.yaml").write_text("methods:\n  agent_r: {search: {width: 7, max_depth: 3}}\n  rft: {max_invalid: 4}\n")
+    (tmp_path / "one.yaml").write_text("method: {type: agent_r, search: {width: 2}}")
+    (tmp_path / "other.yaml").write_text("method: {type: rft}")
+    one, other = (load(tmp_path / f"{name}.yaml", base=tmp_path / "base.yaml").method for name in ("one", "other"))
+    assert isinstance(one, AgentRConfig) and (one.search.width, one.search.max_depth) == (2, 3)
+    assert isinstance(other, RFTConfig) and other.max_invalid == 4
+    (tmp_path / "base.yaml").write_text("methods: {rft: {serch: 3}}")
+    with pytest.raises(ConfigError, match=r"base\.yaml, methods\.rft: unknown key 'method\.serch'"):
+        load(tmp_path / "one.yaml", base=tmp_path / "base.yaml")
+    (tmp_path / "base.yaml").write_text("methods: {rtf: {}}")
+    with pytest.raises(ConfigError, match=r"'rtf' is not known.*'rft'"):
+        load(tmp_path / "one.yaml", base=tmp_path / "base.yaml")
 
 
 def test_paper_preset_has_the_papers_values() -> None:
-    config = load(None, ["run.preset=paper"])
-    search = config.collect.search
+    config = load(None, ["method.preset=paper"])
+    assert isinstance(config.method, AgentRConfig)
+    search, revise = config.method.search, config.method.revise
     assert (search.iterations, search.max_depth, search.width, search.c_uct) == (8, 20, 4, 0.25)
-    assert (config.revise.alpha, config.revise.beta, config.build.eta) == ([0.5, 0.7, 1.0], 0.2, 0.2)
-    assert most_completions(config) == 628
+    assert (revise.alpha, revise.beta, config.method.mixture.eta) == ([0.5, 0.7, 1.0], 0.2, 0.2)
+
+
+@pytest.mark.parametrize(("method", "preset"), [(name, preset) for name, recipe in recipes().items() for preset in recipe.presets])
+def test_every_preset_is_valid(method: str, preset: str) -> None:
+    config = load(None, [f"method.type={method}", f"method.preset={preset}", "env.name=household"])
+    assert (config.method.type, config.method.preset) == (method, preset)
 
 
 def test_round_trip_through_yaml(tmp_path: Path) -> None:
-    config = load(None, ["run.preset=released", "env.options={distractors: 3}", "train=[{steps: 3},{epochs: 2.0}]"])
+    config = load(None, ["method.preset=released", "env.options={distractors: 3}", "train=[{steps: 3},{epochs: 2.0}]"])
     (tmp_path / "config.yaml").write_text(to_yaml(config))
     assert load(tmp_path / "config.yaml") == config
 
@@ -97,6 +221,36 @@ def test_only_what_says_what_the_run_is_counts_as_a_change() -> None:
     assert config_hash(before) != config_hash(load(None, ["run.seed=3"]))
 
 
+def numbers(config: Any, prefix: str) -> list[tuple[str, Any, str]]:
+    """The configuration dataclasses that hold a number, with the field's name and the full key."""
+    found = []
+    for each in fields(config):
+        value = getattr(config, each.name)
+        first = value[0] if isinstance(value, list) and value else value
+        if is_dataclass(first):
+            found += numbers(first, f"{prefix}{each.name}.")
+        elif isinstance(first, int | float) and not isinstance(first, bool):
+            found.append((f"{prefix}{each.name}", config, each.name))
+    return found
+
+
+def test_every_number_has_a_range() -> None:
+    sections = [Config(), *(recipe.Config() for recipe in recipes().values())]
+    assert [key for section in sections for key, config, name in numbers(section, "") if range_of(config, name) is None] == []
+
+
+def test_no_old_name_is_a_key_and_every_new_one_is() -> None:
+    keys = {row for recipe in recipes().values() for row in re.findall(r"^\| `([\w.\[\]]+)`", reference(), re.MULTILINE)} | set()
+    for old, new in RENAMED.items():
+        for name in re.findall(r"(?:method)\.[\w.]+", new):
+            plain_name = name.removeprefix("method.")
+            assert any(key == plain_name or key.startswith((f"{plain_name}.", f"{plain_name}[")) for key in keys), (old, name)
+
+
 def test_the_reference_is_that_of_the_schema() -> None:
-    page = Path(__file__).parents[2] / "docs" / "configuration.md"
-    assert page.read_text() == reference(), "run: python -m agentr.config.reference > docs/configuration.md"
+    page = ROOT / "docs" / "configuration.md"
+    assert page.read_text() == reference(), "run: python -m agentr.launch.reference > docs/configuration.md"
+
+
+def test_every_key_is_described() -> None:
+    assert undocumented() == []

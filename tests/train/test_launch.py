@@ -148,7 +148,7 @@ def test_what_can_be_known_before_is_said_before(dataset: Path, start: Path, tmp
         train(make_job(tmp_path / "nothing", start, tmp_path / "a"))
     with pytest.raises(ModelError, match=r"the start checkpoint .*nowhere has no config.json"):
         train(make_job(dataset, tmp_path / "nowhere", tmp_path / "a"))
-    with pytest.raises(ConfigError, match="does not divide"):
+    with pytest.raises(ConfigError, match="is no multiple of micro_batch_size"):
         train(make_job(dataset, start, tmp_path / "a", workers=3))
     with pytest.raises(ConfigError, match="need different workers"):
         train_many([make_job(dataset, start, tmp_path / "a"), make_job(dataset, start, tmp_path / "b", workers=2, micro_batch_size=4)])

@@ -1,0 +1,52 @@
+"""The dry run's estimate: bounds that hold, for every shipped configuration."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from agentr.launch.estimate import estimate
+from agentr.recipes import load
+from tests.launch.test_first_tree import ALONE, COMPARED
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.parametrize(("path", "base"), sorted(ALONE) + sorted(COMPARED), ids=lambda p: p.stem if p else "")
+def test_every_shipped_configuration_has_one(path: Path, base: Path | None) -> None:
+    config = load(path, base=base)
+    found = estimate(config)
+    for line in ("trees:", "completions:", "completion tokens:", "environment steps:", "optimiser steps:", "disk:", "needs:"):
+        assert line in found.text()
+    assert found.completions.value is not None, "the environments that ship say their limits"
+    if config.collect.max_completions:
+        assert found.completions.value <= max(config.collect.max_completions, 12 * 100) * config.run.rounds
+
+
+def test_the_demos_estimate_is_above_what_the_demo_takes() -> None:
+    found = estimate(load(ROOT / "configs/demo.yaml"))
+    assert found.trees.value == 2 * 300
+    assert found.completions.value == 600 * 8 * 10 * 4
+    assert found.episodes.value == 4 * 284
+    assert found.optimiser_steps.value == 250 + 150 + 150 + 300
+    # What the README's run took: requests with up to four completions each, and tokens.
+    assert found.completions.value > 5563 + 4785 and (found.completion_tokens.value or 0) > 265806 + 318919
+
+
+def test_what_cannot_be_known_is_said_to_be_unknown() -> None:
+    elsewhere = ["train=[{epochs: 3}]", "env.url=http://127.0.0.1:1", "collect.tasks.limit=10", "eval.tasks.limit=5"]
+    found = estimate(load(None, elsewhere))
+    assert found.completions.value == 3 * 10 * 8 * 21 * 4, "UCT bounds itself, whatever the server's limit"
+    assert "not known: the server's step limit" in str(estimate(load(None, [*elsewhere, "method.type=rft"])).completions)
+    assert "not known: all tasks of the server's split" in str(estimate(load(None, elsewhere[:2])).completions)
+    assert "not known: the server's step limit" in str(found.episode_turns)
+    assert "not known: by epochs" in str(found.optimiser_steps)
+    assert "http://127.0.0.1:1" in found.text()
+
+
+def test_gpus_are_shared_by_engines_and_trainer() -> None:
+    config = load(ROOT / "configs/agent_r_llama3_8b.yaml")
+    assert any(need.startswith("8 GPU(s)") for need in estimate(config).resources)
+    config.policy.tensor_parallel_size = 2
+    assert any(need.startswith("16 GPU(s)") for need in estimate(config).resources)
