@@ -98,10 +98,10 @@ def status(run_dir: RunDir, as_json: Annotated[bool, typer.Option("--json", help
         if as_json:
             typer.echo(json.dumps(runs, indent=2))
             return
-        shown = Table("recipe", "seed", "state", "stages", "held-out success, %")
+        shown = Table("method", "seed", "state", "stages", "held-out success, %")
         for run in runs:
             success = " ".join(f"{100 * value:.1f}" for value in run["success"])
-            shown.add_row(run["recipe"], str(run["seed"]), run["state"], str(run["stages"]), success)
+            shown.add_row(run["method"], str(run["seed"]), run["state"], str(run["stages"]), success)
         Reporter().console.print(shown)
         return
     store = RunStore(run_dir)
@@ -214,7 +214,7 @@ def import_(
 @app.command()
 def compare(
     configs: Annotated[
-        list[Path], typer.Argument(metavar="CONFIG...", help="YAML files, one for each recipe; differences are to the first.")
+        list[Path], typer.Argument(metavar="CONFIG...", help="YAML files, one for each method; differences are to the first.")
     ],
     folder: Annotated[Path, typer.Option("--out", help="Folder of the comparison.")] = Path("runs/compare"),
     seeds: Annotated[str, typer.Option(help="Seeds, such as 0,1,2.")] = "0",
@@ -224,7 +224,7 @@ def compare(
 ) -> None:
     """Run several methods on the same tasks, model and seeds, and compare their held-out success and their cost. Resumable."""
     from agentr.errors import ConfigError, RunError
-    from agentr.launch.compare import compare as compare_recipes
+    from agentr.launch.compare import compare as compare_methods
     from agentr.launch.compare import plan
     from agentr.observe.comparison_page import table
     from agentr.observe.progress import Reporter
@@ -238,7 +238,7 @@ def compare(
         raise ConfigError(f"--vary {vary!r} is not of the form key=value,value,...")
     arms = [f"{key}={value}" for value in values.split(",")] if vary else [""]
     reporter = Reporter()
-    result = compare_recipes(plan(configs, numbers, folder, override or [], arms, base), folder, reporter)
+    result = compare_methods(plan(configs, numbers, folder, override or [], arms, base), folder, reporter)
     reporter.console.print(table(result))
     reporter.say(f"Comparison: {folder.resolve() / 'comparison.html'}")
     if result.failed:

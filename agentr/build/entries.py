@@ -37,7 +37,7 @@ _LOOKED_AT = 20
 
 
 @dataclass(frozen=True)
-class Said:
+class ImportedTurn:
     """A message, and whether it is trained on; None if the file does not say."""
 
     message: Message
@@ -45,7 +45,7 @@ class Said:
 
 
 @dataclass(frozen=True)
-class SaidPair:
+class ImportedPair:
     """Two continuations of one prompt."""
 
     prompt: list[Message]
@@ -78,7 +78,7 @@ def read_entries(path: Path) -> list[Any]:
     return entries
 
 
-def recognised(path: Path, entries: Sequence[Any]) -> str:
+def detect_format(path: Path, entries: Sequence[Any]) -> str:
     """Detects the format of the first entries.
 
     Raises:
@@ -110,7 +110,7 @@ def _format_of(entry: Any) -> str:
     return "eto-sft" if acknowledged else "sharegpt"
 
 
-def read(entry: Any, format: str, train_opening: bool) -> list[Said] | SaidPair:
+def parse_entry(entry: Any, format: str, train_opening: bool) -> list[ImportedTurn] | ImportedPair:
     """Parses one entry.
 
     Args:
@@ -121,7 +121,7 @@ def read(entry: Any, format: str, train_opening: bool) -> list[Said] | SaidPair:
     """
     if not isinstance(entry, dict):
         raise TypeError(f"an object is wanted, not {type(entry).__name__}")
-    system = [Said(Message("system", _text(entry["system"])))] if entry.get("system") else []
+    system = [ImportedTurn(Message("system", _text(entry["system"])))] if entry.get("system") else []
     if format == "eto-dpo":
         return _pair(entry, [*system, *_said(entry["prompt"], "user")])
     if format == "llamafactory" and "instruction" in entry:
@@ -133,32 +133,31 @@ def read(entry: Any, format: str, train_opening: bool) -> list[Said] | SaidPair:
         return _pair(entry, said)
     opening = next((i for i, turn in enumerate(said) if turn.message.role == "assistant"), None)
     if format == "eto-sft" and opening is not None and said[opening].loss is None:
-        said[opening] = Said(said[opening].message, train_opening)
+        said[opening] = ImportedTurn(said[opening].message, train_opening)
     return said
 
 
-def _alpaca(entry: dict[str, Any]) -> list[Said]:
+def _alpaca(entry: dict[str, Any]) -> list[ImportedTurn]:
     asked = "\n".join(filter(None, (_text(entry["instruction"]), _text(entry.get("input") or ""))))
-    said = [
-        Said(Message(*turn)) for pair in entry.get("history") or () for turn in zip(("user", "assistant"), map(_text, pair), strict=True)
-    ]
-    return [*said, Said(Message("user", asked))]
+    history = entry.get("history") or ()
+    said = [ImportedTurn(Message(*turn)) for pair in history for turn in zip(("user", "assistant"), map(_text, pair), strict=True)]
+    return [*said, ImportedTurn(Message("user", asked))]
 
 
-def _pair(entry: dict[str, Any], prompt: list[Said]) -> SaidPair:
+def _pair(entry: dict[str, Any], prompt: list[ImportedTurn]) -> ImportedPair:
     asked = [turn.message for turn in prompt]
     spoken = [message for message in asked if message.role != "system"]
     sides = []
     for name in ("chosen", "rejected"):
         side = [turn.message for turn in _said(entry[name], "assistant") if turn.message.role != "system"]
         sides.append(side[len(spoken) :] if side[: len(spoken)] == spoken else side)
-    return SaidPair(asked, *sides)
+    return ImportedPair(asked, *sides)
 
 
-def _said(value: Any, alone: Literal["user", "assistant"]) -> list[Said]:
+def _said(value: Any, alone: Literal["user", "assistant"]) -> list[ImportedTurn]:
     """Returns the messages of a list, of a single turn, or of a text; a text has the role ``alone``."""
     if isinstance(value, str):
-        return [Said(Message(alone, value))]
+        return [ImportedTurn(Message(alone, value))]
     if isinstance(value, dict):
         value = [value]
     if not isinstance(value, list):
@@ -172,7 +171,7 @@ def _said(value: Any, alone: Literal["user", "assistant"]) -> list[Said]:
             raise ValueError(f"the loss of a turn is true or false, not {turn['loss']!r}")
         text = _text(turn["value"] if "value" in turn else turn["content"])
         loss = turn.get("loss")
-        found.append(Said(Message(_ROLES[role], text), None if loss is None else bool(loss)))
+        found.append(ImportedTurn(Message(_ROLES[role], text), None if loss is None else bool(loss)))
     return found
 
 

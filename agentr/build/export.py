@@ -30,11 +30,12 @@ FORMATS = ("sharegpt", "trl", "agent_r")
 _FROM = {"user": "human", "assistant": "gpt", "system": "system"}
 
 
-def export_rows(path: Path, rows: Iterable[Row], forest: Forest | None, action_format: ActionFormat, kind: str) -> int:
+def export_rows(path: Path, rows: Iterable[Row], forest: Forest | None, action_format: ActionFormat | None, kind: str) -> int:
     """Writes a dataset in another tool's format and returns the number of entries.
 
     Args:
         forest: The trees that the rows were made from; needed for all formats but ``trl``.
+        action_format: The action format of those trees; needed with them.
 
     Raises:
         DataError: The format is unknown, or rows name trees that are not in the forest.
@@ -48,8 +49,9 @@ def export_rows(path: Path, rows: Iterable[Row], forest: Forest | None, action_f
         return len(lines)
     if kind not in FORMATS:
         raise DataError(f"unknown export format {kind!r}", hint=f"Formats: {', '.join((*FORMATS, *TEXT_FORMATS))}.")
-    if forest is None:
-        raise DataError(f"the export format {kind} needs the trees that the rows were made from")
+    if forest is None or action_format is None:
+        hint = "A method that does not explore has no trees: use --format trl, or a format of texts."
+        raise DataError(f"the export format {kind} needs the trees that the rows were made from", hint=hint)
     known = forest.finished()
     # Demonstrations and general rows live in other forests; only the agent's own rows have a tree here.
     own = [

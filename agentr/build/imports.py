@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from agentr.build.conversations import answers
-from agentr.build.entries import FORMATS, Said, SaidPair, read, read_entries, recognised
+from agentr.build.entries import FORMATS, ImportedPair, ImportedTurn, detect_format, parse_entry, read_entries
 from agentr.errors import DataError
 from agentr.policy.chat import ChatCodec
 from agentr.store.rows import Preference, Provenance, Row
@@ -50,7 +50,7 @@ def import_file(
     for number, (entry, found) in enumerate(_read_all(path, format, train_opening), 1):
         try:
             origin = Provenance(f"{path.name}#{number}", (), kind, _detail(entry))
-            row = _preference(found, codec, origin) if isinstance(found, SaidPair) else _sequence(found, codec, origin)
+            row = _preference(found, codec, origin) if isinstance(found, ImportedPair) else _sequence(found, codec, origin)
             if row.longest > max_length:
                 raise _LeftOut(f"longer than {max_length} tokens")
         except _LeftOut as reason:
@@ -71,7 +71,7 @@ def demonstrated_turns(paths: Sequence[Path]) -> dict[str, tuple[str, ...]]:
     turns: dict[str, tuple[str, ...]] = {}
     for path in paths:
         for number, (entry, found) in enumerate(_read_all(path, "auto", False), 1):
-            if isinstance(found, SaidPair):
+            if isinstance(found, ImportedPair):
                 raise DataError(f"{path} holds pairs, and expert trajectories are wanted", hint="Import pairs with 'agentr import'.")
             if not isinstance(entry.get("id"), str | int):
                 raise DataError(f"{path}, entry {number} has no id", hint="Give each trajectory the id of its task.")
@@ -81,18 +81,18 @@ def demonstrated_turns(paths: Sequence[Path]) -> dict[str, tuple[str, ...]]:
     return turns
 
 
-def _read_all(path: Path, format: str, train_opening: bool) -> Iterator[tuple[dict[str, Any], list[Said] | SaidPair]]:
+def _read_all(path: Path, format: str, train_opening: bool) -> Iterator[tuple[dict[str, Any], list[ImportedTurn] | ImportedPair]]:
     """Yields the entries of a file, all of one kind, each with its parsed form."""
     entries = read_entries(path)
     if format == "auto":
-        format = recognised(path, entries)
+        format = detect_format(path, entries)
     if format not in FORMATS:
         raise DataError(f"unknown import format {format!r}", hint=f"Formats: auto, {', '.join(FORMATS)}.")
     kind: type | None = None
     for number, entry in enumerate(entries, 1):
         name, form = _NAMES[format]
         try:
-            found = read(entry, format, train_opening)
+            found = parse_entry(entry, format, train_opening)
         except (KeyError, TypeError, ValueError) as error:
             raise DataError(
                 f"{path}, {name} {number} is not in {form} ({type(error).__name__}: {error})",
@@ -114,7 +114,7 @@ def _detail(entry: dict[str, Any]) -> dict[str, float | int | str]:
 # rows -----------------------------------------------------------------------------------------------------------------
 
 
-def _sequence(said: list[Said], codec: ChatCodec, origin: Provenance) -> Row:
+def _sequence(said: list[ImportedTurn], codec: ChatCodec, origin: Provenance) -> Row:
     messages = [turn.message for turn in said]
     first = next((i for i, m in enumerate(messages) if m.role == "assistant"), None)
     if first is None or all(m.role != "user" for m in messages):
@@ -128,7 +128,7 @@ def _sequence(said: list[Said], codec: ChatCodec, origin: Provenance) -> Row:
     return Row((*prompt, *ids), (*(0 for _ in prompt), *mask), origin)
 
 
-def _preference(pair: SaidPair, codec: ChatCodec, origin: Provenance) -> Preference:
+def _preference(pair: ImportedPair, codec: ChatCodec, origin: Provenance) -> Preference:
     _check_prompt(pair.prompt)
     if not pair.chosen or not pair.rejected:
         raise _LeftOut("only one side speaks")

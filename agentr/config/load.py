@@ -69,7 +69,7 @@ def load(path: Path | None, overrides: Sequence[str] = (), base: Path | None = N
     """
     layers = [layer for file in (base, path) if file is not None for layer in _read(file, ())]
     layers.append(Layer("the command line", _dotlist(overrides)))
-    method = find(next((t for layer in reversed(layers) if (t := _section(layer, "method").get("type"))), ""))
+    method = find(next((str(t) for layer in reversed(layers) if (t := _section(layer, "method").get("type"))), ""))
     problems: list[str] = []
     layers = [_selected(layer, method, find, problems) for layer in layers]
     merged: Any = OmegaConf.structured(Config(method=method.Config()))
@@ -114,13 +114,21 @@ def _read(path: Path, above: tuple[Path, ...]) -> list[Layer]:
         raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
     if not isinstance(data, dict):
         raise ConfigError(f"{path} holds a {type(data).__name__}, not a mapping of sections")
+    names = data.pop("include", None) or []
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise ConfigError(f"{path}: include holds {names!r}, not a list of files", hint="For example: include: [base.yaml]")
     included: list[Layer] = []
-    for name in data.pop("include", None) or []:
+    for name in names:
         included += _read((path.parent / name).resolve(), (*above, path))
     layer = Layer(str(path), data)
-    if str(own := _section(layer, "method").get("type", "")).endswith(".py"):
-        layer.data["method"]["type"] = str((path.parent / own).resolve())
+    if "type" in (section := _section(layer, "method")):
+        section["type"] = _resolved(str(section["type"]), str(path))
     return [*included, layer]
+
+
+def _resolved(type: str, source: str) -> str:
+    """The type of a method; a Python file relative to the YAML file that names it."""
+    return str((Path(source).parent / type).resolve()) if type.endswith(".py") else type
 
 
 def _dotlist(overrides: Sequence[str]) -> dict[str, Any]:
@@ -134,27 +142,35 @@ def _dotlist(overrides: Sequence[str]) -> dict[str, Any]:
 
 
 def _section(layer: Layer, name: str) -> dict[str, Any]:
-    section = layer.data.get(name) or {}
-    return section if isinstance(section, dict) else {}
+    return _mapping(layer.source, name, layer.data.get(name))
+
+
+def _mapping(source: str, key: str, value: Any) -> dict[str, Any]:
+    """A section as a mapping; nothing is an empty one.
+
+    Raises:
+        ConfigError: It is something else.
+    """
+    if value is None:
+        return {}
+    if not isinstance(value, dict):
+        hint = "For example: method: {type: eto}" if key == "method" else "See docs/configuration.md."
+        raise ConfigError(f"{source}: {key} holds {value!r}, not keys with values", hint=hint)
+    return value
 
 
 def _selected(layer: Layer, method: Method, find: FindMethod, problems: list[str]) -> Layer:
     """The layer with the values of its ``methods`` for the method that runs under those of its ``method``; the others are checked too."""
     data = dict(layer.data)
-    given = data.pop("methods", None) or {}
-    if not isinstance(given, dict):
-        raise ConfigError(f"{layer.source}: methods holds a {type(given).__name__}, not a section for each method")
-    for name, values in given.items():
-        other = find(name)
+    given = _mapping(layer.source, "methods", data.pop("methods", None))
+    for name, found in given.items():
+        key = f"methods.{name}"
+        values, other = _mapping(layer.source, key, found), find(_resolved(str(name), layer.source))
         if other.name == method.name:
-            data["method"] = (
-                {**(values or {}), **_section(layer, "method")}
-                if not _section(layer, "method")
-                else OmegaConf.to_container(OmegaConf.merge(values or {}, _section(layer, "method")))
-            )
+            data["method"] = OmegaConf.to_container(OmegaConf.merge(values, _section(layer, "method")))
         else:
             empty = OmegaConf.structured(Config(method=other.Config()))
-            _merge(empty, Layer(f"{layer.source}, methods.{name}", {"method": values or {}}), problems)
+            _merge(empty, Layer(f"{layer.source}, {key}", {"method": values}), problems)
     return Layer(layer.source, data)
 
 
@@ -227,7 +243,7 @@ def _hint(key: str, config: Any) -> str:
     beside = [k.rpartition(".")[2] for k in known if k.rpartition(".")[0] == above]
     if near := difflib.get_close_matches(last, beside, n=1, cutoff=0.6):
         return f"Did you mean {f'{above}.{near[0]}'.lstrip('.')!r}?"
-    if near := difflib.get_close_matches(plain_key, known, n=1, cutoff=0.85):
+    if above not in known and (near := difflib.get_close_matches(plain_key, known, n=1, cutoff=0.8)):
         return f"Did you mean {near[0]!r}?"
     section = plain_key.rpartition(".")[0]
     while section and section not in known:

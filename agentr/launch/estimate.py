@@ -83,8 +83,9 @@ def estimate(config: Config) -> Estimate:
     recipe, known = recipe_of(config), None if config.env.url else registry.about(config.env.name)
     limit = known.step_limit if known is not None else 0
     rounds = config.run.rounds
-    works = [work for number in range(1, rounds + 1) for work in recipe.exploration(number).values()]
-    grown = [work for work in works if work.max_completions(limit or 1)]
+    stages = [stage for number in range(1, rounds + 1) for stage in recipe.exploration(number).items()]
+    grown = [work for _, work in stages if work.max_completions(limit or 1)]
+    beside = sorted({stage for stage, work in stages if not work.max_completions(limit or 1)})
     tasks = _count(config, config.collect.tasks)
     trees = _times(tasks, len(grown))
     unbounded = any(work.max_completions(limit) == 0 for work in grown)
@@ -100,6 +101,7 @@ def estimate(config: Config) -> Estimate:
             f"each round: {_of(tasks)} tasks of split {config.collect.tasks.split!r}: {recipe.describe()}",
             f"policy: {config.policy.engines} x {config.policy.backend.value}, model {config.model.path or config.model.source.value}",
             f"held-out: {_of(held_out)} tasks of split {config.eval.tasks.split!r}",
+            *(f"not counted: turns, verdicts and actions of {stage}, as many as its trees give occasion for" for stage in beside),
         ],
         trees=trees,
         completions=completions,

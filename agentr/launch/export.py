@@ -47,7 +47,5 @@ def export(run_dir: Path, round_: int, kind: str, out: Path) -> str:
         codec = load_codec(Path(model.read(ModelSummary).path), load(store.layout.config, files=False).model)
         entries, inexact = export_texts(out, read_any(rows), codec, kind)
         return f"{entries} rows in {out}; {inexact} of them in other tokens than the policy's when read back"
-    if forest is None:
-        raise DataError(f"{run_dir} has no trees of round {round_}, which the format {kind} needs", hint="Use --format trl.")
-    turns = action_format(forest.manifest["stage"]["action_format"])
+    turns = action_format(forest.manifest["stage"]["action_format"]) if forest is not None else None
     return f"{export_rows(out, read_rows(rows), forest, turns, kind)} rows in {out}"

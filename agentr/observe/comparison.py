@@ -107,7 +107,7 @@ def progress(lines: Sequence[Line]) -> list[dict[str, Any]]:
             state = ", ".join(unsealed) or "between two stages"
         evaluated = [r for r in records if r.sealed and (place := stage_of(r.name)) is not None and place[1] == EVAL]
         success = [record.read(EvalSummary).success for record in evaluated]
-        found.append({"recipe": line.label, "seed": line.seed, "state": state, "stages": len(records) - len(unsealed), "success": success})
+        found.append({"method": line.label, "seed": line.seed, "state": state, "stages": len(records) - len(unsealed), "success": success})
     return found
 
 

@@ -48,9 +48,9 @@ def table(comparison: Comparison) -> Table:
     seeds = comparison.about["seeds"]
     shown = Table(title=f"{comparison.about['environment']}, {comparison.about['model']}, seeds {', '.join(map(str, seeds))}")
     first = f"last over {next(iter(comparison.points))}"
-    names = ("recipe", "policy", "held-out success, % [95 %]", "by seed", "over the warm start", first, "LLM calls", "tokens", "seconds")
+    names = ("method", "policy", "held-out success, % [95 %]", "by seed", "over the warm start", first, "LLM calls", "tokens", "seconds")
     for column in names:
-        shown.add_column(column, justify="left" if column in ("recipe", "policy") else "right")
+        shown.add_column(column, justify="left" if column in ("method", "policy") else "right")
     for label, points in comparison.points.items():
         last = next((point for point in reversed(points) if point.arm != CONTROL), None)
         for point in points:

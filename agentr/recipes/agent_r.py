@@ -22,6 +22,7 @@ from agentr.rounds.recipe import Imitation, ImitationConfig, by_round
 from agentr.rounds.round import Round
 from agentr.search import UCT, Tree, UCTConfig
 from agentr.search.pairs import pair_paths
+from agentr.search.revision import Splice
 
 
 @dataclass
@@ -104,7 +105,8 @@ class AgentR(Imitation[AgentRConfig]):
             yield from good_rows(tree, alpha, limit=config.good_per_task, train_on_invalid=invalid)
 
     def facts(self, round_: Round) -> dict[str, Any]:
-        splices = count_splices(round_.trees("revise"))
+        executed = self.config.revise.splice is Splice.executed or self.config.revise.audit
+        splices = count_splices(round_.trees("revise")) if executed else {}
         return {"splices": splices} if splices else {}
 
     # The paper (section 4.2): 8 simulations of depth 20, 4 candidates at temperature 1, alpha 0.5/0.7/1.0, beta 0.2.

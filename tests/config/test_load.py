@@ -41,7 +41,7 @@ def test_every_method_of_a_comparison_is_valid_over_every_task(path: Path, base:
         # keys
         (["run.sed=1"], r"the command line: unknown key 'run\.sed'\. Did you mean 'run\.seed'\?"),
         (["colect.in_flight=1"], r"unknown key 'colect\.in_flight'.* Did you mean 'collect\.in_flight'\?"),
-        (["method.revise.zebra=1"], r"unknown key 'method\.revise\.zebra'\. Keys of method\.revise of agent_r: .*alpha_inclusive"),
+        (["method.revise.xyz=1"], r"unknown key 'method\.revise\.xyz'\. Keys of method\.revise of agent_r: .*alpha_inclusive"),
         (["seed"], r"'seed' is not of the form key=value"),
         (["train=[{dpo: {bta: 1}}]"], r"unknown key 'train\[0\]\.dpo\.bta'\. Did you mean 'train\.dpo\.beta'\?"),
         # keys of other methods, and old ones
@@ -61,7 +61,11 @@ def test_every_method_of_a_comparison_is_valid_over_every_task(path: Path, base:
         (["train=[{}, {schedule: cosin}]"], r"\(key 'train\[1\]\.schedule'\)"),
         (["warm_start.train.schedule=foo"], r"'foo', expected one of .* \(key 'warm_start\.train\.schedule'\)"),
         (["model.dtype=bfloat61"], r"'bfloat61', expected one of \[float32, bfloat16, float16\] \(key 'model\.dtype'\)"),
-        (["method=3"], r"method"),
+        (["method=3"], r"the command line: method holds 3, not keys with values"),
+        (["methods={agent_r: 5}"], r"methods\.agent_r holds 5, not keys with values"),
+        (["methods=[]"], r"methods holds \[\], not keys with values"),
+        (["method.type=5"], r"method\.type = '5' is not known"),
+        (["method.type=[eto]"], r"method\.type = .*eto.* is not known"),
         # ranges
         (["train=[{dpo: {beta: -1}}]"], r"train\[0\]\.dpo\.beta: -1 is out of range\. Give a number above 0"),
         (["warm_start.train.lora.rank=-3"], r"warm_start\.train\.lora\.rank: -3 is out of range\. Give a number at least 0"),
@@ -162,6 +166,9 @@ def test_broken_files_are_named(tmp_path: Path) -> None:
     (tmp_path / "list.yaml").write_text("- 1")
     with pytest.raises(ConfigError, match="holds a list, not a mapping"):
         load(tmp_path / "list.yaml")
+    (tmp_path / "b.yaml").write_text("include: a.yaml")
+    with pytest.raises(ConfigError, match=r"include holds 'a\.yaml', not a list of files"):
+        load(tmp_path / "b.yaml")
     (tmp_path / "a.yaml").write_text("include: [a.yaml]")
     with pytest.raises(ConfigError, match="includes itself"):
         load((tmp_path / "a.yaml").resolve())

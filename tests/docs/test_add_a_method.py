@@ -46,8 +46,8 @@ def test_the_example_is_a_method_like_any_other(example: Path) -> None:
     recipe = recipe_of(config)
     assert (recipe.name, recipe.loss, recipe.config.n) == ("best_of_n", Loss.IMITATE, 6)
     assert "sample" in recipe.describe()
-    with pytest.raises(ConfigError, match=r"unknown key 'method\.m'\. Did you mean 'method\.n'"):
-        load(example, ["method.m=3"])
+    with pytest.raises(ConfigError, match=r"unknown key 'method\.nn'\. Did you mean 'method\.n'"):
+        load(example, ["method.nn=3"])
     with pytest.raises(ConfigError, match=r"method\.n: 1 is out of range"):
         load(example, ["method.n=1"])
 
