@@ -1,14 +1,12 @@
-"""A player for tests without a model: a real environment server, a real tokenizer, and answers that depend on prompt and seed alone."""
+"""An agent for tests without a model: a real environment server, a real tokenizer, and answers that depend on prompt and seed alone."""
 
 from __future__ import annotations
 
 import random
 from collections.abc import Sequence
 
-from agentr.collect.player import Player
-from agentr.config.methods import SamplingConfig
-
-from agentr.config.schema import PromptConfig
+from agentr.collect.agent import Agent
+from agentr.config.schema import PromptConfig, SamplingConfig
 from agentr.envs.client import EnvClient
 from agentr.policy.base import GenerateRequest, PolicyStats
 from agentr.policy.chat import ChatCodec
@@ -65,17 +63,17 @@ class SloppyExpert:
         return rng.choice(["inventory", "get 1 moon cheese", "get 1 stick", *self.plans[request.affinity]])
 
 
-async def sloppy_player(env: EnvClient, tasks: Sequence[Task], skill: float = 0.6) -> Player:
+async def sloppy_agent(env: EnvClient, tasks: Sequence[Task], skill: float = 0.6) -> Agent:
     codec = ChatCodec(tiny_tokenizer())
     spec = await env.spec()
-    return Player(
-        SloppyExpert(codec, tasks, skill),
-        env,
-        codec,
-        spec,
-        action_format(spec.action_format),
-        PromptConfig(instruction=False),
-        SamplingConfig(max_tokens=64),
+    return Agent(
+        policy=SloppyExpert(codec, tasks, skill),
+        env=env,
+        codec=codec,
+        spec=spec,
+        format=action_format(spec.action_format),
+        prompt=PromptConfig(instruction=False),
+        sampling=SamplingConfig(max_tokens=64),
         max_model_len=8192,
-        version="test",
+        policy_name="test",
     )

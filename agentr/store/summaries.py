@@ -5,6 +5,7 @@ In the manifest a summary is a flat table. Keys that a type does not know are ke
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, TypeVar
@@ -151,3 +152,11 @@ class EvalSummary(TreeSummary):
         flat = super().stored()
         within = flat.pop("within_answers")
         return {**flat, **{f"within_{k}_answers": share for k, share in within.items()}}
+
+    @classmethod
+    def read(cls: type[S], stored: Mapping[str, Any]) -> S:
+        within = {int(k[1]): share for key, share in stored.items() if (k := re.fullmatch(r"within_(\d+)_answers", key))}
+        rest = {key: value for key, value in stored.items() if not re.fullmatch(r"within_\d+_answers", key)}
+        found = super().read(rest)  # type: ignore[misc]
+        found.within_answers = within
+        return found

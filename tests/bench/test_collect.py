@@ -24,7 +24,7 @@ def test_ours_against_the_originals_way(tmp_path: Path):
         "policy.kv_cache_gib=0.25",
         "policy.threads=1",
         "warm_start.train={steps: 30, learning_rate: 1.0e-3, batch_size: 8, micro_batch_size: 8, max_length: 768}",
-        "collect.search.iterations=2",
+        "method.search.iterations=2",
         "--trees=4",
         "--reference-trees=2",
         "--json",

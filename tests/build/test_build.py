@@ -3,80 +3,30 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
-from agentr.build.assemble import build_revisions
-from agentr.config.methods import BuildConfig, Pairing, ReviseConfig, Splice
 
 from agentr.build.export import export_rows, export_trees
 from agentr.build.mixture import general_rows, mix
 from agentr.build.revision import demonstrated_rows, good_rows, revision_rows
+from agentr.build.sequences import Dropped
+from agentr.collect.revise import ReviseConfig
 from agentr.errors import DataError
-from agentr.policy.chat import ChatCodec
-from agentr.search.pairs import falls_behind, good_suffix, pair_paths
-from agentr.search.tree import Child, Node, Origin, Tree
+from agentr.recipes.agent_r import AgentRConfig
+from agentr.search.pairs import Pairing, falls_behind, good_suffix, pair_paths
+from agentr.search.revision import Splice
+from agentr.search.tree import Origin, Tree
 from agentr.store.forest import Forest
 from agentr.store.rows import Provenance, Row, read_rows, write_rows
+from agentr.store.summaries import DatasetSummary
 from agentr.tasks.formats import ReAct
-from agentr.types import FinishReason, Message, Outcome, Task
-from tests.support import tiny_tokenizer
+from agentr.types import Message, Outcome
+from tests.runs import dataset, round_of
+from tests.trees import add, codec, conversed, door, reasoned
 
-CODEC = ChatCodec(tiny_tokenizer())
-
-
-def say(tree: Tree, parent: int, action: str, observation: str, reward: float = 0.0, outcome: Outcome | None = None, **more) -> Node:
-    text = ReAct().compose(f"on {action}", action)
-    origin = more.pop("origin", Origin.POLICY)
-    child = Child(
-        text, tuple(CODEC.turn(text)), tuple(CODEC.bridge(observation)), (), FinishReason.STOP, action, observation, reward,
-        more.pop("valid", True), outcome,
-    )  # fmt: skip
-    node = tree.add(parent, child, origin)
-    if outcome is not None and origin is Origin.POLICY:
-        tree.back_up(node.id)
-    return node
-
-
-def golden() -> Tree:
-    """root - open(1) - take key(2) - unlock(3): success 1.0
-              \\ wait(4) - sleep(5): failure 0.0 ; with a revision below 4: take key(7), unlock(8)
-    \\ give up(6): failure 0.2
-    """
-    opening = (Message("user", "Open the door."),)
-    tree = Tree.start(Task("toy", "door", "train"), opening, tuple(CODEC.prompt(opening)), 3)
-    say(tree, 0, "open", "It is locked.")
-    say(tree, 1, "take key", "Taken.")
-    say(tree, 2, "unlock", "It opens.", 1.0, Outcome.SUCCESS)
-    say(tree, 1, "wait", "Time passes.")
-    say(tree, 4, "sleep", "You sleep.", 0.0, Outcome.FAILURE)
-    say(tree, 0, "give up", "You leave.", 0.2, Outcome.FAILURE)
-    reflected = say(tree, 4, "take key", "Taken.", origin=Origin.REVISION)
-    done = say(tree, reflected.id, "unlock", "It opens.", 1.0, Outcome.SUCCESS, origin=Origin.REVISION)
-    tree.search["revisions"] = [
-        {
-            "bad": 5,
-            "good": 3,
-            "ancestor": 1,
-            "transition": 4,
-            "reflection": "That was wrong.",
-            "spliced": True,
-            "end": done.id,
-            "continued": False,
-        },
-        {
-            "bad": 6,
-            "good": 3,
-            "ancestor": 0,
-            "transition": 6,
-            "reflection": "That was wrong.",
-            "spliced": False,
-            "end": -1,
-            "continued": False,
-        },
-    ]
-    return tree
+CODEC = codec()
 
 
 def trained_text(row: Row) -> str:
@@ -87,7 +37,7 @@ def trained_text(row: Row) -> str:
 
 
 def test_pairs_prefer_the_deepest_common_ancestor_and_ignore_revisions() -> None:
-    pairs = pair_paths(golden(), ReviseConfig(), alpha=0.5)
+    pairs = pair_paths(door(), ReviseConfig(), alpha=0.5)
     assert [(p.bad, p.good, p.ancestor) for p in pairs] == [(5, 3, 1), (6, 3, 0)]
 
 
@@ -102,19 +52,19 @@ def test_pairs_prefer_the_deepest_common_ancestor_and_ignore_revisions() -> None
     ],
 )
 def test_pair_rules(change: dict, alpha: float, expected: list[tuple[int, int]]) -> None:
-    pairs = pair_paths(golden(), ReviseConfig(**({"beta": 0.1} | change)), alpha)
+    pairs = pair_paths(door(), ReviseConfig(**({"beta": 0.1} | change)), alpha)
     assert [(p.bad, p.good) for p in pairs] == expected
 
 
 def test_all_pairs_in_the_originals_way_are_shuffled_but_seeded() -> None:
     config = ReviseConfig(pairs_per_task=0, beta=0.1)
-    first, second = pair_paths(golden(), config, 0.2), pair_paths(golden(), config, 0.2)
+    first, second = pair_paths(door(), config, 0.2), pair_paths(door(), config, 0.2)
     assert first == second
     assert {(p.bad, p.good) for p in first} == {(5, 3), (6, 3), (5, 6)}
 
 
 def test_value_judge_and_suffix() -> None:
-    tree = golden()
+    tree = door()
     assert falls_behind(tree, tree.nodes[4], 0.2)
     assert not falls_behind(tree, tree.nodes[2], 0.2)
     assert [n.action for n in good_suffix(tree, pair_paths(tree, ReviseConfig(), 0.5)[0])] == ["take key", "unlock"]
@@ -123,8 +73,18 @@ def test_value_judge_and_suffix() -> None:
 # rows -----------------------------------------------------------------------------------------------------------------
 
 
-def rows(splice: Splice, **build) -> list[Row]:
-    return list(revision_rows(golden(), ReviseConfig(splice=splice), BuildConfig(**build), CODEC, ReAct(), Counter()))
+def revised(tree: Tree, splice: Splice, limit: int = AgentRConfig().revisions_per_task) -> tuple[list[Row], list[str]]:
+    """The revision rows of a tree, and the reasons of those that were dropped."""
+    found = list(revision_rows(tree, splice, CODEC, ReAct(), limit=limit, train_on_invalid=False))
+    return [r for r in found if isinstance(r, Row)], [d.reason for d in found if isinstance(d, Dropped)]
+
+
+def rows(splice: Splice) -> list[Row]:
+    return revised(door(), splice)[0]
+
+
+def good(tree: Tree, min_return: float, train_on_invalid: bool = False) -> list[Row]:
+    return list(good_rows(tree, min_return, limit=AgentRConfig().good_per_task, train_on_invalid=train_on_invalid))
 
 
 def test_executed_revision_trains_on_everything_after_the_bad_prefix() -> None:
@@ -144,20 +104,31 @@ def test_paper_splice_inserts_a_reflection_that_nobody_executed() -> None:
 
 
 def test_direct_revision_has_the_whole_bad_path() -> None:
-    tree = golden()
-    tree.search["revisions"][0]["transition"] = 5
-    made = list(revision_rows(tree, ReviseConfig(splice=Splice.direct), BuildConfig(), CODEC, ReAct(), Counter()))
+    tree = door()
+    tree.revisions[0].transition = 5
+    made, _ = revised(tree, Splice.direct)
     assert made[0].provenance.nodes == (1, 4, 5, -1, 2, 3)
 
 
 def test_revisions_that_do_not_pay_are_dropped_and_counted() -> None:
-    dropped: Counter[str] = Counter()
-    list(revision_rows(golden(), ReviseConfig(), BuildConfig(), CODEC, ReAct(), dropped))
-    assert dropped == {"executed revision did not pay": 1}
+    made, dropped = revised(door(), Splice.executed)
+    assert len(made) == 1
+    assert dropped == ["executed revision earned less than the good path"]
+
+
+def test_revisions_over_the_cap_and_those_made_twice_are_dropped_and_counted() -> None:
+    tree = door()
+    tree.revisions.append(tree.revisions[0])
+    made, dropped = revised(tree, Splice.executed, limit=0)
+    assert len(made) == 1
+    assert sorted(dropped) == ["executed revision earned less than the good path", "revision made twice"]
+    made, dropped = revised(door(), Splice.paper, limit=1)
+    assert [row.provenance.nodes for row in made] == [(1, 4, -1, 2, 3)]
+    assert dropped == ["revisions over the cap"]
 
 
 def test_good_rows_train_on_every_turn_and_on_nothing_else() -> None:
-    (row,) = good_rows(golden(), BuildConfig(), alpha=0.5)
+    (row,) = good(door(), 0.5)
     assert row.provenance.nodes == (1, 2, 3)
     assert trained_text(row).count("<|im_end|>") == 3
     untrained = CODEC.decode([i for i, m in zip(row.input_ids, row.loss_mask, strict=True) if not m], special=True)
@@ -165,49 +136,64 @@ def test_good_rows_train_on_every_turn_and_on_nothing_else() -> None:
     assert "It is locked." in untrained
 
 
+def task(*turns: Any, origin: Origin = Origin.POLICY) -> Tree:
+    """A tree whose root has these turns below it."""
+    tree = conversed(Message("user", "x"))
+    for turn in turns:
+        add(tree, 0, turn, origin)
+    return tree
+
+
 def test_invalid_turns_are_context_unless_asked_for() -> None:
-    opening = (Message("user", "x"),)
-    tree = Tree.start(Task("toy", "t", "train"), opening, tuple(CODEC.prompt(opening)), 0)
-    say(tree, 0, "blub", "What?", valid=False)
-    say(tree, 1, "win", "Yes.", 1.0, Outcome.SUCCESS)
+    tree = task(reasoned("blub", valid=False))
+    add(tree, 1, reasoned("win", 1.0, Outcome.SUCCESS))
     for wanted in (False, True):
-        (row,) = good_rows(tree, BuildConfig(train_on_invalid=wanted), alpha=1.0)
+        (row,) = good(tree, 1.0, wanted)
         assert ("blub" in trained_text(row)) is wanted
 
 
 def test_a_demonstration_counts_if_it_succeeded_whatever_it_earned() -> None:
-    opening = (Message("user", "x"),)
-    tree = Tree.start(Task("toy", "t", "train"), opening, tuple(CODEC.prompt(opening)), 0)
-    say(tree, 0, "win slowly", "Yes.", 0.9, Outcome.SUCCESS, origin=Origin.EXPERT)
-    say(tree, 0, "come close", "No.", 0.9, Outcome.FAILURE, origin=Origin.EXPERT)
-    say(tree, 0, "win", "Yes.", 1.0, Outcome.SUCCESS)
-    (row,) = demonstrated_rows(tree, BuildConfig())
+    tree = task(reasoned("win slowly", 0.9, Outcome.SUCCESS), reasoned("come close", 0.9, Outcome.FAILURE), origin=Origin.EXPERT)
+    add(tree, 0, reasoned("win", 1.0, Outcome.SUCCESS))
+    (row,) = demonstrated_rows(tree, train_on_invalid=False)
     assert "win slowly" in trained_text(row) and row.provenance.kind == "demonstration"
 
 
+AGENT_R = ["method.type=agent_r", "method.revise.alpha=[0.5]"]
+
+
 def test_dataset_accounts_for_every_row_and_reads_back_equal(tmp_path: Path) -> None:
-    manifest = build_revisions(
-        tmp_path, [golden()], [], revise=ReviseConfig(), build=BuildConfig(), alpha=0.5, codec=CODEC, action_format=ReAct(), seed=0
-    )
+    folder, manifest = dataset(round_of(tmp_path / "run", AGENT_R, revise=[door()]))
     assert manifest["kinds"] == {"revision": 1, "good": 1}
     assert manifest["splices"] == {"tried": 2, "text splice would fail": 1, "kept after execution": 1}
-    assert manifest["dropped"] == {"executed revision did not pay": 1}
-    back = read_rows(tmp_path)
+    assert manifest["dropped"] == {"executed revision earned less than the good path": 1}
+    assert manifest["tasks"] == 1
+    back = read_rows(folder)
     write_rows(tmp_path / "again", back)
     assert read_rows(tmp_path / "again") == back
     assert sum(len(r.input_ids) for r in back) == manifest["tokens"]
 
 
 def test_a_round_without_any_row_is_an_error_that_says_why(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"gave no training row: 2 x longer than build\.max_length|executed revision did not pay"):
-        build_revisions(
-            tmp_path, [golden()], [], revise=ReviseConfig(), build=BuildConfig(max_length=3), alpha=0.5, codec=CODEC,
-            action_format=ReAct(), seed=0,
-        )  # fmt: skip
+    reasons = r"gave no row to train on: 2 x longer than build\.max_length, 1 x executed revision earned less than the good path"
+    with pytest.raises(DataError, match=reasons):
+        dataset(round_of(tmp_path, [*AGENT_R, "build.max_length=3"], revise=[door()]))
+
+
+def test_filtering_keeps_the_runs_that_earned_enough_in_their_round(tmp_path: Path) -> None:
+    """RFT imitates whole runs of the policy by the threshold of the round; of the same tree it makes no revision."""
+    method = ["method.type=rft", "method.min_return=[1.0,0.2]"]
+    for number, expected in ((1, [(1, 2, 3)]), (2, [(1, 2, 3), (6,)])):
+        folder, manifest = dataset(round_of(tmp_path / str(number), method, number=number, collect=[door()]))
+        assert sorted(row.provenance.nodes for row in read_rows(folder)) == expected
+        assert manifest["kinds"] == {"good": len(expected)}
+        assert "splices" not in manifest
+    with pytest.raises(DataError, match="gave no row to train on: no success"):
+        dataset(round_of(tmp_path / "none", method, collect=[task(reasoned("give up", 0.2, Outcome.FAILURE))]))
 
 
 def test_a_corrupt_dataset_is_refused(tmp_path: Path) -> None:
-    write_rows(tmp_path, good_rows(golden(), BuildConfig(), 0.5))
+    write_rows(tmp_path, good(door(), 0.5))
     path = tmp_path / "rows.parquet"
     path.write_bytes(path.read_bytes()[:-10])
     with pytest.raises(DataError, match="does not match its manifest"):
@@ -230,6 +216,28 @@ def some_rows(count: int, kind: str) -> list[Row]:
 def test_mixing_share(share: float, expected: int) -> None:
     mixed = mix(some_rows(10, "good"), some_rows(4, "demonstration"), share, seed=0)
     assert sum(r.provenance.kind == "demonstration" for r in mixed) == expected
+
+
+def test_a_round_trains_on_demonstrations_and_on_its_own_rows_of_earlier_rounds(tmp_path: Path) -> None:
+    """The warm start's rows are drawn from by their share; of an earlier round only what its own trees gave comes again."""
+    method = [*AGENT_R, "method.mixture={demonstrations: 0.5, earlier_rounds: 1}"]
+    first = round_of(tmp_path, method, revise=[door()])
+    before = Row((1, 2), (0, 1), Provenance("shown", (), "demonstration"))
+
+    def demonstrated(folder: Path) -> DatasetSummary:
+        return DatasetSummary.read(write_rows(folder, [before]))
+
+    first.experiment.store.stage("rounds/00/dataset", DatasetSummary, demonstrated)
+    _, manifest = dataset(first)
+    assert manifest["kinds"] == {"revision": 1, "good": 1, "demonstration": 2}
+    first.experiment.store.close()
+    _, manifest = dataset(round_of(tmp_path, method, number=2, revise=[door()]))
+    assert manifest["kinds"] == {"revision": 2, "good": 2, "demonstration": 4}
+    assert manifest["tasks"] == 1
+    with pytest.raises(DataError, match=r"rounds/01/dataset holds no readable dataset"):
+        dataset(round_of(tmp_path / "second alone", method, number=2, revise=[door()]))
+    _, manifest = dataset(round_of(tmp_path / "without a warm start", method, revise=[door()]))
+    assert manifest["kinds"] == {"revision": 1, "good": 1}
 
 
 def test_general_conversations_are_read_and_masked(tmp_path: Path) -> None:
@@ -257,7 +265,7 @@ def test_general_conversations_are_read_and_masked(tmp_path: Path) -> None:
 @pytest.fixture
 def forest(tmp_path: Path) -> Forest:
     made = Forest(tmp_path / "forest")
-    made.write(golden())
+    made.write(door())
     made.seal()
     return made
 

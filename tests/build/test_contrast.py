@@ -2,55 +2,30 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
-from agentr.config.methods import Against, BuildConfig, ContrastConfig, Unit
 
-from agentr.build.contrast import contrast_rows
-from agentr.config.load import load
-from agentr.policy.chat import ChatCodec
-from agentr.search.tree import Child, Origin, Tree
-from agentr.store.rows import Preference
-from agentr.types import FinishReason, Message, Outcome, Task
-from tests.support import tiny_tokenizer
+from agentr.build.contrast import Baseline, ContrastConfig, Granularity, contrast_rows
+from agentr.build.sequences import Dropped
+from agentr.errors import DataError
+from agentr.recipes import load
+from agentr.recipes.eto import ETOConfig
+from agentr.search.tree import Origin, Tree
+from agentr.store.rows import Preference, read_preferences
+from agentr.types import Message, Outcome, Task
+from tests.runs import dataset, round_of
+from tests.trees import OPENING, codec, conversed, expert, explored, play
 
-CODEC = ChatCodec(tiny_tokenizer())
-OPENING = (Message("user", "You play a game."), Message("assistant", "OK"), Message("user", "Open the door."))
-
-
-def start(opening: tuple[Message, ...] = OPENING) -> Tree:
-    return Tree.start(Task("toy", "door", "train"), opening, tuple(CODEC.prompt(opening)), 3)
+CODEC = codec()
 
 
-def play(tree: Tree, actions: str, earned: float, outcome: Outcome | None = None, origin: Origin = Origin.POLICY, parent: int = 0) -> int:
-    """Adds a chain of one-word turns that ends with a return, and gives its last node."""
-    words = actions.split()
-    ending = outcome or (Outcome.SUCCESS if earned == 1 else Outcome.FAILURE)
-    for number, word in enumerate(words, 1):
-        last = number == len(words)
-        turn = Child(
-            word, tuple(CODEC.turn(word)), tuple(CODEC.bridge(f"saw {word}")), (), FinishReason.STOP, word, f"saw {word}",
-            earned if last else 0.0, word != "?", ending if last else None,
-        )  # fmt: skip
-        parent = tree.add(parent, turn, origin).id
-    return parent
-
-
-def expert(actions: str = "take unlock", earned: float = 1.0, **more: Any) -> Tree:
-    tree = start(more.pop("opening", OPENING))
-    play(tree, actions, earned, origin=Origin.EXPERT, **more)
-    return tree
-
-
-def explored(*runs: tuple[Any, ...]) -> Tree:
-    tree = start()
-    for run in runs:
-        play(tree, *run)
-    return tree
+def start() -> Tree:
+    return conversed(*OPENING)
 
 
 def said(ids: tuple[int, ...], mask: tuple[int, ...]) -> str:
@@ -63,9 +38,11 @@ def sides(pairs: list[Preference]) -> list[tuple[str, str]]:
 
 
 def contrast(tree: Tree, shown: Tree | None = None, /, **rules: Any) -> tuple[list[Preference], Counter[str]]:
-    dropped: Counter[str] = Counter()
-    build = BuildConfig(max_length=rules.pop("max_length", 1000))
-    return list(contrast_rows(tree, shown, ContrastConfig(**rules), build, dropped)), dropped
+    max_length = rules.pop("max_length", 1000)
+    found = list(contrast_rows(tree, shown, ContrastConfig(**rules), max_length))
+    reasons = [candidate for candidate in found if isinstance(candidate, Dropped)]
+    assert {reason.tree for reason in reasons} <= {tree.task.key}
+    return [pair for pair in found if isinstance(pair, Preference)], Counter(d.reason for d in reasons)
 
 
 # what a pair is -------------------------------------------------------------------------------------------------------
@@ -200,16 +177,16 @@ def test_the_same_turns_with_other_returns_are_no_pair() -> None:
 
 def test_own_runs_are_compared_with_each_other() -> None:
     tree = explored(("a", 0.0), ("b b", 1.0), ("c", 1.0), ("d", 0.5), ("a", 0.0))
-    pairs, dropped = contrast(tree, None, against=Against.own, pairs_per_task=0)
+    pairs, dropped = contrast(tree, None, baseline=Baseline.own, pairs_per_task=0)
     # Differences of 1 first, and among them the shortest chosen side; then those of 0.5.
     assert sides(pairs) == [("c", "a"), ("b b", "a"), ("d", "a"), ("c", "d"), ("b b", "d")]
     assert dropped == {"tie": 2, "pair made twice": 3}
-    assert sides(contrast(tree, None, against=Against.own, pairs_per_task=2)[0]) == [("c", "a"), ("b b", "a")]
+    assert sides(contrast(tree, None, baseline=Baseline.own, pairs_per_task=2)[0]) == [("c", "a"), ("b b", "a")]
 
 
 def test_the_same_two_runs_never_make_opposite_pairs() -> None:
     tree = explored(("a", 0.0), ("b", 1.0), ("a", 1.0), ("b", 0.5))
-    pairs, dropped = contrast(tree, None, against=Against.own, pairs_per_task=0)
+    pairs, dropped = contrast(tree, None, baseline=Baseline.own, pairs_per_task=0)
     assert sides(pairs) == [("b", "a")]
     assert dropped == {"tie": 1, "both sides are the same": 2, "pair made twice": 2}
 
@@ -234,7 +211,7 @@ def stepwise() -> Tree:
 
 def test_step_pairs_are_single_turns_after_the_experts_conversation() -> None:
     tree = stepwise()
-    pairs, dropped = contrast(tree, None, unit=Unit.step, pairs_per_task=0)
+    pairs, dropped = contrast(tree, None, granularity=Granularity.step, pairs_per_task=0)
     assert sides(pairs) == [("take", "sleep"), ("unlock", "wait"), ("open", "kick")]
     assert dropped == {"tie": 1, "both sides are the same": 1}
     assert [p.provenance.detail["depth"] for p in pairs] == [0, 1, 2]
@@ -250,10 +227,10 @@ def test_a_turn_that_led_further_than_the_experts_is_chosen() -> None:
     tree = start()
     play(tree, "take unlock", 0.5, origin=Origin.PREFIX)
     play(tree, "kick walk", 0.9, parent=1)
-    pairs, _ = contrast(tree, None, unit=Unit.step)
+    pairs, _ = contrast(tree, None, granularity=Granularity.step)
     assert sides(pairs) == [("kick", "unlock")]
     assert pairs[0].provenance.detail["chosen_by"] == "policy"
-    assert contrast(tree, None, unit=Unit.step, policy_may_win=False)[0] == []
+    assert contrast(tree, None, granularity=Granularity.step, policy_may_win=False)[0] == []
 
 
 def test_the_same_two_turns_at_two_points_are_two_pairs_and_early_ones_come_first() -> None:
@@ -261,7 +238,7 @@ def test_the_same_two_turns_at_two_points_are_two_pairs_and_early_ones_come_firs
     play(tree, "take take", 1.0, origin=Origin.PREFIX)
     play(tree, "sleep", 0.0, parent=1)
     play(tree, "sleep", 0.0)
-    pairs, _ = contrast(tree, None, unit=Unit.step, pairs_per_task=0)
+    pairs, _ = contrast(tree, None, granularity=Granularity.step, pairs_per_task=0)
     assert sides(pairs) == [("take", "sleep")] * 2
     assert [p.provenance.detail["depth"] for p in pairs] == [0, 1]
 
@@ -271,21 +248,56 @@ def test_a_step_whose_rollout_had_no_end_is_never_chosen() -> None:
     play(tree, "take unlock", 0.5, origin=Origin.PREFIX)
     play(tree, "kick", 0.9, Outcome.CONTEXT_LIMIT, parent=1)
     play(tree, "wait", 0.1, Outcome.CONTEXT_LIMIT, parent=1)
-    pairs, dropped = contrast(tree, None, unit=Unit.step, pairs_per_task=0, unfinished=True)
+    pairs, dropped = contrast(tree, None, granularity=Granularity.step, pairs_per_task=0, unfinished=True)
     assert sides(pairs) == [("unlock", "wait")]
     assert dropped == {"the better run has no end": 1}
 
 
-def test_each_unit_takes_its_own_trees() -> None:
+def test_each_granularity_takes_its_own_trees() -> None:
     whole, steps = explored(("a", 0.0)), stepwise()
-    for unit, from_whole, from_steps in (
-        (Unit.trajectory, ["trajectory"], ["trajectory"]),  # the rollouts from the root are whole runs too
-        (Unit.step, [], ["step"] * 3),
-        (Unit.mixture, ["trajectory"], ["step"] * 3),
+    for granularity, from_whole, from_steps in (
+        (Granularity.trajectory, ["trajectory"], ["trajectory"]),  # the rollouts from the root are whole runs too
+        (Granularity.step, [], ["step"] * 3),
+        (Granularity.mixture, ["trajectory"], ["step"] * 3),
     ):
-        made = [[p.provenance.kind for p in contrast(t, expert(), unit=unit, pairs_per_task=0)[0]] for t in (whole, steps)]
+        made = [[p.provenance.kind for p in contrast(t, expert(), granularity=granularity, pairs_per_task=0)[0]] for t in (whole, steps)]
         assert made == [from_whole, from_steps]
-    assert contrast(whole, expert(), unit=Unit.step)[1] == {"no finished path of the expert in the tree": 1}
+    assert contrast(whole, expert(), granularity=Granularity.step)[1] == {"no finished path of the expert in the tree": 1}
+
+
+# datasets ---------------------------------------------------------------------------------------------------------------
+
+
+def test_a_dataset_compares_each_tree_with_the_demonstration_of_its_task(tmp_path: Path) -> None:
+    trees = [explored(("wait", 0.0)), explored(("sleep", 0.5)), explored(("kick", 0.0))]
+    for tree, name in zip(trees, ("door", "window", "gate"), strict=True):
+        tree.task = Task("toy", name, "train")
+    shown = [expert("take unlock"), expert("pull", 0.7)]
+    shown[1].task = Task("toy", "window", "train")
+    folder, manifest = dataset(round_of(tmp_path, ["method.type=eto"], collect=trees, experts=shown))
+    pairs = {pair.provenance.tree: pair for pair in read_preferences(folder)}
+    assert {name: sides([pair])[0] for name, pair in pairs.items()} == {"door": ("take unlock", "wait"), "window": ("pull", "sleep")}
+    assert manifest["dropped"] == {"no demonstration of the task": 1}
+    assert manifest["tasks"] == 2
+
+
+def test_a_mixture_of_granularities_reads_both_stages(tmp_path: Path) -> None:
+    method = "method={type: eto, pairs: {granularity: mixture, pairs_per_task: 0}}"
+    _, manifest = dataset(round_of(tmp_path, [method], collect=[explored(("wait", 0.0))], steps=[stepwise()], experts=[expert()]))
+    assert manifest["kinds"] == {"trajectory": 1, "step": 3}
+
+
+def test_pairs_of_files_stand_beside_the_methods_own(tmp_path: Path) -> None:
+    file = tmp_path / "pairs.json"
+    file.write_text(json.dumps([{"prompt": f"Say {n}.", "chosen": "yes", "rejected": "no"} for n in range(5)]))
+    method = f"method={{type: eto, extra_pairs: [{{path: {file}, limit: 2}}]}}"
+    folder, manifest = dataset(round_of(tmp_path / "run", [method], collect=[explored(("wait", 0.0))], experts=[expert()]))
+    assert manifest["kinds"] == {"trajectory": 1, "imported": 2}
+    assert manifest["tasks"] == 1, "those of the agent's own trees"
+    assert len(read_preferences(folder)) == 3
+    file.write_text(json.dumps([{"conversations": [{"from": "human", "value": "Hi"}, {"from": "gpt", "value": "Hello"}]}]))
+    with pytest.raises(DataError, match=r"in method\.extra_pairs holds sequences, and pairs are wanted"):
+        dataset(round_of(tmp_path / "other", [method], collect=[explored(("wait", 0.0))], experts=[expert()]))
 
 
 # documentation --------------------------------------------------------------------------------------------------------
@@ -297,6 +309,7 @@ def test_the_variants_in_the_documentation_are_valid_configurations(tmp_path: Pa
     loaded = []
     for snippet in snippets:
         path.write_text(snippet)
-        loaded.append(load(path))
-    assert {c.build.contrast.against for c in loaded} == set(Against)
-    assert Unit.step in {c.build.contrast.unit for c in loaded}
+        loaded.append(load(path).method)
+    pairs = [method.pairs for method in loaded if isinstance(method, ETOConfig)]
+    assert {p.baseline for p in pairs} == set(Baseline)
+    assert Granularity.step in {p.granularity for p in pairs}

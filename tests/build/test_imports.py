@@ -10,11 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from agentr.config.methods import BuildConfig, ContrastConfig
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agentr.build.contrast import contrast_rows
+from agentr.build.contrast import ContrastConfig, contrast_rows
 from agentr.build.conversations import ConversationReader
 from agentr.build.export_text import export_texts
 from agentr.build.imports import demonstrated_turns, import_file
@@ -22,8 +21,10 @@ from agentr.errors import DataError
 from agentr.policy.chat import ChatCodec
 from agentr.store.rows import Preference, Provenance, Row, read_preferences, write_rows
 from agentr.types import Message
-from tests.build.test_contrast import CODEC, expert, explored
 from tests.support import tiny_tokenizer
+from tests.trees import codec, expert, explored
+
+CODEC = codec()
 
 
 def human(text: str) -> dict[str, Any]:
@@ -330,7 +331,7 @@ def test_sequences_come_back_with_the_same_ids_and_masks(tmp_path: Path, format:
 
 def test_pairs_of_trees_come_back_with_the_same_ids_and_masks(tmp_path: Path) -> None:
     tree = explored(("wait sleep", 0.0), ("pull", 0.5))
-    pairs = list(contrast_rows(tree, expert(), ContrastConfig(pairs_per_task=0), BuildConfig(), Counter()))
+    pairs = list(contrast_rows(tree, expert(), ContrastConfig(pairs_per_task=0), max_length=1000))
     assert len(pairs) == 2
     back = again(tmp_path, pairs, "eto-dpo")
     assert list(map(ids_of, back)) == list(map(ids_of, pairs))

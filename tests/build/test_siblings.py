@@ -4,39 +4,35 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
-from typing import cast
+from typing import Any
 
 import pytest
-from agentr.build.preferences import build_siblings
-from agentr.config.methods import BuildConfig, DenseConfig, SiblingsConfig
 
-from agentr.build.siblings import mix_pairs, preference_rows
+from agentr.build.sequences import Dropped
+from agentr.build.siblings import SiblingsConfig, mix_pairs, preference_rows
+from agentr.config.checks import find_problems
 from agentr.errors import ConfigError
-from agentr.policy.chat import ChatCodec
-from agentr.search import Child, Dense, Node, Origin, Tree
-from agentr.search.siblings import contrasts, estimates, sibling_pairs
+from agentr.recipes import load
+from agentr.search import Child, Dense, DenseConfig, Expansion, Node, Origin, Tree
+from agentr.search.siblings import SiblingRule, contrasts, estimates, sibling_candidates, sibling_pairs
 from agentr.store.rows import Preference, Provenance, read_preferences, write_rows
-from agentr.types import FinishReason, Message, Outcome, Task
+from agentr.types import Outcome, Task
+from tests.runs import dataset, round_of
+from tests.trees import add, child, new_tree, run_search, tree_of
 
 ANY = SiblingsConfig(min_gap=0, max_visits=0, dedupe=False)
-BUILD = BuildConfig(max_length=1000)
 
 
 def start() -> Tree:
-    return Tree.start(Task("toy", "door", "train"), (Message("user", "Open the door."),), (1, 2, 3), 0)
+    return new_tree(name="door")
 
 
-def turn(tree: Tree, parent: int, text: str, reward: float | None = None, outcome: Outcome | None = None, **more) -> Node:
+def turn(tree: Tree, parent: int, text: str, reward: float | None = None, outcome: Outcome | None = None, **more: Any) -> Node:
     """A turn of one token, whose id is 100 and the node's number, and a bridge of one; with a reward, the episode ends."""
     if reward is not None and outcome is None:
         outcome = Outcome.SUCCESS if reward == 1 else Outcome.FAILURE
-    ids = more.pop("token_ids", (100 + len(tree.nodes),))
-    origin = more.pop("origin", Origin.POLICY)
-    made = Child(text, ids, (9,), (), FinishReason.STOP, text, f"saw {text}", reward or 0.0, more.pop("valid", True), outcome)
-    node = tree.add(parent, made, origin)
-    if outcome is not None and outcome is not Outcome.INFRA:
-        tree.back_up(node.id)
-    return node
+    made = {"token_ids": (100 + len(tree.nodes),), "bridge_ids": (9,), **more}
+    return add(tree, parent, child(text, reward or 0.0, outcome, **made))
 
 
 def golden() -> Tree:
@@ -47,26 +43,26 @@ def golden() -> Tree:
          | wait(2)[0] - sleep(8)[0], shout(9)[0]
          \\ open(3)[1]
     """
-    tree = start()
-    for text, reward in (("look", None), ("wait", None), ("open", 1.0)):
-        turn(tree, 0, text, reward)
-    turn(tree, 1, "take", 1.0)
-    turn(tree, 1, "drop")
-    turn(tree, 5, "win", 1.0)
-    turn(tree, 5, "lose", 0.0)
-    turn(tree, 2, "sleep", 0.0)
-    turn(tree, 2, "shout", 0.0)
-    return tree
+    below_look = ("look / take: 1.0", "look / drop / win: 1.0", "look / drop / lose: 0.0")
+    return tree_of("look", "wait", "open: 1.0", *below_look, "wait / sleep: 0.0", "wait / shout: 0.0")
 
 
 def pairs(tree: Tree, config: SiblingsConfig = ANY) -> list[tuple[int, int]]:
     return [(p.chosen, p.rejected) for p in sibling_pairs(tree, config)]
 
 
-def rows(tree: Tree, config: SiblingsConfig = ANY, build: BuildConfig = BUILD) -> tuple[list[Preference], dict[str, int]]:
-    dropped: Counter[str] = Counter()
-    made = list(preference_rows(tree, config, build, dropped))
-    return made, {why: n for why, n in dropped.items() if n}
+def faults(tree: Tree, rule: SiblingRule) -> Counter[str]:
+    """Why siblings whose values differ are no pair."""
+    return Counter(candidate.fault for candidate in sibling_candidates(tree, rule) if candidate.fault)
+
+
+def rows(
+    tree: Tree, config: SiblingsConfig = ANY, max_length: int = 1000, train_on_invalid: bool = False
+) -> tuple[list[Preference], dict[str, int]]:
+    found = list(preference_rows(tree, config, max_length, train_on_invalid=train_on_invalid))
+    dropped = [candidate for candidate in found if isinstance(candidate, Dropped)]
+    assert {d.tree for d in dropped} <= {tree.task.key}
+    return [row for row in found if isinstance(row, Preference)], dict(Counter(d.reason for d in dropped))
 
 
 # values -------------------------------------------------------------------------------------------------------------------
@@ -82,14 +78,10 @@ def test_value_is_the_unweighted_mean_of_the_children_and_turns_left_too() -> No
 
 
 def test_what_is_open_or_broken_or_not_the_policys_has_no_say() -> None:
-    tree = start()
-    turn(tree, 0, "begin")
-    turn(tree, 1, "win", 1.0)
-    turn(tree, 1, "open end")
-    turn(tree, 1, "dead server", 0.0, Outcome.INFRA)
-    turn(tree, 1, "as the expert", 0.0, origin=Origin.EXPERT)
-    turn(tree, 1, "revised", 0.0, origin=Origin.REVISION)
-    turn(tree, 1, "no room", 0.0, Outcome.CONTEXT_LIMIT)
+    tree = tree_of("begin / win: 1.0", "begin / open end", "begin / dead server: 0.0 infra")
+    tree_of("as the expert: 0.0", into=tree, at=1, origin=Origin.EXPERT)
+    tree_of("revised: 0.0", into=tree, at=1, origin=Origin.REVISION)
+    tree_of("no room: 0.0 context_limit", into=tree, at=1)
     values = [e and e.value for e in estimates(tree)]
     assert values == [0.5, 0.5, 1.0, None, None, 0.0, 0.0, 0.0]
     # the context was full: the episode led to nothing, which the released code scores 0 as well
@@ -97,9 +89,7 @@ def test_what_is_open_or_broken_or_not_the_policys_has_no_say() -> None:
 
 
 def test_a_return_between_0_and_1_is_a_value() -> None:
-    tree = start()
-    for reward in (0.2, 0.7, 0.9):
-        turn(tree, 0, str(reward), reward)
+    tree = tree_of("a: 0.2", "b: 0.7", "c: 0.9")
     assert pairs(tree) == [(3, 1), (2, 1), (3, 2)]
     assert pairs(tree, SiblingsConfig(min_gap=0.5)) == [(3, 1), (2, 1)]  # 0.7 - 0.2 is half, whatever floating point says
     assert pairs(tree, SiblingsConfig(min_gap=0.51)) == [(3, 1)]
@@ -117,9 +107,8 @@ def test_equal_texts_are_no_pair() -> None:
     tree = start()
     for text, reward in (("go", 1.0), (" go\n", 0.0), ("stay", 0.0)):
         turn(tree, 0, text, reward)
-    dropped: Counter[str] = Counter()
-    assert [(p.chosen, p.rejected) for p in sibling_pairs(tree, ANY, dropped)] == [(1, 3)]
-    assert dropped["siblings with the same text"] == 1
+    assert pairs(tree) == [(1, 3)]
+    assert faults(tree, ANY) == {"siblings with the same text": 1}
 
 
 def seen(*lengths: int) -> Tree:
@@ -141,9 +130,9 @@ def test_a_turn_far_from_the_end_needs_more_visits(length: int, needed: int, rel
     """min(floor(2 ^ turns left), 8) visits; the released code counts 1, 3, 5, 7, 9, and so needs fewer rollouts."""
     for config, enough in ((SiblingsConfig(), needed), (SiblingsConfig(released_visits=True), released)):
         assert pairs(seen(*[length] * enough), config) == [(2, 1)]
-        dropped: Counter[str] = Counter()
-        assert sibling_pairs(seen(*[length] * (enough - 1)), config, dropped) == []
-        assert dropped["siblings with too few visits"] == 1
+        too_few = seen(*[length] * (enough - 1))
+        assert pairs(too_few, config) == []
+        assert faults(too_few, config) == {"siblings with too few visits": 1}
 
 
 def test_needed_visits_are_rounded_down_and_capped_and_both_sides_need_them() -> None:
@@ -163,6 +152,10 @@ def test_the_same_two_texts_after_the_same_conversation_are_one_pair() -> None:
         turn(tree, 0, text, reward)
     assert pairs(tree) == [(1, 3), (1, 5), (4, 5), (2, 3), (2, 5), (1, 4), (4, 2)]
     distinct = pairs(tree, SiblingsConfig(min_gap=0, max_visits=0))
+    assert faults(tree, SiblingRule(min_gap=0, max_visits=0)) == {
+        "siblings with the same text": 2,
+        "sibling pairs with the same two texts": 4,
+    }
     assert distinct == [(1, 3), (1, 5), (4, 5)]  # go over stay, go over run, stay over run; (4, 2) would contradict the first
     # Two parents with the same text and answer are one conversation.
     twins = start()
@@ -178,7 +171,7 @@ def test_the_same_two_texts_after_the_same_conversation_are_one_pair() -> None:
 
 def test_a_row_is_the_conversation_and_one_turn_on_either_side(tmp_path: Path) -> None:
     made, dropped = rows(golden(), SiblingsConfig())
-    assert dropped == {"siblings that differ by less than build.siblings.min_gap": 1}
+    assert dropped == {"siblings that differ by less than method.pairs.min_gap": 1}
     assert [(r.provenance.nodes, r.provenance.rejected) for r in made] == [((3,), (2,)), ((6,), (7,)), ((1,), (2,)), ((4,), (5,))]
     deepest = made[1]
     assert deepest.prompt_ids == (1, 2, 3, 101, 9, 105, 9)
@@ -197,10 +190,10 @@ def test_caps_take_the_largest_gaps_and_count_the_rest() -> None:
     tree = golden()
     made, dropped = rows(tree, SiblingsConfig(min_gap=0, max_visits=0, pairs_per_parent=1))
     assert [r.provenance.nodes + r.provenance.rejected for r in made] == [(3, 2), (6, 7), (4, 5)]
-    assert dropped == {"over build.siblings.pairs_per_parent": 2}
+    assert dropped == {"over method.pairs.pairs_per_parent": 2}
     made, dropped = rows(tree, SiblingsConfig(min_gap=0, max_visits=0, pairs_per_task=3))
     assert [r.provenance.nodes + r.provenance.rejected for r in made] == [(3, 2), (6, 7), (1, 2)]
-    assert dropped == {"over build.siblings.pairs_per_task": 2}
+    assert dropped == {"over method.pairs.pairs_per_task": 2}
 
 
 def test_what_cannot_be_trained_on_takes_no_place_under_a_cap() -> None:
@@ -210,37 +203,36 @@ def test_what_cannot_be_trained_on_takes_no_place_under_a_cap() -> None:
     turn(tree, 0, "silent", 0.8, token_ids=())
     turn(tree, 0, "good", 0.7)
     turn(tree, 0, "!!!", 0.0, valid=False)
-    short = BuildConfig(max_length=50)
-    made, dropped = rows(tree, SiblingsConfig(pairs_per_parent=1), short)
+    made, dropped = rows(tree, SiblingsConfig(pairs_per_parent=1), max_length=50)
     assert [r.provenance.nodes + r.provenance.rejected for r in made] == [(4, 5)]  # an invalid turn may well be rejected
     assert dropped == {
-        "siblings that differ by less than build.siblings.min_gap": 6,
+        "siblings that differ by less than method.pairs.min_gap": 6,
         "longer than build.max_length": 1,
         "pairs whose chosen turn was invalid": 1,
         "pairs with a turn without tokens": 1,
     }
-    made, _ = rows(tree, SiblingsConfig(), BuildConfig(max_length=53, train_on_invalid=True))
+    made, _ = rows(tree, SiblingsConfig(), max_length=53, train_on_invalid=True)
     assert [r.provenance.nodes[0] for r in made] == [1, 2, 4]
 
 
 def test_rows_of_a_searched_tree_follow_its_own_rule() -> None:
-    strategy, tree = Dense(DenseConfig(base=4, max_depth=3, stop_pairs=10), SiblingsConfig()), start()
+    config = SiblingsConfig()
+    strategy, tree = Dense(DenseConfig(base=4, max_depth=3, stop_pairs=10), config.rule()), start()
     number = 0
-    while wishes := strategy.ask(tree):
-        for wish in wishes:
-            answers = []
-            for _ in range(wish.n):
-                number += 1
-                won = number % 3 == 0
-                answers.append(
-                    Child(
-                        f"t{number}", (number,), (9,), (), FinishReason.STOP, "a", "o", float(won), True, Outcome.SUCCESS if won else None
-                    )
-                )
-            strategy.tell(tree, wish, answers)
+
+    def third_wins(expansion: Expansion) -> list[Child]:
+        nonlocal number
+        answers = []
+        for _ in range(expansion.n):
+            number += 1
+            won = number % 3 == 0
+            answers.append(child(f"t{number}", float(won), Outcome.SUCCESS if won else None, action="a"))
+        return answers
+
+    run_search(strategy, tree, third_wins)
     assert tree.search["stopped"] == "pairs"
-    made, _ = rows(tree, SiblingsConfig())
-    assert len(made) == len(sibling_pairs(tree, SiblingsConfig())) >= 10
+    made, _ = rows(tree, config)
+    assert len(made) == len(sibling_pairs(tree, config.rule())) >= 10
 
 
 # mixture ------------------------------------------------------------------------------------------------------------------
@@ -259,10 +251,11 @@ def test_the_manifest_counts_the_tasks_that_are_trained_on(tmp_path: Path) -> No
     trees = [golden() for _ in range(3)]
     for number, tree in enumerate(trees):
         tree.task = Task("toy", f"door {number}", "train")
-    build = BuildConfig(max_length=1000, siblings=SiblingsConfig(min_gap=0, max_visits=0, tasks=2, pairs=4))
-    manifest = build_siblings(tmp_path, trees, build=build, codec=cast(ChatCodec, None), seed=0)
-    assert (manifest["tasks"], manifest["rows"]) == (2, 4)
-    assert len({row.provenance.tree for row in read_preferences(tmp_path)}) == 2
+    method = "method={type: dense_policy, pairs: {min_gap: 0, max_visits: 0, tasks: 2, pairs: 4, pairs_per_task: 3}}"
+    folder, manifest = dataset(round_of(tmp_path, [method], collect=trees))
+    assert (manifest["tasks"], manifest["rows"], manifest["type"]) == (2, 4, "preferences")
+    assert manifest["dropped"] == {"over method.pairs.pairs_per_task": 6}
+    assert len({row.provenance.tree for row in read_preferences(folder)}) == 2
 
 
 def drawn(by_task: dict[Task, list[Preference]], seed: int = 0, **config) -> Counter[str]:
@@ -303,6 +296,13 @@ def test_a_mixture_draws_from_each_group() -> None:
 def test_a_mixture_of_nothing_that_is_there_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"'maths'.*family.*\n?.*math, put"):
         drawn(pool(math1=3, put1=2), mix_label="family", mix={"maths": 5})
-    with pytest.raises(ConfigError, match="mix_label"):
-        drawn(pool(math1=3), mix={"math": 5})
     assert drawn(pool(math1=3, put1=0), mix_label="family", mix={"math": 2, "put": 2}) == {"math1": 2}
+
+
+def test_a_mixture_must_say_what_its_groups_are() -> None:
+    (problem,) = find_problems(SiblingsConfig(mix={"math": 5}))
+    assert "mix_label" in str(problem)
+    with pytest.raises(ConfigError, match=r"method\.pairs\.mix: mix needs mix_label"):
+        load(None, ["method.type=dense_policy", "method.pairs.mix={math: 5}"])
+    with pytest.raises(ConfigError, match=r"method\.pairs\.mix\.math: -1 is out of range"):
+        load(None, ["method.type=dense_policy", "method.pairs={mix_label: family, mix: {math: -1}}"])

@@ -6,18 +6,9 @@ import pytest
 
 from agentr.evaluate.metrics import Evaluation, evaluate, repeated
 from agentr.evaluate.statistics import mean_interval, paired_difference
-from agentr.search.tree import Origin, Tree
-from agentr.types import Message, Outcome, Task
-from tests.build.test_build import golden, say
-
-
-def episode(key: str, actions: list[str], reward: float, outcome: Outcome, depth: int, invalid: tuple[int, ...] = ()) -> Tree:
-    tree = Tree.start(Task("toy", key, "test", {"depth": depth}), (Message("user", "x"),), (1,), 0)
-    node = 0
-    for number, action in enumerate(actions):
-        last = number == len(actions) - 1
-        node = say(tree, node, action, "ok", reward if last else 0.0, outcome if last else None, valid=number not in invalid).id
-    return tree
+from agentr.search.tree import Origin
+from agentr.types import Outcome
+from tests.trees import add, door, episode, reasoned
 
 
 def test_metrics_of_known_episodes() -> None:
@@ -59,20 +50,20 @@ def test_answers_until_solved() -> None:
 
 def test_best_of_several_episodes() -> None:
     tree = episode("a", ["x"], 0.0, Outcome.FAILURE, 1)
-    say(tree, 0, "y", "ok", 1.0, Outcome.SUCCESS)
+    add(tree, 0, reasoned("y", 1.0, Outcome.SUCCESS))
     result = evaluate([tree, episode("b", ["x"], 0.0, Outcome.FAILURE, 1)])
     assert (result.success.mean, result.best) == (0.25, 0.5)
 
 
 def test_repeated_sequences() -> None:
-    nodes = golden().path(3)
+    nodes = door().path(3)
     assert repeated(nodes, 1) == 0
     tree = episode("a", ["p", "q", "p", "q", "p"], 1.0, Outcome.SUCCESS, 1)
     assert [repeated(tree.path(5), n) for n in (1, 2, 3)] == [3, 2, 1]
 
 
 def test_revisions_do_not_count_as_episodes() -> None:
-    tree = golden()
+    tree = door()
     assert {n.id for n in tree.ended() if n.origin is Origin.POLICY} == {3, 5, 6}
     assert evaluate([tree]).success.mean == pytest.approx(1 / 3)
 

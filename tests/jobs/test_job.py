@@ -101,8 +101,8 @@ def test_a_job_is_killed_and_continues_when_submitted_again(cluster: dict[str, s
 
     second = submit(cluster, root)
     assert second.returncode == 0, second.stdout[-3000:] + second.stderr[-1000:]
-    assert "round 1: search" in second.stdout, "the job's log shows no progress"
-    assert "rounds/00: training" not in second.stdout, "a sealed stage was done again"
+    assert "rounds/01/collect ..." in second.stdout, "the job's log shows no progress"
+    assert "rounds/00/train ..." not in second.stdout, "a sealed stage was done again"
     sealed = Counter(e["stage"] for e in read_lines(root / "events.jsonl") if e["event"] == "stage_sealed")
     assert sealed == dict.fromkeys(STAGES, 1)
     assert json.loads((root / "report.json").read_text())["complete"]

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from agentr.config.load import load
 from agentr.observe.progress import Reporter
+from agentr.recipes import load
 from agentr.rounds.services import Services
 
 
@@ -37,7 +37,7 @@ class FakeServers:
     "changes, killed, up",
     [
         ([], ["coordinator"], True),
-        (["run.recipe=eto", "collect.episodes=2", "run.seed=3"], ["coordinator"], True),
+        (["method.type=eto", "method.episodes=2", "run.seed=3"], ["coordinator"], True),
         (["policy.threads=2"], ["coordinator", "engine"], True),
         (["model.max_model_len=4096"], ["coordinator", "engine"], True),
         (["env.options.distractors=1"], ["coordinator", "server"], True),

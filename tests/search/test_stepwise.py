@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from agentr.search.stepwise import Stepwise, given_path
-from agentr.search.strategy import Expansion
-from agentr.search.tree import Child, Origin, Tree
+from agentr.search.stored import to_json
+from agentr.search.tree import Origin, Tree
 from agentr.types import Outcome
-from tests.search.test_uct import child, new_tree, toy_answers
+from tests.trees import child, new_tree, run_search, toy_answers
 
 STRATEGY = Stepwise(episodes=2, max_steps=6)
 
@@ -23,30 +23,21 @@ def begun(length: int = 3, origin: Origin = Origin.PREFIX, expanded: bool = True
     return tree
 
 
-def go_on(tree: Tree, end_probability: float = 0.3, batch: int = 1_000_000) -> list[Expansion]:
-    """Runs the search to its end, telling at most ``batch`` expansions of an ask, and returns all that were told."""
-    told: list[Expansion] = []
-    while wishes := STRATEGY.ask(tree)[:batch]:
-        for wish in wishes:
-            STRATEGY.tell(tree, wish, toy_answers(tree, wish, end_probability))
-        told += wishes
-    return told
-
-
 @pytest.mark.parametrize("expanded", [True, False])
 @pytest.mark.parametrize("origin", [Origin.PREFIX, Origin.EXPERT])
 def test_first_asks_for_every_point_that_an_expert_turn_follows(origin: Origin, expanded: bool) -> None:
     tree = begun(3, origin, expanded)
-    wishes = STRATEGY.ask(tree)
-    assert [(w.node, w.n) for w in wishes] == [(0, 2), (1, 2), (2, 2)]
-    assert len({w.seed for w in wishes}) == 3
-    assert STRATEGY.ask(tree) == wishes
+    asked = STRATEGY.ask(tree)
+    assert [(e.node, e.n) for e in asked] == [(0, 2), (1, 2), (2, 2)]
+    assert len({e.seed for e in asked}) == 3
+    assert STRATEGY.ask(tree) == asked
     assert [n.text for n in given_path(tree)] == ["e1", "e2", "e3"]
 
 
 def test_rollouts_are_chains_to_their_ends_beside_the_path() -> None:
     tree = begun()
-    assert sum(wish.n for wish in go_on(tree)) <= STRATEGY.most
+    told = run_search(STRATEGY, tree, toy_answers(0.3))
+    assert sum(expansion.n for expansion in told) <= STRATEGY.max_completions
     for point in range(3):
         drawn = [tree.nodes[c] for c in tree.nodes[point].children if tree.nodes[c].origin is Origin.POLICY]
         assert len(drawn) == 2
@@ -61,30 +52,21 @@ def test_rollouts_are_chains_to_their_ends_beside_the_path() -> None:
 @pytest.mark.parametrize("batch", [1, 2, 3])
 def test_order_does_not_depend_on_where_a_batch_was_cut_off(batch: int) -> None:
     whole, cut = begun(), begun()
-    go_on(whole)
-    go_on(cut, batch=batch)
-    assert cut.to_json() == whole.to_json()
-
-
-def test_telling_twice_changes_nothing() -> None:
-    tree = begun()
-    told = go_on(tree)
-    before = tree.to_json()
-    for wish in told:
-        STRATEGY.tell(tree, wish, toy_answers(tree, wish))
-    assert tree.to_json() == before
+    run_search(STRATEGY, whole, toy_answers(0.3))
+    run_search(STRATEGY, cut, toy_answers(0.3), batch=batch)
+    assert to_json(cut) == to_json(whole)
 
 
 def test_points_without_room_for_a_turn_are_left_out() -> None:
     tree = begun(5)
-    assert [w.node for w in Stepwise(1, max_steps=3).ask(tree)] == [0, 1, 2]
+    assert [e.node for e in Stepwise(1, max_steps=3).ask(tree)] == [0, 1, 2]
 
 
 def test_a_path_that_never_ended_is_not_gone_on_from_its_last_turn() -> None:
     tree = new_tree()
     tree.add(0, child("e1"), Origin.PREFIX)
     tree.add(1, child("e2"), Origin.PREFIX)
-    assert [w.node for w in STRATEGY.ask(tree)] == [0, 1]
+    assert [e.node for e in STRATEGY.ask(tree)] == [0, 1]
 
 
 def test_nothing_is_asked_without_a_path_or_where_the_opening_does_not_fit() -> None:
@@ -96,11 +78,6 @@ def test_nothing_is_asked_without_a_path_or_where_the_opening_does_not_fit() -> 
 
 def test_a_rollout_ends_after_too_many_invalid_turns() -> None:
     strategy, tree = Stepwise(1, max_steps=10, max_invalid=2), begun(1)
-    invalid: Child = child("?", valid=False)
-    asked = 0
-    while wishes := strategy.ask(tree):
-        for wish in wishes:
-            strategy.tell(tree, wish, [invalid] * wish.n)
-            asked += 1
-    assert asked == 2
+    told = run_search(strategy, tree, lambda expansion: [child("?", valid=False)] * expansion.n)
+    assert len(told) == 2
     assert tree.nodes[-1].outcome is Outcome.STEP_LIMIT

@@ -5,9 +5,11 @@ from __future__ import annotations
 import pytest
 
 from agentr.errors import DataError
-from agentr.search import Origin, Sample, Tree
-from agentr.types import Outcome
-from tests.search.test_uct import child, new_tree
+from agentr.search import Origin, Sample
+from agentr.search.revision import Rating, Revision, Verdict
+from agentr.search.stored import from_bytes, from_json, to_bytes, to_json
+from agentr.types import Cost, Outcome
+from tests.trees import child, new_tree, run_search
 
 
 def test_prompt_is_the_concatenation_of_what_was_stored() -> None:
@@ -22,30 +24,35 @@ def test_prompt_is_the_concatenation_of_what_was_stored() -> None:
 def test_round_trip_is_equal_and_stable() -> None:
     tree = new_tree()
     tree.back_up(tree.add(0, child("ä\n", 0.25, Outcome.FAILURE), Origin.POLICY).id)
-    tree.nodes[1].note["reason"] = "x"
-    again = Tree.from_bytes(tree.to_bytes())
+    tree.add(0, child("b"), Origin.POLICY)
+    tree.nodes[1].verdict = Verdict(Rating.BAD, "x")
+    tree.nodes[1].branch = 0
+    tree.nodes[2].verdict = Verdict(Rating.UNCERTAIN)
+    tree.search.update(iteration=1, cursor=0)
+    tree.revisions.append(Revision(bad=1, good=2, ancestor=0, transition=1, reflection="That was wrong.", spliced=True, end=2))
+    tree.spend(Cost(calls=2, completions=8, judge_calls=1))
+    tree.count(duplicates=3)
+    again = from_bytes(to_bytes(tree))
     assert again == tree
-    assert again.to_json() == tree.to_json()
+    assert to_json(again) == to_json(tree)
 
 
-@pytest.mark.parametrize("damage", [b"", b"nonsense", new_tree().to_bytes()[:-5], new_tree().to_bytes()[5:]])
+@pytest.mark.parametrize("damage", [b"", b"nonsense", to_bytes(new_tree())[:-5], to_bytes(new_tree())[5:]])
 def test_damaged_bytes_are_refused(damage: bytes) -> None:
     with pytest.raises(DataError, match=r"damaged|not a stored tree"):
-        Tree.from_bytes(damage)
+        from_bytes(damage)
 
 
 def test_another_format_is_refused() -> None:
     with pytest.raises(DataError, match="another version"):
-        Tree.from_json(new_tree().to_json().replace('"format":1', '"format":99'))
+        from_json(to_json(new_tree()).replace('"format":1', '"format":99'))
 
 
 def test_independent_rollouts_are_chains() -> None:
     strategy, tree = Sample(episodes=3, max_steps=4), new_tree()
-    while wishes := strategy.ask(tree):
-        for wish in wishes:
-            strategy.tell(tree, wish, [child("same")] * wish.n)
+    run_search(strategy, tree, lambda expansion: [child("same")] * expansion.n)
     assert len(tree.root.children) == 3  # equal answers stay apart: each is an episode
     assert [n.outcome for n in tree.ended()] == [Outcome.STEP_LIMIT] * 3
     assert {n.depth for n in tree.ended()} == {4}
     assert tree.root.visits == 3
-    assert len(tree.nodes) - 1 == strategy.most
+    assert len(tree.nodes) - 1 == strategy.max_completions

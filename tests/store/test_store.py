@@ -6,16 +6,19 @@ import errno
 import subprocess
 import sys
 import textwrap
+import time
 from pathlib import Path
 
 import pytest
 
-from agentr.config.load import load
 from agentr.errors import DataError, RunError
+from agentr.recipes import load
+from agentr.search.stored import to_json
 from agentr.store import files
 from agentr.store.forest import Forest
 from agentr.store.run import RunStore
-from tests.build.test_build import golden
+from agentr.store.summaries import DatasetSummary, Summary
+from tests.trees import door
 
 
 @pytest.fixture
@@ -28,24 +31,34 @@ def store(tmp_path: Path) -> RunStore:
 def test_a_sealed_stage_is_never_done_again(store: RunStore) -> None:
     done: list[Path] = []
 
-    def work(folder: Path) -> dict:
+    def work(folder: Path) -> DatasetSummary:
         done.append(folder)
-        return {"rows": 3}
+        return DatasetSummary(rows=3, kinds={"good": 3}, more={"written by": "somebody"})
 
-    assert store.stage("rounds/01/dataset", work) == {"rows": 3}
-    assert store.stage("rounds/01/dataset", work) == {"rows": 3}
+    first = store.stage("rounds/01/dataset", DatasetSummary, work)
+    assert first == DatasetSummary(rows=3, kinds={"good": 3}, more={"written by": "somebody"})
+    assert store.stage("rounds/01/dataset", DatasetSummary, work) == first
+    assert RunStore(store.root).stage("rounds/01/dataset", DatasetSummary, work) == first, "it reads back as it was returned"
     assert done == [store.root / "rounds/01/dataset"]
 
 
 def test_a_stage_that_failed_is_tried_again_and_its_time_adds_up(store: RunStore) -> None:
+    def fail(folder: Path) -> Summary:
+        time.sleep(0.05)
+        raise ValueError("boom")
+
     with pytest.raises(ValueError, match="boom"):
-        store.stage("x", lambda _: (_ for _ in ()).throw(ValueError("boom")))
+        store.stage("x", Summary, fail)
     record = store.record("x")
     assert record is not None
     assert record.state == "running"
+    assert not record.sealed
     assert "boom" in (store.root / "events.jsonl").read_text()
-    store.stage("x", lambda _: {})
+    store.stage("x", Summary, lambda _: Summary())
     assert store.sealed("x")
+    again = store.record("x")
+    assert again is not None
+    assert again.seconds >= record.seconds >= 0.05
 
 
 def test_a_changed_configuration_is_refused_by_name(store: RunStore) -> None:
@@ -62,7 +75,7 @@ def test_a_changed_configuration_is_refused_by_name(store: RunStore) -> None:
 def test_a_second_driver_is_refused_with_the_owners_name(store: RunStore) -> None:
     code = f"""
         from pathlib import Path
-        from agentr.config.load import load
+        from agentr.recipes import load
         from agentr.store.run import RunStore
         RunStore(Path({str(store.root)!r})).open(load(None))
     """
@@ -79,12 +92,13 @@ def test_a_killed_drivers_run_can_be_taken_over(tmp_path: Path) -> None:
     code = f"""
         import os, signal
         from pathlib import Path
-        from agentr.config.load import load
+        from agentr.recipes import load
         from agentr.store.run import RunStore
+        from agentr.store.summaries import Summary
         store = RunStore(Path({str(tmp_path)!r}))
         store.open(load(None))
-        store.stage("a", lambda folder: {{}})
-        store.stage("b", lambda folder: os.kill(os.getpid(), signal.SIGKILL))
+        store.stage("a", Summary, lambda folder: Summary())
+        store.stage("b", Summary, lambda folder: os.kill(os.getpid(), signal.SIGKILL))
     """
     dead = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], check=False)
     assert dead.returncode == -9
@@ -128,18 +142,18 @@ def test_json_lines_survive_a_torn_tail_but_not_damage_in_the_middle(tmp_path: P
 
 def test_a_forest_is_the_same_before_and_after_it_is_sealed(tmp_path: Path) -> None:
     forest = Forest(tmp_path)
-    forest.write(golden())
-    before = [t.to_json() for t in forest]
+    forest.write(door())
+    before = [to_json(t) for t in forest]
     manifest = forest.seal(kind="test")
     assert manifest["trees"] == 1
-    assert [t.to_json() for t in Forest(tmp_path)] == before
+    assert [to_json(t) for t in Forest(tmp_path)] == before
     assert not (tmp_path / "trees").exists()
     assert Forest(tmp_path).seal() == manifest
 
 
 def test_a_corrupt_tree_is_named(tmp_path: Path) -> None:
     forest = Forest(tmp_path)
-    forest.write(golden())
+    forest.write(door())
     (path,) = (tmp_path / "trees").iterdir()
     path.write_bytes(path.read_bytes()[:40])
     with pytest.raises(DataError, match=r"tree 'door' in .* is corrupt.*Delete its file"):
@@ -150,7 +164,7 @@ def test_a_corrupt_tree_is_named(tmp_path: Path) -> None:
 
 def test_a_sealed_forest_that_was_tampered_with_is_refused(tmp_path: Path) -> None:
     forest = Forest(tmp_path)
-    forest.write(golden())
+    forest.write(door())
     forest.seal()
     (tmp_path / "trees.parquet").write_bytes(b"")
     with pytest.raises(DataError, match="does not match its manifest"):
@@ -162,5 +176,5 @@ def test_failures_are_forgotten_once_the_tree_is_there(tmp_path: Path) -> None:
     forest.fail("door", "server gone")
     forest.fail("window", "server gone")
     assert set(forest.failures()) == {"door", "window"}
-    forest.write(golden())
+    forest.write(door())
     assert set(forest.failures()) == {"window"}

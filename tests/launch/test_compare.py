@@ -7,19 +7,22 @@ from pathlib import Path
 from shutil import rmtree
 
 import pytest
-from agentr.recipes.compare import compare, plan, shared
 
-from agentr.config.load import load
 from agentr.config.schema import Config
 from agentr.errors import ConfigError, RunError
 from agentr.evaluate.metrics import evaluate
+from agentr.launch.compare import compare, plan, shared
 from agentr.observe.comparison import Line, compare_runs, progress, read_plan
 from agentr.observe.comparison_page import rewrite_comparison, table, write_comparison
 from agentr.observe.progress import Reporter
+from agentr.recipes import load, recipe_of
+from agentr.recipes.dense_policy import DensePolicyConfig
 from agentr.store.files import write_json
+from agentr.store.layout import EVALUATION, WARM_START, arm_of
 from agentr.store.run import RunStore
-from agentr.types import Outcome
-from tests.evaluate.test_metrics import episode
+from agentr.store.summaries import EvalSummary, ModelSummary, TrainSummary, TreeSummary
+from agentr.types import Cost, Outcome
+from tests.trees import episode
 
 CONFIGS = Path(__file__).parents[2] / "configs" / "compare"
 TEXTCRAFT = CONFIGS / "tasks" / "textcraft.yaml"
@@ -32,13 +35,15 @@ def written(folder: Path, name: str, seed: int | str, solved: list[set[str]], ca
     for round_, good in enumerate(solved):
         trees = [episode(t, ["x"], float(t in good), Outcome.SUCCESS if t in good else Outcome.FAILURE, 1) for t in "abc"]
 
-        def evaluated(folder: Path, trees=trees) -> dict:
-            write_json(folder / "evaluation.json", evaluate(trees).as_dict())
-            return {}
+        def evaluated(folder: Path, trees=trees) -> EvalSummary:
+            found = evaluate(trees)
+            write_json(folder / EVALUATION, found.as_dict())
+            return EvalSummary(success=found.success.mean, tasks=found.success.n)
 
         if round_:
-            store.stage(f"rounds/{round_:02d}/collect", lambda _: {"trees": 3, "calls": calls, "completion_tokens": 10 * calls})
-        store.stage(f"rounds/{round_:02d}/eval", evaluated)
+            explored = TreeSummary(trees=3, cost=Cost(calls=calls, completion_tokens=10 * calls))
+            store.stage(f"rounds/{round_:02d}/collect", TreeSummary, lambda _, explored=explored: explored)
+        store.stage(f"rounds/{round_:02d}/eval", EvalSummary, evaluated)
     store.close()
     return store
 
@@ -53,6 +58,7 @@ def test_the_comparison_pools_seeds_and_pairs_tasks(tmp_path: Path) -> None:
     result = compare_runs(lines, {})
     write_comparison(result, tmp_path)
     warm, last = result.points["one"]
+    assert (warm.arm, last.arm) == (WARM_START, arm_of(1))
     assert (warm.title, last.title) == ("warm start", "round 1")
     assert last.success.mean == pytest.approx(3 / 6) and last.success.n == 6
     assert last.by_seed == pytest.approx({0: 2 / 3, 1: 1 / 3})
@@ -67,7 +73,7 @@ def test_the_comparison_pools_seeds_and_pairs_tasks(tmp_path: Path) -> None:
 def test_a_run_that_has_just_begun_has_no_points(tmp_path: Path) -> None:
     begun = RunStore(tmp_path / "begun")
     begun.open(load(None))
-    begun.stage("model", lambda _: {})
+    begun.stage("model", ModelSummary, lambda _: ModelSummary())
     result = compare_runs([Line("begun", 0, begun), Line("one", 0, written(tmp_path, "one", 0, [{"a"}, {"b"}], 1))], {})
     write_comparison(result, tmp_path)
     assert table(result).row_count == 2
@@ -83,8 +89,8 @@ def test_a_method_that_fails_does_not_stop_the_others(tmp_path: Path, monkeypatc
         if broken:
             raise RunError("no run earned enough")
 
-    monkeypatch.setattr("agentr.recipes.compare.run", run)
-    monkeypatch.setattr("agentr.recipes.compare.serving", lambda *_: nullcontext())
+    monkeypatch.setattr("agentr.launch.compare.run", run)
+    monkeypatch.setattr("agentr.launch.compare.serving", lambda *_: nullcontext())
     result = compare(entries, tmp_path, Reporter())
     assert result.failed == {"rft, seed 0": "no run earned enough"}
     assert [point.success.n for point in result.points["rft"]] == [6, 3], "its warm start counts, and the other seed"
@@ -96,13 +102,17 @@ def test_a_method_that_fails_does_not_stop_the_others(tmp_path: Path, monkeypatc
     assert "no run earned enough" in (tmp_path / "comparison.html").read_text()
     rmtree(tmp_path / "sft/seed-1")
     state = {(run["recipe"], run["seed"]): run["state"] for run in progress(read_plan(tmp_path))}
+    success = {(run["recipe"], run["seed"]): run["success"] for run in progress(read_plan(tmp_path))}
+    assert success == {("rft", 0): [1 / 3], ("rft", 1): [1 / 3, 1 / 3], ("sft", 0): [1 / 3, 1 / 3], ("sft", 1): []}
     assert state == {("rft", 0): "between two stages", ("rft", 1): "done", ("sft", 0): "done", ("sft", 1): "not begun"}
 
 
 def test_unlike_questions_are_refused(tmp_path: Path) -> None:
     other = tmp_path / "other.yaml"
     other.write_text(f"include: [{CONFIGS / 'rft.yaml'}]\neval: {{tasks: {{limit: 3}}}}\n")
-    with pytest.raises(ConfigError, match=r"other asks another question than sft: eval\.tasks\.limit: None -> 3"):
+    with pytest.raises(
+        ConfigError, match=r"other and sft differ in keys that must match for a fair comparison: eval\.tasks\.limit: None -> 3"
+    ):
         plan([CONFIGS / "sft.yaml", other], [0], tmp_path)
     with pytest.raises(ConfigError, match="two configurations have the same name: sft, sft"):
         plan([CONFIGS / "sft.yaml", CONFIGS / "sft.yaml"], [0], tmp_path)
@@ -122,11 +132,12 @@ def test_every_method_fits_every_task(base: Path, tmp_path: Path) -> None:
 
 def test_values_of_one_key_are_arms_that_share_their_trees(tmp_path: Path) -> None:
     config = CONFIGS / "dense_policy.yaml"
-    few, many = plan([config], [3], tmp_path, vary=["build.siblings.tasks=2", "build.siblings.tasks=4"], base=TEXTCRAFT)
+    few, many = plan([config], [3], tmp_path, vary=["method.pairs.tasks=2", "method.pairs.tasks=4"], base=TEXTCRAFT)
     assert (few.label, many.label) == ("dense_policy-2", "dense_policy-4")
-    assert (few.config.build.siblings.tasks, many.config.build.siblings.tasks) == (2, 4)
+    assert isinstance(few.config.method, DensePolicyConfig) and isinstance(many.config.method, DensePolicyConfig)
+    assert (few.config.method.pairs.tasks, many.config.method.pairs.tasks) == (2, 4)
     assert "rounds/01/collect" in shared(few.config, many.config)
-    rule, other_rule = plan([config], [3], tmp_path, vary=["build.siblings.min_gap=0.2", "build.siblings.min_gap=0.4"])
+    rule, other_rule = plan([config], [3], tmp_path, vary=["method.pairs.min_gap=0.2", "method.pairs.min_gap=0.4"], base=TEXTCRAFT)
     assert "rounds/01/collect" not in shared(rule.config, other_rule.config), "the rule decides when a tree stops"
     assert "rounds/00/train" in shared(rule.config, other_rule.config)
 
@@ -142,6 +153,11 @@ def test_methods_that_explore_alike_share_their_trees(tmp_path: Path) -> None:
         ("eto_self_play", "rft"),
     }
     assert "rounds/01/revise" not in shared(of["agent_r"], of["agent_r_paper"])
+    for a in names:
+        for b in names:
+            one, other = recipe_of(of[a]).exploration(1), recipe_of(of[b]).exploration(1)
+            same = one == other and of[a].collect == of[b].collect
+            assert ({f"rounds/01/{stage}" for stage in one} <= set(shared(of[a], of[b]))) == same, (a, b)
 
 
 def test_a_run_takes_over_sealed_stages(tmp_path: Path) -> None:
@@ -149,17 +165,17 @@ def test_a_run_takes_over_sealed_stages(tmp_path: Path) -> None:
     first, second = RunStore(tmp_path / "first"), RunStore(tmp_path / "second")
     first.open(config)
 
-    def model(folder: Path) -> dict:
+    def model(folder: Path) -> ModelSummary:
         (folder / "weights").write_text("w")
-        return {"path": str(folder / "weights")}
+        return ModelSummary(path=str(folder / "weights"))
 
-    first.stage("model", model)
+    first.stage("model", ModelSummary, model)
     with pytest.raises(RuntimeError):
-        first.stage("rounds/00/train", lambda _: (_ for _ in ()).throw(RuntimeError()))
+        first.stage("rounds/00/train", TrainSummary, lambda _: (_ for _ in ()).throw(RuntimeError()))
     first.close()
     second.adopt(first, ["model", "rounds/00/train", "rounds/00/eval"])
     second.open(config)
     assert second.sealed("model") and second.record("rounds/00/train") is None
-    summary = second.stage("model", lambda _: pytest.fail("a sealed stage is not done again"))
-    assert Path(summary["path"]) == tmp_path / "second/model/weights"
-    assert Path(summary["path"]).read_text() == "w"
+    summary = second.stage("model", ModelSummary, lambda _: pytest.fail("a sealed stage is not done again"))
+    assert Path(summary.path) == tmp_path / "second/model/weights"
+    assert Path(summary.path).read_text() == "w"

@@ -1,0 +1,59 @@
+"""Rounds of runs whose trees are there already, so that a method's dataset can be made of them without Ray."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+from agentr.observe.progress import Reporter
+from agentr.recipes import load, recipe_of
+from agentr.rounds.experiment import Experiment
+from agentr.rounds.round import Round
+from agentr.rounds.services import Services
+from agentr.search import Tree
+from agentr.store.forest import Forest
+from agentr.store.layout import Checkpoint, arm_of
+from agentr.store.rows import read_manifest
+from agentr.store.run import RunStore
+from agentr.store.summaries import TreeSummary
+from tests.trees import codec
+
+_SERVICES = cast(Services, SimpleNamespace(spec=lambda: SimpleNamespace(action_format="react")))
+
+
+def given(store: RunStore, stage: str, trees: Sequence[Tree]) -> None:
+    """Seals a stage with these trees."""
+
+    def write(folder: Path) -> TreeSummary:
+        for tree in trees:
+            Forest(folder).write(tree)
+        Forest(folder).seal()
+        return TreeSummary(trees=len(trees))
+
+    store.stage(stage, TreeSummary, write)
+
+
+def round_of(root: Path, overrides: Sequence[str], *, number: int = 1, experts: Sequence[Tree] = (), **stages: Sequence[Tree]) -> Round:
+    """A round of a run.
+
+    Args:
+        experts: Trees of the warm start's demonstrations.
+        stages: Trees of the round's stages, by their names.
+    """
+    config = load(None, overrides)
+    store = RunStore(root)
+    store.open(config)
+    experiment = Experiment(config, store, _SERVICES, Reporter())
+    experiment.codec = codec()
+    given(store, arm_of(0).stage("demonstrations"), experts)
+    for name, trees in stages.items():
+        given(store, arm_of(number).stage(name), trees)
+    return Round(experiment, number, Checkpoint("test", root))
+
+
+def dataset(round_: Round) -> tuple[Path, dict[str, Any]]:
+    """Makes the dataset of a round by its method, and returns its folder and its manifest."""
+    folder = round_.dataset(recipe_of(round_.config))
+    return folder, read_manifest(folder)
