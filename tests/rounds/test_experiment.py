@@ -1,4 +1,4 @@
-"""Stages of an experiment that need nothing to run."""
+"""Stages of an experiment that need nothing to run: which trajectories are played, and which checkpoint is the best."""
 
 from __future__ import annotations
 
@@ -7,32 +7,85 @@ from pathlib import Path
 from typing import cast
 
 import pytest
-from agentr.collect.stage import Kind, Stage
-from agentr.config.methods import SamplingConfig
 
-from agentr.config.load import load
-from agentr.errors import ConfigError
+from agentr.collect.demonstrate import Demonstrate
+from agentr.errors import ConfigError, RunError
 from agentr.observe.progress import Reporter
+from agentr.recipes import load, recipe_of
 from agentr.rounds.experiment import Experiment
+from agentr.rounds.loop import promote
+from agentr.rounds.round import Round
 from agentr.rounds.services import Services
+from agentr.store.layout import EVAL, TRAIN, Checkpoint, arm_of
+from agentr.store.rows import Preference, Provenance
 from agentr.store.run import RunStore
+from agentr.store.summaries import EvalSummary, TrainSummary
 from agentr.types import Task
+
+
+def experiment(folder: Path, *overrides: str) -> Experiment:
+    """An experiment without services."""
+    store = RunStore(folder / "run")
+    config = load(None, [*overrides, f"run.dir={folder / 'run'}"])
+    store.open(config)
+    return Experiment(config, store, cast(Services, None), Reporter())
 
 
 def test_trajectories_find_their_tasks(tmp_path: Path) -> None:
     file = tmp_path / "demos.json"
     turns = [{"from": "human", "value": "Go."}, {"from": "gpt", "value": "Action: look"}]
     file.write_text(json.dumps([{"id": name, "conversations": turns} for name in ("a", "b")]))
-    config = load(None, [f"warm_start.files=[{file}]"])
-    experiment = Experiment(config, RunStore(tmp_path / "run"), cast(Services, None), Reporter())
-
-    def stage(*ids: str) -> Stage:
-        tasks = tuple(Task("env", name, "train", {}) for name in ids)
-        return Stage(Kind.EXPERT, tmp_path / "run", tasks, 0, "", SamplingConfig())
-
-    found = experiment._given(stage("b", "c"))
-    assert [task.id for task in found.tasks] == ["b"]
-    assert found.given == {"b": ("Action: look",)}
+    run = experiment(tmp_path, f"warm_start.files=[{file}]")
+    work = Demonstrate(run._scripted_turns())
+    tasks = {name: Task("env", name, "train", {}) for name in "bcd"}
+    assert work.scripted_turns == {"a": ("Action: look",), "b": ("Action: look",)}
+    assert work.tasks([tasks["b"], tasks["c"]], None) == [tasks["b"]]
+    run._need_scripted(work, [tasks["b"], tasks["c"]])
     with pytest.raises(ConfigError, match="has the id of a task") as error:
-        experiment._given(stage("c", "d"))
+        run._need_scripted(work, [tasks["c"], tasks["d"]])
     assert "a, b" in error.value.hint and "c, d" in error.value.hint
+    assert Demonstrate().tasks([tasks["c"]], None) == [tasks["c"]], "the environment's own expert plays all"
+
+
+def measured(run: Experiment, successes: list[float]) -> None:
+    """Seals a training and an evaluation of the warm start and of each round."""
+    for number, success in enumerate(successes):
+        arm = arm_of(number)
+
+        def train(folder: Path) -> TrainSummary:
+            (folder / "model").mkdir()
+            return TrainSummary(steps=1)
+
+        run.store.stage(arm.stage(TRAIN), TrainSummary, train)
+        run.store.stage(arm.stage(EVAL), EvalSummary, lambda _, success=success: EvalSummary(success=success))
+
+
+def test_the_best_checkpoint_is_the_earliest_with_the_highest_success(tmp_path: Path) -> None:
+    run = experiment(tmp_path, "run.rounds=2")
+    measured(run, [0.1, 0.4, 0.4])
+    promote(run)
+    assert run.store.layout.best.resolve() == run.store.layout.checkpoint("rounds/01/train").path
+    found = json.loads((run.root / "best.json").read_text())
+    assert found == {"round": "rounds/01", "success": 0.4, "all": {"rounds/00": 0.1, "rounds/01": 0.4, "rounds/02": 0.4}}
+    promote(run)
+    assert run.store.layout.best.is_symlink(), "a link of ours is replaced"
+
+
+def test_a_folder_of_the_users_is_not_deleted_for_the_link(tmp_path: Path) -> None:
+    run = experiment(tmp_path, "run.rounds=1")
+    measured(run, [0.1, 0.4])
+    run.store.layout.best.mkdir()
+    (run.store.layout.best / "mine").write_text("dear")
+    with pytest.raises(RunError, match=r"best is in the way of the link"):
+        promote(run)
+    assert (run.store.layout.best / "mine").read_text() == "dear"
+
+
+def test_rows_for_another_loss_than_the_recipe_says_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = experiment(tmp_path, "method.type=sft")
+    recipe = recipe_of(run.config)
+    pair = Preference((1,), (2,), (1,), (3,), (1,), Provenance("t", (), "trajectory"))
+    monkeypatch.setattr(type(recipe), "rows", lambda *_: iter([pair]))
+    with pytest.raises(RunError, match="sft says that its rows are for the loss imitate, and they are for prefer"):
+        Round(run, 1, Checkpoint("model", tmp_path)).dataset(recipe)
+    assert not run.store.sealed("rounds/01/dataset")
