@@ -101,8 +101,8 @@ def test_a_method_that_fails_does_not_stop_the_others(tmp_path: Path, monkeypatc
     assert rewrite_comparison(tmp_path).as_dict() == result.as_dict()
     assert "no run earned enough" in (tmp_path / "comparison.html").read_text()
     rmtree(tmp_path / "sft/seed-1")
-    state = {(run["recipe"], run["seed"]): run["state"] for run in progress(read_plan(tmp_path))}
-    success = {(run["recipe"], run["seed"]): run["success"] for run in progress(read_plan(tmp_path))}
+    runs = {(run["method"], run["seed"]): run for run in progress(read_plan(tmp_path))}
+    state, success = ({name: run[of] for name, run in runs.items()} for of in ("state", "success"))
     assert success == {("rft", 0): [1 / 3], ("rft", 1): [1 / 3, 1 / 3], ("sft", 0): [1 / 3, 1 / 3], ("sft", 1): []}
     assert state == {("rft", 0): "between two stages", ("rft", 1): "done", ("sft", 0): "done", ("sft", 1): "not begun"}
 
