@@ -52,10 +52,6 @@ class ETO(Preferring[ETOConfig]):
     @classmethod
     def check(cls, config: Config) -> Iterator[Problem]:
         yield from sampling_problems(config)
-        assert isinstance(config.method, ETOConfig)
-        if config.method.pairs.baseline is Baseline.expert and not config.warm_start.enabled:
-            message = "the expert's runs are those of the warm start, and warm_start.enabled = false"
-            yield Problem("method.pairs.baseline", message, "Enable the warm start, or set method.pairs.baseline=own.")
 
     def exploration(self, round_: int) -> Mapping[str, Work]:
         config, granularity = self.config, self.config.pairs.granularity

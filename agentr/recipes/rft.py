@@ -48,6 +48,7 @@ class RFT(Imitation[RFTConfig]):
 
     @classmethod
     def check(cls, config: Config) -> Iterator[Problem]:
+        yield from super().check(config)
         yield from sampling_problems(config)
 
     def exploration(self, round_: int) -> Mapping[str, Work]:

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 from agentr.build.dataset import Candidate
 from agentr.collect.job import Work
-from agentr.config.checks import Problem
-from agentr.config.schema import Config, MethodConfig
+from agentr.config.schema import MethodConfig
 from agentr.rounds.recipe import Recipe
 from agentr.rounds.round import Round
 from agentr.types import Loss
@@ -29,12 +28,6 @@ class SFT(Recipe[SFTConfig]):
     page = "docs/comparison.md"
     Config = SFTConfig
     loss = Loss.IMITATE
-
-    @classmethod
-    def check(cls, config: Config) -> Iterator[Problem]:
-        if not config.warm_start.enabled:
-            message = "sft trains on the demonstrations of the warm start, and there is none"
-            yield Problem("warm_start.enabled", message, "Set warm_start.enabled=true.")
 
     def exploration(self, round_: int) -> Mapping[str, Work]:
         return {}

@@ -116,6 +116,13 @@ class Imitation(Recipe[C]):
 
     loss = Loss.IMITATE
 
+    @classmethod
+    def check(cls, config: Config) -> Iterator[Problem]:
+        share = config.method.mixture.demonstrations  # type: ignore[attr-defined]
+        if share and not config.warm_start.enabled:
+            message = f"{share:g} of the rows would be the warm start's demonstrations, and there is no warm start"
+            yield Problem("method.mixture.demonstrations", message, "Set it to 0, or warm_start.enabled=true.")
+
     def mix(self, own: Sequence[Row], round_: Round) -> tuple[Sequence[Row], Counter[str]]:
         mixture = self.config.mixture  # type: ignore[attr-defined]
         earlier = [row for row in round_.earlier_rows(mixture.earlier_rounds) if isinstance(row, Row) and is_own(row)]

@@ -119,9 +119,8 @@ class Round:
         return store.layout.stage(stage)
 
     def demonstration_rows(self) -> list[Row]:
-        """Returns the warm start's rows; none if there was no warm start."""
-        folder = self.experiment.store.layout.stage(WARM_START.stage(DATASET))
-        return read_rows(folder) if folder.exists() else []
+        """Returns the rows of the demonstrations; they are played and built if that was not done yet."""
+        return read_rows(self.experiment.demonstration_dataset())
 
     def earlier_rows(self, rounds: int) -> Sequence[Row | Preference]:
         """Returns the rows of as many rounds before this one."""

@@ -236,8 +236,6 @@ def test_a_round_trains_on_demonstrations_and_on_its_own_rows_of_earlier_rounds(
     assert manifest["tasks"] == 1
     with pytest.raises(DataError, match=r"rounds/01/dataset holds no readable dataset"):
         dataset(round_of(tmp_path / "second alone", method, number=2, revise=[door()]))
-    _, manifest = dataset(round_of(tmp_path / "without a warm start", method, revise=[door()]))
-    assert manifest["kinds"] == {"revision": 1, "good": 1}
 
 
 def test_general_conversations_are_read_and_masked(tmp_path: Path) -> None:

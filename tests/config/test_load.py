@@ -96,12 +96,11 @@ def test_every_method_of_a_comparison_is_valid_over_every_task(path: Path, base:
         (["collect.sampling.max_tokens=4000"], r"4000 tokens for a turn leave no room for a prompt in model\.max_model_len = 2048"),
         (["run.control=true", "warm_start.enabled=false"], r"run\.control: the control trains on demonstrations"),
         (["method.type=eto", "method.pairs.baseline=own"], r"method\.episodes = 1 makes only one"),
-        (["method.type=eto", "warm_start.enabled=false"], r"method\.pairs\.baseline: the expert's runs are those of the warm start"),
         (
             ["method.type=rft", "method.episodes=2", "collect.sampling.temperature=0"],
             r"2 episodes with temperature 0 would repeat",
         ),
-        (["method.type=sft", "warm_start.enabled=false"], r"sft trains on the demonstrations of the warm start"),
+        (["method.mixture.demonstrations=0.5", "warm_start.enabled=false"], r"method\.mixture\.demonstrations: .* there is no warm start"),
         (["method.type=dense_policy", "method.pairs.mix={a: 3}"], r"method\.pairs\.mix: mix needs mix_label"),
         (["train=[{dpo: {label_smoothing: 0.1, length_normalized: true}}]"], r"train\[0\]\.dpo\.label_smoothing: .* contradict each other"),
         (["collect.tasks=${warm_start.tasks[7]}"], r"Interpolation key 'warm_start\.tasks\[7\]' not found"),
