@@ -29,7 +29,7 @@ def given(store: RunStore, stage: str, trees: Sequence[Tree]) -> None:
     def write(folder: Path) -> TreeSummary:
         for tree in trees:
             Forest(folder).write(tree)
-        Forest(folder).seal()
+        Forest(folder).seal(stage={"action_format": "react"})
         return TreeSummary(trees=len(trees))
 
     store.stage(stage, TreeSummary, write)

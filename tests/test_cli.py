@@ -2,11 +2,26 @@
 
 from __future__ import annotations
 
+import json
 import sys
+from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner, Result
 
-from agentr.cli import main
+from agentr.cli import app, main
+from agentr.store.run import RunStore
+from agentr.store.summaries import TrainSummary
+from tests.launch.test_compare import written
+from tests.runs import dataset, round_of
+from tests.trees import door
+
+ROOT = Path(__file__).parents[1]
+
+
+def agentr(*arguments: str | Path) -> Result:
+    """Runs a command in this process."""
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
 
 
 def test_an_error_is_shown_letter_by_letter(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -15,3 +30,73 @@ def test_an_error_is_shown_letter_by_letter(monkeypatch: pytest.MonkeyPatch, cap
         main()
     assert ended.value.code == 1
     assert "none[red].yaml" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["run", "resume", "status", "methods", "collect", "build", "train", "eval", "import", "compare", "report", "export", "envs", "data"],
+)
+def test_every_command_explains_itself(command: str) -> None:
+    shown = agentr(command, "--help")
+    assert shown.exit_code == 0 and "Usage" in shown.stdout
+
+
+def test_methods_are_listed() -> None:
+    shown = agentr("methods")
+    assert shown.exit_code == 0
+    for word in ("agent_r", "dense_policy", "eto", "rft", "sft", "imitate", "prefer", "docs/eto.md", "released"):
+        assert word in shown.stdout
+
+
+def test_a_dry_run_shows_the_whole_configuration_and_an_estimate(tmp_path: Path) -> None:
+    shown = agentr("run", ROOT / "configs/demo.yaml", "run.seed=5", "--dry-run")
+    assert shown.exit_code == 0
+    assert "seed: 5" in shown.stdout and "# optimiser steps:    at most 850" in shown.stdout
+    (tmp_path / "config.yaml").write_text(shown.stdout)
+    again = agentr("run", tmp_path / "config.yaml", "--dry-run")
+    assert again.stdout == shown.stdout, "what it prints is a configuration"
+
+
+def test_status_and_report_of_a_run_show_losses_and_success(tmp_path: Path) -> None:
+    store = written(tmp_path, "one", 0, [{"a"}, {"a", "b"}], 5)
+    store.stage("rounds/01/train", TrainSummary, lambda _: TrainSummary(steps=3, first_loss=1.5, last_loss=0.25))
+    shown = agentr("status", store.root)
+    assert shown.exit_code == 0, shown.exception
+    assert "loss 1.5 -> 0.25" in shown.stdout and "success 66.7 % of 3 tasks" in shown.stdout
+    assert json.loads(agentr("status", store.root, "--json").stdout)["run"] == "one"
+    reported = agentr("report", store.root)
+    assert reported.exit_code == 0, reported.exception
+    assert "round 1" in reported.stdout and (store.root / "report.html").exists()
+
+
+def test_status_and_report_of_a_comparison(tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        written(tmp_path, name, "seed-0", [{"a"}, {"a", "b"}], 5)
+    (tmp_path / "plan.json").write_text(json.dumps({"runs": [["one", 0], ["two", 0]]}))
+    shown = agentr("status", tmp_path)
+    assert shown.exit_code == 0 and shown.stdout.count("done") == 2
+    assert [run["method"] for run in json.loads(agentr("status", tmp_path, "--json").stdout)] == ["one", "two"]
+    assert agentr("report", tmp_path).exit_code == 0
+    assert (tmp_path / "comparison.html").exists()
+
+
+def test_a_round_is_exported(tmp_path: Path) -> None:
+    round_ = round_of(tmp_path / "run", ["method.revise.alpha=[1.0]"], revise=[door()])
+    dataset(round_)
+    round_.experiment.store.close()
+    for kind, written_ in (("sharegpt", "rows in"), ("trl", "rows in"), ("agent_r", "rows in"), ("agent_r_trees", "1 trees in")):
+        shown = agentr("export", tmp_path / "run", "--out", tmp_path / kind, "--format", kind)
+        assert shown.exit_code == 0, (kind, shown.exception)
+        assert written_ in shown.stdout
+    assert "no trees of round 2" in str(
+        agentr("export", tmp_path / "run", "--out", tmp_path / "x", "--format", "agent_r_trees", "--round", "2").exception
+    )
+    assert "holds no run" in str(agentr("export", tmp_path / "nowhere", "--out", tmp_path / "x").exception)
+
+
+def test_a_run_of_an_earlier_version_is_refused_with_what_to_do(tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text("run: {name: old, recipe: agent_r}\n")
+    for command in ("status", "report", "resume"):
+        error = str(agentr(command, tmp_path).exception)
+        assert "was made by an earlier version of agentr" in error and "start it anew" in error
+    assert RunStore(tmp_path).records() == []

@@ -251,6 +251,34 @@ def test_a_prompt_that_fills_the_context_ends_the_episode(server: EnvServer, tmp
     assert 1 < len(small.nodes) < 50
 
 
+def test_a_turn_that_is_finished_keeps_within_the_context(server: EnvServer) -> None:
+    """A prompt may leave room for a turn, but not for a turn after a beginning that is given."""
+
+    async def scenario(env: EnvClient, tasks: list[Task]) -> list[tuple[bool, int]]:
+        agent = await sloppy_agent(env, tasks)
+        tree, session = await agent.start(tasks[0], 0)
+        begun = agent.codec.encode(prefix)
+        used = len(tree.prompt_ids) + len(begun)
+        asked: list[GenerateRequest] = []
+
+        class Asked(SloppyExpert):
+            async def generate(self, request: GenerateRequest) -> list[Completion]:
+                asked.append(request)
+                return await super().generate(request)
+
+        found = []
+        for room in (0, 1, 20, 64, 100):
+            tight = replace(agent, policy=Asked(agent.codec, tasks), max_model_len=used + room)
+            possible = tight.can_complete(tree, 0, prefix)
+            if possible:
+                await tight.complete(tree, 0, session, prefix, 1)
+            found.append((possible, asked[-1].sampling.max_tokens if possible else 0))
+        return found
+
+    prefix = "Thought: That did not work."
+    assert play(server, scenario) == [(False, 0), (True, 1), (True, 20), (True, 64), (True, 64)]
+
+
 def test_demonstrations_are_the_experts_successes(server: EnvServer, tmp_path: Path) -> None:
     async def scenario(env: EnvClient, tasks: list[Task]) -> None:
         await run_job(job(tmp_path, tasks, work=Demonstrate()), await sloppy_agent(env, tasks), Progress())

@@ -70,6 +70,19 @@ def test_the_comparison_pools_seeds_and_pairs_tasks(tmp_path: Path) -> None:
     assert page.count("<svg") == 3 and "round 1" in page
 
 
+def test_a_run_that_has_begun_a_further_round_counts_with_the_rounds_it_has(tmp_path: Path) -> None:
+    """Such a run is complete by its configuration, and its last arm has no evaluation."""
+    lines = [Line(name, 0, written(tmp_path, name, 0, [{"a"}, {"a", "b"}], 5)) for name in ("one", "two")]
+    further = lines[1].store
+    with pytest.raises(RuntimeError):
+        further.stage("rounds/02/collect", TreeSummary, lambda _: (_ for _ in ()).throw(RuntimeError()))
+    result = compare_runs(lines, {})
+    write_comparison(result, tmp_path)
+    assert [point.arm for point in result.points["two"]] == [WARM_START, arm_of(1)]
+    assert result.against_first["two"].n == 3, "its last measured round is compared"
+    assert table(result).row_count == 4
+
+
 def test_a_run_that_has_just_begun_has_no_points(tmp_path: Path) -> None:
     begun = RunStore(tmp_path / "begun")
     begun.open(load(None))

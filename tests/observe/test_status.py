@@ -1,0 +1,26 @@
+"""What one line for a stage says."""
+
+from __future__ import annotations
+
+import pytest
+
+from agentr.observe.status import describe_stage
+from agentr.store.run import StageRecord
+from agentr.store.summaries import DatasetSummary, EvalSummary, ModelSummary, Summary, TrainSummary, TreeSummary
+from agentr.types import Cost
+
+
+@pytest.mark.parametrize(
+    ("stage", "summary", "words"),
+    [
+        ("model", ModelSummary(path="/m"), ""),
+        ("rounds/01/collect", TreeSummary(trees=4, solved=3, cost=Cost(calls=9, judge_calls=2)), "trees 4, solved 3, calls 11"),
+        ("rounds/01/mine", TreeSummary(trees=4, failed=1), "trees 4, solved 0, calls 0, failed 1"),
+        ("rounds/01/dataset", DatasetSummary(rows=5, kinds={"good": 5}, trained_tokens=7), "rows 5 (good 5), trained tokens 7"),
+        ("rounds/01/train", TrainSummary(steps=30, first_loss=2.5, last_loss=0.125), "optimiser steps 30, loss 2.5 -> 0.125"),
+        ("control/eval", EvalSummary(success=0.25, tasks=8, steps=3.5), "success 25.0 % of 8 tasks, 3.5 actions an episode"),
+    ],
+)
+def test_a_sealed_stage_says_what_it_came_to(stage: str, summary: Summary, words: str) -> None:
+    assert describe_stage(StageRecord(stage, "sealed", 0.0, 1.0, summary.stored())) == words
+    assert describe_stage(StageRecord(stage, "running", 0.0, 1.0, {})) == ""
