@@ -16,6 +16,7 @@ from agentr.collect.job import TreeJob, run_job
 from agentr.collect.units import Progress, as_dict
 from agentr.config.schema import Config, PolicyBackend, TaskSelection
 from agentr.envs.connect import connect
+from agentr.envs.pool import Urls
 from agentr.envs.splits import assert_disjoint, assert_trainable
 from agentr.errors import ConfigError
 from agentr.models.load import load_codec
@@ -32,7 +33,7 @@ class Coordinator:
         model: Folder of the base model, for its tokenizer.
     """
 
-    def __init__(self, config: Config, urls: Any, token: str, model: Path) -> None:
+    def __init__(self, config: Config, urls: Urls, token: str, model: Path) -> None:
         self.config = config
         self.env = connect(config.env, urls, token)
         self.codec = load_codec(model, config.model)

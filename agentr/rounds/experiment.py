@@ -18,7 +18,7 @@ from agentr.collect.demonstrate import Demonstrate
 from agentr.collect.grow import BadBeginning, Grow
 from agentr.collect.job import TreeJob, Work
 from agentr.collect.units import Limits
-from agentr.config.schema import Config, SamplingConfig, TrainConfig
+from agentr.config.schema import Config, TrainConfig
 from agentr.errors import ConfigError, RunError
 from agentr.evaluate.metrics import Evaluation, evaluate, revision_length
 from agentr.models.load import load_codec, resolve
@@ -114,13 +114,17 @@ class Experiment:
 
         def make(folder: Path) -> TreeSummary:
             limited = work.max_completions(self.services.spec().step_limit)
-            limits = Limits(
-                in_flight=collect.in_flight,
-                infra_retries=collect.infra_retries,
-                max_failed=collect.max_failed,
-                max_completions=collect.max_completions if limited else 0,
+            job = TreeJob(
+                folder=folder,
+                tasks=tuple(work.tasks(tasks(), source)),
+                seed=seed,
+                policy=policy.name if policy else "",
+                work=work,
+                sampling=collect.sampling,
+                limits=self._limits(collect.in_flight, collect.max_completions if limited else 0),
+                source=source.folder if source else None,
             )
-            summary = self._make(name, folder, work, work.tasks(tasks(), source), policy, seed, collect.sampling, limits, source)
+            summary = self._make(name, job, policy)
             if source is None or not work.extends:
                 return summary
             length, paths = revision_length(Forest(folder))
@@ -174,33 +178,18 @@ class Experiment:
             )
         self.reporter.say(f"        {len(found)} of {len(work.scripted_turns)} trajectories are of tasks that warm_start.tasks selects")
 
-    def _make(
-        self,
-        title: str,
-        folder: Path,
-        work: Work,
-        tasks: Sequence[Task],
-        policy: Checkpoint | None,
-        seed: int,
-        sampling: SamplingConfig,
-        limits: Limits,
-        source: Forest | None,
-    ) -> TreeSummary:
-        """Runs a stage of trees on the services, seals its forest and returns its summary."""
-        forest = Forest(folder)
+    def _limits(self, in_flight: int, max_completions: int = 0) -> Limits:
+        collect = self.config.collect
+        return Limits(
+            in_flight=in_flight, infra_retries=collect.infra_retries, max_failed=collect.max_failed, max_completions=max_completions
+        )
+
+    def _make(self, title: str, job: TreeJob, policy: Checkpoint | None) -> TreeSummary:
+        """Runs a job on the services, seals its forest and returns its summary."""
+        forest = Forest(job.folder)
         if not forest.sealed:
-            job = TreeJob(
-                folder=folder,
-                tasks=tuple(tasks),
-                seed=seed,
-                policy=policy.name if policy else "",
-                work=work,
-                sampling=sampling,
-                limits=limits,
-                source=source.folder if source else None,
-            )
             progress = self.services.run_job(title, job, policy)
-            about = {"kind": work.kind, "version": job.policy, "seed": seed, "action_format": self.services.spec().action_format}
+            about = {"kind": job.work.kind, "version": job.policy, "seed": job.seed, "action_format": self.services.spec().action_format}
             forest.seal(stage=about, progress=progress)
         progress = forest.manifest["progress"]
         counts = {"trees": forest.manifest["trees"], "failed": progress["failed"], "solved": progress["successes"]}
@@ -231,12 +220,19 @@ class Experiment:
     ) -> None:
         """Plays a stage of episodes as ``eval`` says and writes its metrics."""
         config = self.config.eval
-        collect = self.config.collect
-        limits = Limits(in_flight=config.in_flight, infra_retries=collect.infra_retries, max_failed=collect.max_failed)
 
         def measure(folder: Path) -> EvalSummary:
-            chosen = work.tasks(tasks(), source)
-            made = self._make(name, folder, work, chosen, policy, self.seed(0), config.sampling, limits, source)
+            job = TreeJob(
+                folder=folder,
+                tasks=tuple(work.tasks(tasks(), source)),
+                seed=self.seed(0),
+                policy=policy.name,
+                work=work,
+                sampling=config.sampling,
+                limits=self._limits(config.in_flight),
+                source=source.folder if source else None,
+            )
+            made = self._make(name, job, policy)
             spec = self.services.spec()
             labels = tuple(spec.strata)
             found = evaluate(Forest(folder), config.bootstrap, labels, identity=spec.identity, answer_prefix=spec.answer_prefix)

@@ -15,6 +15,7 @@ from agentr.collect.coordinator import Coordinator
 from agentr.collect.job import TreeJob
 from agentr.config.schema import Config, PolicyBackend, TaskSelection
 from agentr.envs.fleet import EnvServers
+from agentr.envs.pool import Urls
 from agentr.errors import AgentrError, InfraError, RunError
 from agentr.observe.progress import Reporter
 from agentr.store.layout import Checkpoint
@@ -148,7 +149,7 @@ class Services:
                 self._spec = self._call(self._coordinator.ready.remote(), "the coordinator", START_TIMEOUT_S)
         return self._coordinator
 
-    def environment(self) -> tuple[Any, str]:
+    def environment(self) -> tuple[Urls, str]:
         """Addresses and token of the environment servers: the user's, or our own."""
         env = self.config.env
         if env.url:
