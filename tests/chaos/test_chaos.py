@@ -33,10 +33,10 @@ def from_warm_start(undisturbed: Path) -> list[str]:
 
 
 #: No warm start of one's own.
-AS_IT_IS = "warm_start.enabled=false"
+AS_IT_IS = ["warm_start.enabled=false"]
 
-#: As good as none: ETO refuses to do without one, for the experts' runs are the warm start's.
-BARELY = ["warm_start.train.steps=1", "warm_start.train.learning_rate=1.0e-9"]
+#: No demonstrations beside the agent's own rows: they are the warm start's.
+OWN_ROWS = ["method.mixture.demonstrations=0"]
 
 
 def units(root: Path) -> dict[str, list[str]]:
@@ -60,7 +60,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_kill_engine_server_coordinator_trainer_and_driver(undisturbed: Path, tmp_path: Path) -> None:
     root, log = tmp_path / "run", tmp_path / "log"
-    command = [*small(root), AS_IT_IS, *from_warm_start(undisturbed)]
+    command = [*small(root), *AS_IT_IS, *OWN_ROWS, *from_warm_start(undisturbed)]
     driver = start(log, *command)
     finished = Forest(root / "rounds/01/collect")
 
@@ -115,7 +115,7 @@ COMPARISON = [
 
 def test_a_comparison_whose_driver_is_killed_loses_nothing(undisturbed: Path, tmp_path: Path) -> None:
     eto, dense = (tmp_path / recipe / "seed-0" for recipe in ("eto", "dense_policy"))
-    settings = [f"--set={override}" for override in (*COMPARISON, *BARELY, *from_warm_start(undisturbed))]
+    settings = [f"--set={override}" for override in (*COMPARISON, *AS_IT_IS, *from_warm_start(undisturbed))]
     command = ["compare", *(f"configs/compare/{arm}.yaml" for arm in ("eto", "dense_policy")), f"--out={tmp_path}"]
     command += ["--base=configs/compare/tasks/textcraft.yaml", *settings]
     log = tmp_path / "log"
