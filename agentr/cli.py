@@ -27,7 +27,7 @@ ConfigPath = Annotated[Path, typer.Argument(metavar="CONFIG", help="YAML file; s
 Overrides = Annotated[list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Override keys, such as run.seed=1.")]
 RunDir = Annotated[Path, typer.Argument(metavar="RUN", help="Run directory, such as runs/demo.")]
 AllowChange = Annotated[bool, typer.Option("--allow-config-change", help="Continue although the configuration changed.")]
-Round = Annotated[int, typer.Option("--round", help="Which round; 0 is the warm start.")]
+RoundNumber = Annotated[int, typer.Option("--round", help="Which round; 0 is the warm start.")]
 
 
 @app.command()
@@ -119,21 +119,23 @@ def status(run_dir: RunDir, as_json: Annotated[bool, typer.Option("--json", help
 
 
 @app.command()
-def collect(config: ConfigPath, overrides: Overrides = None, round_: Round = 1) -> None:
+def collect(config: ConfigPath, overrides: Overrides = None, round_: RoundNumber = 1) -> None:
     """Run one round's exploration: the method's stages of trees."""
     from agentr.recipes import recipe_of
+    from agentr.rounds.round import Round
     from agentr.store.layout import arm_of
 
     with _experiment(config, overrides) as experiment:
         experiment.base_model()
-        recipe_of(experiment.config).explore(experiment.round(round_))
+        recipe_of(experiment.config).explore(Round.of(experiment, round_))
         typer.echo(experiment.store.layout.stage(arm_of(round_).folder))
 
 
 @app.command()
-def build(config: ConfigPath, overrides: Overrides = None, round_: Round = 1) -> None:
+def build(config: ConfigPath, overrides: Overrides = None, round_: RoundNumber = 1) -> None:
     """Build one round's dataset from its trees."""
     from agentr.recipes import recipe_of
+    from agentr.rounds.round import Round
 
     with _experiment(config, overrides) as experiment:
         experiment.base_model()
@@ -141,14 +143,14 @@ def build(config: ConfigPath, overrides: Overrides = None, round_: Round = 1) ->
             experiment.demonstrations()
             typer.echo(experiment.demonstration_dataset())
         else:
-            typer.echo(experiment.round(round_).dataset(recipe_of(experiment.config)))
+            typer.echo(recipe_of(experiment.config).build(Round.of(experiment, round_)))
 
 
 @app.command()
 def train(
     config: ConfigPath,
     overrides: Overrides = None,
-    round_: Round = 1,
+    round_: RoundNumber = 1,
     dataset: Annotated[Path | None, typer.Option(help="Train the configured model on this dataset instead (see import).")] = None,
 ) -> None:
     """Train one round's policy on its dataset, or the model on a dataset of your own."""
@@ -171,7 +173,7 @@ def train(
 
 
 @app.command("eval")
-def evaluate(config: ConfigPath, overrides: Overrides = None, round_: Round = 0) -> None:
+def evaluate(config: ConfigPath, overrides: Overrides = None, round_: RoundNumber = 0) -> None:
     """Evaluate one round's policy on the held-out tasks."""
     from agentr.store.layout import arm_of
 
@@ -268,7 +270,7 @@ def export(
     kind: Annotated[
         str, typer.Option("--format", help="sharegpt, trl, agent_r, agent_r_trees, eto-sft, eto-dpo or llamafactory.")
     ] = "sharegpt",
-    round_: Round = 1,
+    round_: RoundNumber = 1,
 ) -> None:
     """Write one round's dataset or trees in the format of another tool."""
     from agentr.launch.export import export as export_round

@@ -55,5 +55,5 @@ def round_of(root: Path, overrides: Sequence[str], *, number: int = 1, experts: 
 
 def dataset(round_: Round) -> tuple[Path, dict[str, Any]]:
     """Makes the dataset of a round by its method, and returns its folder and its manifest."""
-    folder = round_.dataset(recipe_of(round_.config))
+    folder = recipe_of(round_.config).build(round_)
     return folder, read_manifest(folder)

@@ -15,6 +15,7 @@ from agentr.search import Child, Expansion, Node, Origin, Strategy, Tree
 from agentr.search.stored import read_child, split_counts, stored_child, stored_counts
 from agentr.seeds import derived_seed
 from agentr.store.forest import Forest
+from agentr.store.layout import DEMONSTRATIONS, EVAL, WARM_START
 from agentr.types import Cost, Task
 
 #: Sessions of expanded nodes that a tree keeps open if its strategy comes back to them.
@@ -46,7 +47,7 @@ class Prefix(ABC):
 class ExpertPath(Prefix):
     """The demonstration of the task."""
 
-    source = "rounds/00/demonstrations"
+    source = WARM_START.stage(DEMONSTRATIONS)
 
     def turns(self, tree: Tree, seed: int) -> list[Node]:
         return best_path(tree)
@@ -63,7 +64,7 @@ class BadBeginning(Prefix):
         seed: Of the cut. It depends on the failed episode alone, so every policy goes on from the same place.
     """
 
-    source = "rounds/00/eval"
+    source = WARM_START.stage(EVAL)
     kind = "recover"
 
     seed: int

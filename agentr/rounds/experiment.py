@@ -23,7 +23,6 @@ from agentr.errors import ConfigError, RunError
 from agentr.evaluate.metrics import Evaluation, evaluate, revision_length
 from agentr.models.load import load_codec, resolve
 from agentr.observe.progress import Reporter
-from agentr.rounds.round import Round
 from agentr.rounds.services import Services
 from agentr.search import Sample
 from agentr.store.files import read_json, write_json
@@ -87,10 +86,6 @@ class Experiment:
         if not self.store.sealed(name):
             raise RunError(f"{self.root} has no policy of round {round_} yet", hint=f"Train it first: agentr train CONFIG --round {round_}")
         return self.store.layout.checkpoint(name)
-
-    def round(self, number: int) -> Round:
-        """Returns a round, with the policy of the round before it."""
-        return Round(self, number, self.policy(number - 1))
 
     # trees ------------------------------------------------------------------------------------------------------------
 

@@ -32,7 +32,7 @@ def run_rounds(experiment: Experiment, recipe: Recipe) -> None:
     for number in range(1, config.run.rounds + 1):
         round_ = Round(experiment, number, policy)
         recipe.explore(round_)
-        dataset = round_.dataset(recipe)
+        dataset = recipe.build(round_)
         start = policy if config.trainer.continue_from is ContinueFrom.previous else warm_start
         policy = experiment.train(round_.arm.stage(TRAIN), dataset, start, experiment.train_config(number))
         experiment.evaluate(round_.arm, policy)

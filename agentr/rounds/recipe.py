@@ -10,18 +10,20 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
+from pathlib import Path
+from typing import Any, ClassVar, Generic, TypeVar
 
-from agentr.build.dataset import Candidate, is_own
+from agentr.build.dataset import Candidate, is_own, write_dataset
 from agentr.build.mixture import ExtraPairs, MixtureConfig, mix_pairs_from_files, mix_rows
 from agentr.collect.job import Work
 from agentr.config.checks import Problem
 from agentr.config.schema import Config, MethodConfig
-from agentr.store.rows import Preference, Row
+from agentr.errors import RunError
+from agentr.rounds.round import Round
+from agentr.store.layout import DATASET
+from agentr.store.rows import Preference, Row, dataset_loss
+from agentr.store.summaries import DatasetSummary
 from agentr.types import Loss
-
-if TYPE_CHECKING:
-    from agentr.rounds.round import Round
 
 C = TypeVar("C", bound=MethodConfig)
 
@@ -70,6 +72,26 @@ class Recipe(ABC, Generic[C]):
         """Runs the stages of ``exploration``; a stage may start from the trees of an earlier one."""
         for stage, work in self.exploration(round_.number).items():
             round_.run(stage, work)
+
+    def build(self, round_: Round) -> Path:
+        """Writes a round's dataset of ``rows``, unless it is sealed, and returns its folder.
+
+        Raises:
+            DataError: There is no row at all.
+            RunError: The rows are for another loss than the recipe says.
+        """
+        experiment, stage = round_.experiment, round_.arm.stage(DATASET)
+
+        def write(folder: Path) -> DatasetSummary:
+            with experiment.reporter.task(f"round {round_.number}: dataset"):
+                limit, facts = round_.config.build.max_length, self.facts(round_)
+                manifest = write_dataset(folder, self.rows(round_), limit, lambda own: self.mix(own, round_), **facts)
+            if (loss := dataset_loss(folder)) is not self.loss:
+                raise RunError(f"{self.name} says that its rows are for the loss {self.loss}, and they are for {loss}")
+            return DatasetSummary.read(manifest)
+
+        experiment.store.stage(stage, DatasetSummary, write)
+        return experiment.store.layout.stage(stage)
 
     def mix(self, own: Sequence[Any], round_: Round) -> tuple[Sequence[Row | Preference], Counter[str]]:
         """Puts other rows beside a round's own, in the order in which they are written.

@@ -5,24 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from pathlib import Path
-from typing import TYPE_CHECKING
 
-from agentr.build.dataset import write_dataset
 from agentr.collect.job import Work
 from agentr.config.schema import Config
-from agentr.errors import RunError
 from agentr.policy.chat import ChatCodec
+from agentr.rounds.experiment import Experiment
 from agentr.store.forest import Forest
 from agentr.store.layout import DATASET, DEMONSTRATIONS, WARM_START, Arm, Checkpoint, arm_of
-from agentr.store.rows import Preference, Row, dataset_loss, read_any, read_rows
-from agentr.store.summaries import DatasetSummary
+from agentr.store.rows import Preference, Row, read_any, read_rows
 from agentr.tasks.formats import ActionFormat, action_format
 from agentr.types import Task
-
-if TYPE_CHECKING:
-    from agentr.rounds.experiment import Experiment
-    from agentr.rounds.recipe import Recipe
 
 
 @dataclass(frozen=True)
@@ -37,6 +29,15 @@ class Round:
     experiment: Experiment
     number: int
     policy: Checkpoint
+
+    @classmethod
+    def of(cls, experiment: Experiment, number: int) -> Round:
+        """Returns a round of an experiment, with the policy of the round before it.
+
+        Raises:
+            RunError: That policy was not trained yet.
+        """
+        return cls(experiment, number, experiment.policy(number - 1))
 
     @property
     def config(self) -> Config:
@@ -102,21 +103,6 @@ class Round:
         return self.experiment.forest(stage, 0)
 
     # rows -------------------------------------------------------------------------------------------------------------
-
-    def dataset(self, recipe: Recipe) -> Path:
-        """Writes this round's dataset, unless it is sealed, and returns its folder."""
-        store, stage = self.experiment.store, self.arm.stage(DATASET)
-
-        def write(folder: Path) -> DatasetSummary:
-            with self.experiment.reporter.task(f"round {self.number}: dataset"):
-                mix = lambda own: recipe.mix(own, self)  # noqa: E731
-                manifest = write_dataset(folder, recipe.rows(self), self.config.build.max_length, mix, **recipe.facts(self))
-            if (loss := dataset_loss(folder)) is not recipe.loss:
-                raise RunError(f"{recipe.name} says that its rows are for the loss {recipe.loss}, and they are for {loss}")
-            return DatasetSummary.read(manifest)
-
-        store.stage(stage, DatasetSummary, write)
-        return store.layout.stage(stage)
 
     def demonstration_rows(self) -> list[Row]:
         """Returns the rows of the demonstrations; they are played and built if that was not done yet."""

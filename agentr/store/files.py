@@ -6,8 +6,8 @@ import contextlib
 import errno
 import json
 import os
+import secrets
 import shutil
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -39,15 +39,16 @@ def write_bytes(path: Path, data: bytes) -> None:
     """Writes a file that survives a crash right after the call: temporary name, fsync, rename."""
     with disk_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(prefix=f".{path.name[:40]}.", suffix=".part", dir=path.parent)
+        # Not tempfile's: it makes files that nobody else may read, whatever the umask.
+        temporary = path.with_name(f".{path.name[:40]}.{secrets.token_hex(6)}.part")
         try:
-            with os.fdopen(handle, "wb") as file:
+            with temporary.open("xb") as file:
                 file.write(data)
                 file.flush()
                 os.fsync(file.fileno())
-            Path(temporary).replace(path)
+            temporary.replace(path)
         except BaseException:  # also when interrupted: no part may stay behind
-            Path(temporary).unlink(missing_ok=True)
+            temporary.unlink(missing_ok=True)
             raise
 
 
@@ -102,7 +103,7 @@ def append_line(path: Path, data: Any) -> None:
     with disk_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         line = (json.dumps(data, sort_keys=True, separators=(",", ":"), default=str) + "\n").encode()
-        descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+        descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
         try:
             os.write(descriptor, line)
         finally:

@@ -67,11 +67,18 @@ class RunStore:
         """
         self.root.mkdir(parents=True, exist_ok=True)
         self._take_lock()
+        try:
+            self._keep_config(config, allow_change)
+        except BaseException:
+            self.close()
+            raise
+        self.event("opened", pid=os.getpid(), host=socket.gethostname())
+
+    def _keep_config(self, config: Config, allow_change: bool) -> None:
         stored = self.layout.config
         if stored.exists():
             changes = changed_keys(self.stored_config(), plain(config))
             if changes and not allow_change:
-                self.close()
                 raise RunError(
                     f"{self.root} was started with another configuration: " + "; ".join(changes),
                     hint="Choose another run.dir, put the values back, or pass --allow-config-change.",
@@ -80,7 +87,6 @@ class RunStore:
                 self.event("config_changed", change=change)
         write_bytes(stored, to_yaml(config).encode())
         self._store({**self._manifest(), "name": config.run.name, "config_hash": config_hash(config)})
-        self.event("opened", pid=os.getpid(), host=socket.gethostname())
 
     def close(self) -> None:
         if self._lock is not None:

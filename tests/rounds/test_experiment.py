@@ -87,5 +87,5 @@ def test_rows_for_another_loss_than_the_recipe_says_are_refused(tmp_path: Path, 
     pair = Preference((1,), (2,), (1,), (3,), (1,), Provenance("t", (), "trajectory"))
     monkeypatch.setattr(type(recipe), "rows", lambda *_: iter([pair]))
     with pytest.raises(RunError, match="sft says that its rows are for the loss imitate, and they are for prefer"):
-        Round(run, 1, Checkpoint("model", tmp_path)).dataset(recipe)
+        recipe.build(Round(run, 1, Checkpoint("model", tmp_path)))
     assert not run.store.sealed("rounds/01/dataset")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import subprocess
 import sys
 import textwrap
@@ -85,6 +86,28 @@ def test_a_second_driver_is_refused_with_the_owners_name(store: RunStore) -> Non
     assert "pid" in second.stderr
     assert RunStore(store.root).owner().startswith("pid")
     store.close()
+    assert RunStore(store.root).owner() == ""
+
+
+def test_files_follow_the_umask(tmp_path: Path) -> None:
+    """A run may be read by whom its owner lets read files, and by nobody else."""
+    for mask, mode in ((0o022, 0o644), (0o077, 0o600), (0o002, 0o664)):
+        before = os.umask(mask)
+        try:
+            files.write_json(tmp_path / f"{mask}.json", {})
+            files.append_line(tmp_path / f"{mask}.jsonl", {})
+        finally:
+            os.umask(before)
+        assert {path.stat().st_mode & 0o777 for path in tmp_path.glob(f"{mask}.*")} == {mode}
+
+
+def test_a_run_that_is_refused_is_not_kept_locked(store: RunStore) -> None:
+    store.close()
+    with pytest.raises(RunError, match=r"another configuration: run\.seed: 0 -> 3"):
+        RunStore(store.root).open(load(None, ["run.seed=3"]))
+    (store.root / "config.yaml").write_text("run: {recipe: eto}")
+    with pytest.raises(DataError, match="earlier version"):
+        RunStore(store.root).open(load(None))
     assert RunStore(store.root).owner() == ""
 
 
