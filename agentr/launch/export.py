@@ -44,7 +44,7 @@ def export(run_dir: Path, round_: int, kind: str, out: Path) -> str:
         model = store.record(MODEL)
         if model is None:
             raise DataError(f"{run_dir} has no model yet", hint="Start it with 'agentr run CONFIG'.")
-        codec = load_codec(Path(model.read(ModelSummary).path), load(store.layout.config, files=False).model)
+        codec = load_codec(store.model_path(model.read(ModelSummary).path), load(store.layout.config, files=False).model)
         entries, inexact = export_texts(out, read_any(rows), codec, kind)
         return f"{entries} rows in {out}; {inexact} of them in other tokens than the policy's when read back"
     turns = action_format(forest.manifest["stage"]["action_format"]) if forest is not None else None

@@ -77,7 +77,7 @@ def report(store: RunStore, reporter: Reporter) -> RunSummary:
     decode: Callable | None = None
     if model is not None and model.sealed:
         config = load(store.layout.config, files=False)
-        codec = load_codec(Path(model.read(ModelSummary).path), config.model)
+        codec = load_codec(store.model_path(model.read(ModelSummary).path), config.model)
         decode = lambda ids: codec.decode(ids, special=True)  # noqa: E731
     summary = write_report(store, decode)
     reporter.console.print(table(summary))

@@ -63,9 +63,9 @@ class Experiment:
 
         def work(folder: Path) -> ModelSummary:
             with self.reporter.task(f"model {self.config.model.source}"):
-                return ModelSummary(path=str(resolve(self.config.model, folder)))
+                return ModelSummary(path=self.store.stored_path(resolve(self.config.model, folder)))
 
-        path = Path(self.store.stage(MODEL, ModelSummary, work).path)
+        path = self.store.model_path(self.store.stage(MODEL, ModelSummary, work).path)
         self.services.model = path
         return Checkpoint(MODEL, path)
 
@@ -295,10 +295,15 @@ class Experiment:
         """
 
         def work(folder: Path) -> TrainSummary:
-            return self.services.train([self.train_job(name, dataset, start, folder, train)], f"{name}")[0]
+            return self.train_many([self.train_job(name, dataset, start, folder, train)], name)[0]
 
         self.store.stage(name, TrainSummary, work)
         return self.store.layout.checkpoint(name)
+
+    def train_many(self, jobs: list[TrainJob], title: str) -> list[TrainSummary]:
+        """Trains a chain of jobs and returns their results as the manifest keeps them."""
+        results = self.services.train(jobs, title)
+        return [replace(result, checkpoint=self.store.stored_path(Path(result.checkpoint))) for result in results]
 
     def train_job(self, name: str, dataset: Path, start: Checkpoint, folder: Path, train: TrainConfig) -> TrainJob:
         """Returns a job of training with the run's seed."""

@@ -60,7 +60,7 @@ def run_control(experiment: Experiment, recipe: Recipe, warm_start: Checkpoint, 
             start = Checkpoint(name, jobs[-1].model) if jobs and previous else warm_start
             train = replace(_control_config(experiment, recipe, number), steps=done.read(TrainSummary).steps)
             jobs.append(experiment.train_job(f"control-{number:02d}", demonstrations, start, folder / f"{number:02d}", train))
-        results = experiment.services.train(jobs, name)
+        results = experiment.train_many(jobs, name)
         return replace(results[-1], steps=sum(result.steps for result in results))
 
     experiment.store.stage(name, TrainSummary, work)

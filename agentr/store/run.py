@@ -12,7 +12,7 @@ import shutil
 import socket
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -22,7 +22,7 @@ from agentr.config.identity import changed_keys, config_hash, plain, to_yaml
 from agentr.config.schema import Config
 from agentr.errors import DataError, RunError
 from agentr.store.files import append_line, read_json, write_bytes
-from agentr.store.layout import Layout
+from agentr.store.layout import MODEL, Layout
 from agentr.store.summaries import S
 
 
@@ -176,7 +176,7 @@ class RunStore:
         return summary
 
     def adopt(self, other: RunStore, names: Sequence[str]) -> None:
-        """Copies sealed stages of another run that this one does not have.
+        """Copies sealed stages of another run that this one does not have: each is a folder and a record, without absolute paths.
 
         The caller must ensure that both runs would produce identical results.
         """
@@ -186,9 +186,31 @@ class RunStore:
                 continue
             if (other.root / name).exists():
                 shutil.copytree(other.root / name, self.root / name, dirs_exist_ok=True)
-            summary = json.loads(json.dumps(record.summary).replace(str(other.root), str(self.root)))
-            self._write(replace(record, summary=summary))
+            self._write(record)
             self.event("stage_adopted", stage=name, source=str(other.root))
+
+    # places -----------------------------------------------------------------------------------------------------------
+
+    def stored_path(self, path: Path) -> str:
+        """Returns a path as a summary keeps it: relative to the run directory if it lies there, so that the run can be moved."""
+        inside = path.is_relative_to(self.root)
+        return path.relative_to(self.root).as_posix() if inside else str(path)
+
+    def model_path(self, stored: str) -> Path:
+        """Returns the folder of the base model.
+
+        Args:
+            stored: What ``stored_path`` returned. Earlier versions kept absolute paths; if the run was moved since, the folder in
+                this run directory is meant.
+        """
+        path = Path(stored)
+        if not path.is_absolute():
+            return self.root / path
+        for part in range(1, len(path.parts)):
+            here = self.root.joinpath(*path.parts[part:])
+            if path.parts[part] == MODEL and here.is_dir():
+                return here
+        return path
 
     def record(self, name: str) -> StageRecord | None:
         entry = self._manifest()["stages"].get(name)

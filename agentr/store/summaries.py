@@ -40,7 +40,7 @@ class ModelSummary(Summary):
     """The base model.
 
     Attributes:
-        path: Its folder.
+        path: Its folder, relative to the run directory if it lies there (``RunStore.model_path``).
     """
 
     path: str = ""
@@ -110,7 +110,11 @@ class DatasetSummary(Summary):
 
 @dataclass(kw_only=True)
 class TrainSummary(Summary):
-    """A training; ``agentr.train.job.TrainResult`` says what the figures are."""
+    """A training; ``agentr.train.job.TrainResult`` says what the figures are.
+
+    Attributes:
+        checkpoint: Folder of the trained model, relative to the run directory.
+    """
 
     checkpoint: str = ""
     steps: int = 0

@@ -180,7 +180,7 @@ def test_a_run_takes_over_sealed_stages(tmp_path: Path) -> None:
 
     def model(folder: Path) -> ModelSummary:
         (folder / "weights").write_text("w")
-        return ModelSummary(path=str(folder / "weights"))
+        return ModelSummary(path=first.stored_path(folder))
 
     first.stage("model", ModelSummary, model)
     with pytest.raises(RuntimeError):
@@ -190,5 +190,5 @@ def test_a_run_takes_over_sealed_stages(tmp_path: Path) -> None:
     second.open(config)
     assert second.sealed("model") and second.record("rounds/00/train") is None
     summary = second.stage("model", ModelSummary, lambda _: pytest.fail("a sealed stage is not done again"))
-    assert Path(summary.path) == tmp_path / "second/model/weights"
-    assert Path(summary.path).read_text() == "w"
+    assert second.model_path(summary.path) == tmp_path / "second/model"
+    assert (second.model_path(summary.path) / "weights").read_text() == "w"

@@ -1,0 +1,75 @@
+"""A run directory is copied, renamed and moved: what it holds is found where it is now."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from shutil import copytree, rmtree
+from typing import cast
+
+import pytest
+
+from agentr.errors import DataError
+from agentr.launch.export import export
+from agentr.launch.run import report
+from agentr.observe.progress import Reporter
+from agentr.recipes import load
+from agentr.rounds.experiment import Experiment
+from agentr.rounds.services import Services
+from agentr.store.run import RunStore
+from tests.runs import dataset, round_of
+from tests.trees import door
+
+
+class Idle:
+    """Services of which nothing is asked."""
+
+    model: Path | None = None
+
+
+def with_model(root: Path) -> Path:
+    """Adds the real base model to a run, and returns where it is."""
+    store = RunStore(root)
+    config = load(store.layout.config, [f"run.dir={root}"])
+    store.open(config)
+    path = Experiment(config, store, cast(Services, Idle()), Reporter()).base_model().path
+    store.close()
+    return path
+
+
+@pytest.fixture
+def moved(tmp_path: Path) -> Path:
+    """A run with a round's trees and dataset and a model, at another place than the one where it was made."""
+    round_ = round_of(tmp_path / "here", ["model.max_model_len=1024"], revise=[door()])
+    dataset(round_)
+    round_.experiment.store.close()
+    assert with_model(tmp_path / "here") == tmp_path / "here/model/nano"
+    copytree(tmp_path / "here", tmp_path / "elsewhere/there", symlinks=True)
+    rmtree(tmp_path / "here")
+    return tmp_path / "elsewhere/there"
+
+
+def test_a_moved_run_is_reported_exported_and_continued(moved: Path, tmp_path: Path) -> None:
+    assert str(tmp_path / "here") not in (moved / "manifest.json").read_text()
+    report(RunStore(moved), Reporter())
+    assert "revision" in (moved / "report.html").read_text()
+    assert "2 rows in" in export(moved, 1, "sharegpt", tmp_path / "rows.json")
+    # The tree's tokens are not nano's; what matters is which tokenizer was loaded.
+    with pytest.raises(DataError, match="elsewhere/there/model/nano"):
+        export(moved, 1, "llamafactory", tmp_path / "rows.json")
+    assert with_model(moved) == moved / "model/nano"
+
+
+def test_a_run_that_kept_absolute_paths_is_found_where_it_is_now(moved: Path, tmp_path: Path) -> None:
+    manifest = json.loads((moved / "manifest.json").read_text())
+    manifest["stages"]["model"]["summary"]["path"] = str(tmp_path / "here/model/nano")
+    (moved / "manifest.json").write_text(json.dumps(manifest))
+    report(RunStore(moved), Reporter())
+    assert with_model(moved) == moved / "model/nano"
+
+
+def test_a_model_of_the_users_own_stays_where_it_is(moved: Path, tmp_path: Path) -> None:
+    store = RunStore(moved)
+    own = tmp_path / "models" / "model" / "llama"
+    assert store.model_path(store.stored_path(own)) == own
+    assert store.stored_path(moved / "model/nano") == "model/nano"
