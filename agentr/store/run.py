@@ -206,11 +206,8 @@ class RunStore:
         path = Path(stored)
         if not path.is_absolute():
             return self.root / path
-        for part in range(1, len(path.parts)):
-            here = self.root.joinpath(*path.parts[part:])
-            if path.parts[part] == MODEL and here.is_dir():
-                return here
-        return path
+        moved = self.root / MODEL / path.name
+        return moved if path.parent.name == MODEL and (moved / "config.json").exists() else path
 
     def record(self, name: str) -> StageRecord | None:
         entry = self._manifest()["stages"].get(name)

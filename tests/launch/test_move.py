@@ -68,8 +68,8 @@ def test_a_run_that_kept_absolute_paths_is_found_where_it_is_now(moved: Path, tm
     assert with_model(moved) == moved / "model/nano"
 
 
-def test_a_model_of_the_users_own_stays_where_it_is(moved: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("own", ["models/llama", "models/model/llama", "another-run/rounds/00/train/model"])
+def test_a_model_of_the_users_own_stays_where_it_is(moved: Path, tmp_path: Path, own: str) -> None:
     store = RunStore(moved)
-    own = tmp_path / "models" / "model" / "llama"
-    assert store.model_path(store.stored_path(own)) == own
+    assert store.model_path(store.stored_path(tmp_path / own)) == tmp_path / own
     assert store.stored_path(moved / "model/nano") == "model/nano"
