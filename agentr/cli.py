@@ -200,7 +200,7 @@ def import_(
     from agentr.build.imports import import_file
     from agentr.models.load import load_codec, resolve
     from agentr.recipes import load
-    from agentr.store.rows import write_rows
+    from agentr.store.dataset import write_rows
 
     loaded = load(config, overrides or [])
     with tempfile.TemporaryDirectory() as cache:

@@ -13,11 +13,11 @@ from agentr.rounds.experiment import Experiment
 from agentr.rounds.round import Round
 from agentr.rounds.services import Services
 from agentr.search import Tree
+from agentr.store.dataset import read_manifest
 from agentr.store.forest import Forest
-from agentr.store.layout import Checkpoint, arm_of
-from agentr.store.rows import read_manifest
+from agentr.store.layout import MODEL, Checkpoint, arm_of
 from agentr.store.run import RunStore
-from agentr.store.summaries import TreeSummary
+from agentr.store.summaries import ModelSummary, TreeSummary
 from tests.trees import codec
 
 _SERVICES = cast(Services, SimpleNamespace(spec=lambda: SimpleNamespace(action_format="react")))
@@ -29,16 +29,25 @@ def given(store: RunStore, stage: str, trees: Sequence[Tree]) -> None:
     def write(folder: Path) -> TreeSummary:
         for tree in trees:
             Forest(folder).write(tree)
-        Forest(folder).seal(stage={"action_format": "react"})
-        return TreeSummary(trees=len(trees))
+        manifest = Forest(folder).seal(stage={"action_format": "react"})
+        return TreeSummary(trees=len(trees), trees_hash=manifest["trees_hash"])
 
     store.stage(stage, TreeSummary, write)
 
 
-def round_of(root: Path, overrides: Sequence[str], *, number: int = 1, experts: Sequence[Tree] = (), **stages: Sequence[Tree]) -> Round:
+def round_of(
+    root: Path,
+    overrides: Sequence[str],
+    *,
+    number: int = 1,
+    experts: Sequence[Tree] = (),
+    model: Path | None = None,
+    **stages: Sequence[Tree],
+) -> Round:
     """A round of a run.
 
     Args:
+        model: Folder of its model; by default one that holds nothing.
         experts: Trees of the warm start's demonstrations.
         stages: Trees of the round's stages, by their names.
     """
@@ -47,6 +56,7 @@ def round_of(root: Path, overrides: Sequence[str], *, number: int = 1, experts: 
     store.open(config)
     experiment = Experiment(config, store, _SERVICES, Reporter())
     experiment.codec = codec()
+    store.stage(MODEL, ModelSummary, lambda folder: ModelSummary(path=store.stored_path(model or folder)))
     given(store, arm_of(0).stage("demonstrations"), experts)
     for name, trees in stages.items():
         given(store, arm_of(number).stage(name), trees)

@@ -12,14 +12,14 @@ Turns that the environment did not understand count like all others: a rejected 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from itertools import combinations
 
-from agentr.build.sequences import Dropped, make_pair, recorded
+from agentr.build.sequences import dropped, make_pair, recorded
 from agentr.config.checks import number
 from agentr.search.tree import Node, Origin, Tree
-from agentr.store.rows import Preference
+from agentr.store.rows import Dropped, Preference
 from agentr.types import Outcome
 
 #: How an episode ends that can be compared: by the environment, or after the allowed number of turns.
@@ -69,6 +69,7 @@ class _Trajectory:
     """A candidate for a side of a pair: turns, and the return at their end.
 
     Attributes:
+        tree: The tree that they are of.
         before: Node before the first turn.
         finished: The environment or the limit on actions ended the run; false if the context was full.
     """
@@ -76,6 +77,7 @@ class _Trajectory:
     turns: tuple[Node, ...]
     return_: float
     by: Origin
+    tree: Tree
     before: int = 0
     finished: bool = True
 
@@ -128,13 +130,15 @@ class _Contrast:
         seen: set[frozenset[tuple[int, ...]]] = set()
         for comparison in sorted(comparisons, key=lambda c: c.order):
             if made >= self.config.pairs_per_task > 0:
-                self._drop("pairs over the cap")
+                self._drop("pairs over the cap", comparison.better, comparison.worse)
             elif (pair := self._pair(comparison, kind, seen)) is not None:
                 made += 1
                 yield pair
 
-    def _drop(self, reason: str) -> None:
-        self.dropped.append(Dropped(self.tree.task.key, reason))
+    def _drop(self, reason: str, better: _Trajectory | None = None, worse: _Trajectory | None = None) -> None:
+        tree = better.tree if better else self.tree
+        nodes, rejected = ([turn.id for turn in side.turns] if side else [] for side in (better, worse))
+        self.dropped.append(dropped(tree, reason, nodes, rejected, worse.tree if worse else None))
 
     def _runs(self) -> list[_Trajectory]:
         """Returns the policy's ended runs, in the order of their first nodes."""
@@ -144,13 +148,16 @@ class _Contrast:
                 continue
             finished = leaf.outcome in _FINISHED
             if not finished and not (self.config.unfinished and leaf.outcome is Outcome.CONTEXT_LIMIT):
-                self._drop(f"run without an end: {leaf.outcome.value}")
+                self._drop(f"run without an end: {leaf.outcome.value}", self._run(leaf, finished))
                 continue
-            turns = tuple(n for n in self.tree.path(leaf.id) if n.origin is Origin.POLICY)
-            found.append(_Trajectory(turns, leaf.reward, Origin.POLICY, turns[0].parent, finished))
+            found.append(self._run(leaf, finished))
         if not found:
             self._drop("no run of the policy in the tree")
         return sorted(found, key=lambda run: run.before)
+
+    def _run(self, leaf: Node, finished: bool) -> _Trajectory:
+        turns = tuple(n for n in self.tree.path(leaf.id) if n.origin is Origin.POLICY)
+        return _Trajectory(turns, leaf.reward, Origin.POLICY, self.tree, turns[0].parent, finished)
 
     def _trajectories(self, expert: Tree | None, runs: list[_Trajectory]) -> Iterable[_Comparison]:
         whole = [run for run in runs if run.before == 0]
@@ -173,21 +180,21 @@ class _Contrast:
             self._drop("no finished path of the expert in the tree")
             return []
         # A turn of the expert's is worth the return that the expert's path had in the end.
-        shown = {turn.parent: _Trajectory((turn,), path.return_, Origin.EXPERT, turn.parent) for turn in path.turns}
-        firsts = [_Trajectory(run.turns[:1], run.return_, run.by, run.before, run.finished) for run in runs if run.before in shown]
+        shown = {turn.parent: _Trajectory((turn,), path.return_, Origin.EXPERT, self.tree, turn.parent) for turn in path.turns}
+        firsts = [replace(run, turns=run.turns[:1]) for run in runs if run.before in shown]
         return self._ranked((shown[first.before], first) for first in firsts)
 
     def _ranked(self, candidates: Iterable[tuple[_Trajectory, _Trajectory]]) -> Iterator[_Comparison]:
         for one, other in candidates:
             better, worse = (one, other) if one.return_ > other.return_ else (other, one)
             if better.return_ == worse.return_:
-                self._drop("tie")
+                self._drop("tie", better, worse)
             elif not better.return_ - worse.return_ > self.config.margin:
-                self._drop("difference within the margin")
+                self._drop("difference within the margin", better, worse)
             elif not better.finished:
-                self._drop("the better run has no end")
+                self._drop("the better run has no end", better, worse)
             elif worse.by is Origin.EXPERT and not self.config.policy_may_win:
-                self._drop("the policy did better than the expert")
+                self._drop("the policy did better than the expert", better, worse)
             else:
                 yield _Comparison(better, worse)
 
@@ -196,10 +203,9 @@ class _Contrast:
         extra = self.config.extra_turns
         longest = len(better.turns) + extra if extra >= 0 else len(worse.turns)
         pair = make_pair(
-            self.tree,
             self.tree.prompt(better.before),
-            recorded(better.turns, trained=True),
-            recorded(worse.turns[:longest], trained=True),
+            (better.tree, recorded(better.turns, trained=True)),
+            (worse.tree, recorded(worse.turns[:longest], trained=True)),
             kind,
             chosen_by=better.by.value,
             rejected_by=worse.by.value,
@@ -209,16 +215,16 @@ class _Contrast:
             cut=max(0, len(worse.turns) - longest),
         )
         if pair is None:
-            self._drop("a side with nothing to train on")
+            self._drop("a side with nothing to train on", better, worse)
             return None
         # Either way round: the same two sides with opposite verdicts would only pull against each other.
         sides = frozenset((*pair.prompt_ids, *side) for side in (pair.chosen_ids, pair.rejected_ids))
         if len(sides) == 1:
-            self._drop("both sides are the same")
+            self._drop("both sides are the same", better, worse)
         elif sides in seen:
-            self._drop("pair made twice")
+            self._drop("pair made twice", better, worse)
         elif pair.longest > self.max_length:
-            self._drop("longer than build.max_length")
+            self._drop("longer than build.max_length", better, worse)
         else:
             seen.add(sides)
             return pair
@@ -231,4 +237,4 @@ def _demonstration(tree: Tree, config: ContrastConfig) -> _Trajectory | None:
     best = max(leaves, key=lambda n: n.reward, default=None)
     if best is None:
         return None
-    return _Trajectory(tuple(tree.path(best.id)), 1.0 if config.expert_is_perfect else best.reward, Origin.EXPERT)
+    return _Trajectory(tuple(tree.path(best.id)), 1.0 if config.expert_is_perfect else best.reward, Origin.EXPERT, tree)

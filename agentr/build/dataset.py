@@ -1,4 +1,4 @@
-"""Writes a round's dataset: the rows of its method, with a manifest that counts every candidate that was dropped."""
+"""Writes a dataset: the rows of a method, and every candidate that was dropped, with its reason."""
 
 from __future__ import annotations
 
@@ -7,47 +7,69 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from agentr.build.sequences import Dropped
 from agentr.errors import DataError
-from agentr.store.rows import Preference, Row, write_rows
+from agentr.store.dataset import DroppedWriter, write_rows
+from agentr.store.files import make_folder
+from agentr.store.rows import Dropped, Preference, Row
+from agentr.store.spool import Kept, Spool
 
 AnyRow = Row | Preference
 Candidate = Row | Preference | Dropped
 
-#: Mixes own rows with others, and says how many of the others were left out, by reason.
-Mix = Callable[[Sequence[Any]], tuple[Sequence[AnyRow], Counter[str]]]
+#: Puts a row into the spool of the dataset that is being written.
+Keep = Callable[[AnyRow], Kept]
+
+#: Mixes own rows with others, which it keeps, and says how many of the others were left out, by reason.
+Mix = Callable[[Sequence[Kept], Keep], tuple[Sequence[Kept], Counter[str]]]
+
+#: What to do about a round without rows.
+_HINT = "Give the search more width or iterations, choose easier tasks, or lower the thresholds of the method."
 
 
-def write_dataset(folder: Path, candidates: Iterable[Candidate], max_length: int, mix: Mix | None = None, **about: Any) -> dict[str, Any]:
-    """Writes a dataset and returns its manifest.
+def write_dataset(
+    folder: Path,
+    candidates: Iterable[Candidate],
+    max_length: int,
+    mix: Mix | None = None,
+    *,
+    source: str = "the trees of this round",
+    hint: str = _HINT,
+    **about: Any,
+) -> dict[str, Any]:
+    """Writes a dataset and returns its manifest. Rows wait on disk; in memory is only what their order is decided by.
 
     Args:
         candidates: Rows of one type that a method made of its trees, and its dropped candidates.
-        max_length: Rows with more tokens are dropped and counted.
+        max_length: Rows with more tokens are dropped.
         mix: Puts other rows beside the method's own and orders them; without it the rows stay as they come.
+        source: What the candidates were made from, and what to do if they give no row, for the error.
         about: Further entries of the manifest.
 
     Raises:
         DataError: There is no row at all; the error counts the reasons.
     """
-    own: list[AnyRow] = []
-    dropped: Counter[str] = Counter()
-    for candidate in candidates:
-        if isinstance(candidate, Dropped):
-            dropped[candidate.reason] += 1
-        elif candidate.longest > max_length:
-            dropped["longer than build.max_length"] += 1
-        else:
-            own.append(candidate)
-    if not own:
-        reasons = ", ".join(f"{n} x {why}" for why, n in dropped.items()) or "no success"
-        hint = "Give the search more width or iterations, choose easier tasks, or lower the thresholds of the method."
-        raise DataError(f"the trees of this round gave no row to train on: {reasons}", hint=hint)
-    rows: Sequence[AnyRow] = own
-    if mix is not None:
-        rows, refused = mix(own)
-        dropped.update(refused)
-    return write_rows(folder, rows, dropped=dict(dropped), tasks=len({row.provenance.tree for row in own}), **about)
+    make_folder(folder)
+    with Spool(folder) as spool:
+        with DroppedWriter(folder) as dropped:
+            own: list[Kept] = []
+            for candidate in candidates:
+                if isinstance(candidate, Dropped):
+                    dropped.drop(candidate)
+                elif candidate.longest > max_length:
+                    dropped.drop(Dropped(candidate.provenance, "longer than build.max_length"))
+                else:
+                    own.append(spool.keep(candidate))
+            if not own:
+                reasons = ", ".join(f"{n} x {why}" for why, n in dropped.reasons.items()) or "no success"
+                raise DataError(f"{source} gave no row to train on: {reasons}", hint=hint)
+            rows, refused = mix(own, spool.keep) if mix is not None else (own, Counter[str]())
+            used = set(rows)
+            for kept in own:
+                if kept not in used:
+                    dropped.drop(Dropped(spool.read(kept).provenance, "left out of the mixture"))
+        tasks = len({kept.tree for kept in own if kept in used})
+        counts = {"dropped": dict(dropped.reasons + refused), "dropped_footer": dropped.footer, "tasks": tasks}
+        return write_rows(folder, map(spool.read, rows), **counts, **about)
 
 
 def is_own(row: AnyRow) -> bool:

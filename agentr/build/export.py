@@ -86,6 +86,7 @@ def export_demonstrations(path: Path, trees: Iterable[Tree]) -> int:
 
 def export_trees(folder: Path, trees: Iterable[Tree]) -> int:
     """Writes each tree as the original's ``search_results_<task>.json`` and returns their number. Revision branches are left out."""
+    folder.mkdir(parents=True, exist_ok=True)
     count = 0
     for tree in trees:
         number = tree.task.id.rpartition("/")[2] if tree.task.id.startswith("agentgym/") else tree.task.key

@@ -8,12 +8,17 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
+from agentr.build.dataset import Keep
 from agentr.build.imports import import_file
 from agentr.config.checks import number, share
 from agentr.errors import DataError
 from agentr.policy.chat import ChatCodec
 from agentr.store.rows import Preference, Row
+from agentr.store.spool import Kept
+
+T = TypeVar("T")
 
 
 @dataclass
@@ -43,33 +48,39 @@ class ExtraPairs:
 
 
 def mix_rows(
-    own: Sequence[Row],
+    own: Sequence[Kept],
     mixture: MixtureConfig,
     *,
-    demonstrations: Sequence[Row],
-    earlier: Sequence[Row],
+    demonstrations: Sequence[Kept],
+    earlier: Sequence[Kept],
+    keep: Keep,
     codec: ChatCodec,
     max_length: int,
     seed: int,
-) -> list[Row]:
+) -> list[Kept]:
     """Returns a round's rows in a seeded order: its own, those of earlier rounds, demonstrations and general conversations.
 
     Args:
         demonstrations: Rows that ``mixture.demonstrations`` draws from.
         earlier: The agent's own rows of earlier rounds.
+        keep: Keeps the rows of a file.
         max_length: Longest general conversation, in tokens.
     """
     rows = mix([*earlier, *(_balanced(own) if mixture.balance_tasks else own)], demonstrations, mixture.demonstrations, seed)
     if mixture.general_path:
-        rows = mix(rows, general_rows(Path(mixture.general_path), codec, max_length), 1 - mixture.eta, seed)
+        general = [keep(row) for row in general_rows(Path(mixture.general_path), codec, max_length)]
+        rows = mix(rows, general, 1 - mixture.eta, seed)
     random.Random(f"order/{seed}").shuffle(rows)
     return rows
 
 
 def mix_pairs_from_files(
-    own: Sequence[Preference], extra: Sequence[ExtraPairs], *, codec: ChatCodec, max_length: int, seed: int
-) -> tuple[list[Preference], Counter[str]]:
+    own: Sequence[Kept], extra: Sequence[ExtraPairs], *, keep: Keep, codec: ChatCodec, max_length: int, seed: int
+) -> tuple[list[Kept], Counter[str]]:
     """Returns a round's pairs in a seeded order, its own and those of files, and the entries of files left out by reason.
+
+    Args:
+        keep: Keeps the pairs of a file.
 
     Raises:
         DataError: A file is missing, is not in a known format, or holds sequences.
@@ -82,7 +93,7 @@ def mix_pairs_from_files(
         if len(pairs) < len(imported):
             raise DataError(f"{file.path} in method.extra_pairs holds sequences, and pairs are wanted")
         random.Random(f"extra/{seed}/{number_}").shuffle(pairs)
-        rows += pairs[: file.limit or None]
+        rows += map(keep, pairs[: file.limit or None])
     random.Random(f"order/{seed}").shuffle(rows)
     return rows, dropped
 
@@ -97,7 +108,7 @@ def general_rows(path: Path, codec: ChatCodec, max_length: int) -> list[Row]:
     return [row for row in rows if isinstance(row, Row)]
 
 
-def mix(own: Sequence[Row], other: Sequence[Row], share_: float, seed: int) -> list[Row]:
+def mix(own: Sequence[T], other: Sequence[T], share_: float, seed: int) -> list[T]:
     """Returns ``own`` and as many of ``other`` as make up ``share_`` of the result, drawn in a seeded order without gaps.
 
     If ``other`` has too few rows they are repeated; if the share is 1 or ``own`` is empty the result is ``other``.
@@ -112,10 +123,10 @@ def mix(own: Sequence[Row], other: Sequence[Row], share_: float, seed: int) -> l
     return [*own, *itertools.islice(itertools.cycle(shuffled), wanted)]
 
 
-def _balanced(rows: Sequence[Row]) -> list[Row]:
+def _balanced(rows: Sequence[Kept]) -> list[Kept]:
     """Repeats all rows of each task as often as fits into the number of rows of the task with most."""
-    by_task: dict[str, list[Row]] = {}
+    by_task: dict[str, list[Kept]] = {}
     for row in rows:
-        by_task.setdefault(row.provenance.tree, []).append(row)
+        by_task.setdefault(row.tree, []).append(row)
     most = max(map(len, by_task.values()), default=0)
     return [row for found in by_task.values() for row in found * max(1, most // len(found))]

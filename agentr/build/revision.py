@@ -11,14 +11,13 @@ Three splices of a bad prefix and a good end:
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterable, Iterator
 
-from agentr.build.sequences import Dropped, Turn, inserted, make_row, recorded
+from agentr.build.sequences import Turn, dropped, inserted, make_row, recorded
 from agentr.policy.chat import ChatCodec
 from agentr.search.revision import Revision, Splice
 from agentr.search.tree import Node, Origin, Tree
-from agentr.store.rows import Row
+from agentr.store.rows import Dropped, Row
 from agentr.tasks.formats import ActionFormat
 from agentr.types import Outcome
 
@@ -36,12 +35,13 @@ def revision_rows(
     made = 0
     # The good path's own actions first: if the policy went on by itself, its turns are less certain.
     for revision in sorted(tree.revisions, key=lambda r: r.continued):
+        places = (revision.transition, revision.good)
         if made >= limit > 0:
-            yield Dropped(tree.task.key, "revisions over the cap")
+            yield dropped(tree, "revisions over the cap", places)
             continue
         if splice is Splice.executed:
             if revision.end < 0:
-                yield Dropped(tree.task.key, "executed revision earned less than the good path")
+                yield dropped(tree, "executed revision earned less than the good path", places)
                 continue
             turns = _executed(tree, revision, train_on_invalid)
         else:
@@ -59,7 +59,7 @@ def revision_rows(
             reflection=revision.reflection,
         )
         if row is None or row.input_ids in seen:
-            yield Dropped(tree.task.key, "revision made twice" if row else "revision with nothing to train on")
+            yield dropped(tree, "revision made twice" if row else "revision with nothing to train on", [turn.node for turn in turns])
             continue
         seen.add(row.input_ids)
         made += 1
@@ -96,8 +96,8 @@ def _spliced(tree: Tree, revision: Revision, codec: ChatCodec, action_format: Ac
     return [*recorded(bad, trained=False), wait, *recorded(good, trained=True)]
 
 
-def good_rows(tree: Tree, min_return: float, *, limit: int, train_on_invalid: bool) -> Iterator[Row]:
-    """Yields the policy's trajectories with a return of at least ``min_return``, each sequence of actions once.
+def good_rows(tree: Tree, min_return: float, *, limit: int, train_on_invalid: bool) -> Iterator[Row | Dropped]:
+    """Yields the policy's trajectories with a return of at least ``min_return``, each sequence of actions once, then the others.
 
     Trajectories with the fewest invalid turns come first, then the shortest, then the most likely: of equal actions, the thoughts that
     the policy finds most likely are learnt.
@@ -106,26 +106,39 @@ def good_rows(tree: Tree, min_return: float, *, limit: int, train_on_invalid: bo
         limit: Most rows.
         train_on_invalid: Also train on turns that the environment did not understand.
     """
-    leaves = [n for n in tree.ended() if n.depth > 0 and n.reward >= min_return and n.origin is Origin.POLICY]
-    return itertools.islice(_whole(tree, leaves, train_on_invalid, "good"), limit)
+    leaves = [n for n in tree.ended() if n.depth > 0 and n.origin is Origin.POLICY]
+    good = [n for n in leaves if n.reward >= min_return]
+    made = 0
+    for candidate in _whole(tree, good, train_on_invalid, "good"):
+        if isinstance(candidate, Row) and made == limit:
+            yield Dropped(candidate.provenance, "trajectories over the cap")
+        else:
+            made += isinstance(candidate, Row)
+            yield candidate
+    yield from (_left_out(tree, n, "trajectory with too low a return") for n in leaves if n.reward < min_return)
 
 
-def demonstrated_rows(tree: Tree, *, train_on_invalid: bool) -> Iterator[Row]:
-    """Yields the expert's trajectories that succeeded, by the environment's own threshold.
+def demonstrated_rows(tree: Tree, *, train_on_invalid: bool) -> Iterator[Row | Dropped]:
+    """Yields the expert's trajectories that succeeded, by the environment's own threshold, then the others.
 
     In BabyAI even the fastest success earns less than 1.
     """
-    leaves = [n for n in tree.ended() if n.depth > 0 and n.outcome is Outcome.SUCCESS and n.origin is Origin.EXPERT]
-    return _whole(tree, leaves, train_on_invalid, "demonstration")
+    leaves = [n for n in tree.ended() if n.depth > 0 and n.origin is Origin.EXPERT]
+    yield from _whole(tree, [n for n in leaves if n.outcome is Outcome.SUCCESS], train_on_invalid, "demonstration")
+    yield from (_left_out(tree, n, "demonstration without a success") for n in leaves if n.outcome is not Outcome.SUCCESS)
 
 
-def _whole(tree: Tree, leaves: list[Node], train_on_invalid: bool, kind: str) -> Iterator[Row]:
+def _whole(tree: Tree, leaves: list[Node], train_on_invalid: bool, kind: str) -> Iterator[Row | Dropped]:
     seen: set[tuple[str, ...]] = set()
     for path in sorted((tree.path(leaf.id) for leaf in leaves), key=_rank):
         actions = tuple(n.action for n in path)
         if actions in seen:
+            yield _left_out(tree, path[-1], "trajectory with the same actions as another")
             continue
         seen.add(actions)
         row = make_row(tree, recorded(path, trained=True, on_invalid=train_on_invalid), kind, good_return=path[-1].reward)
-        if row is not None:
-            yield row
+        yield row or _left_out(tree, path[-1], "trajectory with nothing to train on")
+
+
+def _left_out(tree: Tree, leaf: Node, reason: str) -> Dropped:
+    return dropped(tree, reason, [node.id for node in tree.path(leaf.id)])

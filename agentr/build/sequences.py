@@ -7,34 +7,39 @@ turns and 0 everywhere else: on the opening, on every observation and on every u
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from agentr.policy.chat import ChatCodec
 from agentr.search.tree import Node, Tree
-from agentr.store.rows import Preference, Provenance, Row
-
-
-@dataclass(frozen=True)
-class Dropped:
-    """A candidate that became no row.
-
-    Attributes:
-        tree: Key of the candidate's tree.
-        reason: Reason, as the dataset's manifest counts it.
-    """
-
-    tree: str
-    reason: str
+from agentr.store.rows import Dropped, Preference, Provenance, Row
 
 
 @dataclass(frozen=True)
 class Turn:
-    """A turn of a sequence: its ids, the ids to the next turn, and whether it is trained on. ``node`` is -1 for inserted text."""
+    """A turn of a sequence.
+
+    Attributes:
+        token_ids: Its ids.
+        bridge_ids: The ids to the next turn.
+        trained: Whether it is trained on.
+        node: Its node; -1 for inserted text.
+        logprobs: Log-probability of each id; empty if no policy drew the turn.
+    """
 
     token_ids: tuple[int, ...]
     bridge_ids: tuple[int, ...]
     trained: bool
     node: int = -1
+    logprobs: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True)
+class Joined:
+    """Turns as one sequence: ids, loss mask and log-probabilities, all of shape [L]; no log-probabilities if no policy drew a turn."""
+
+    ids: tuple[int, ...]
+    mask: tuple[int, ...]
+    logprobs: tuple[float | None, ...]
 
 
 def recorded(nodes: Iterable[Node], trained: bool, on_invalid: bool = True) -> list[Turn]:
@@ -44,7 +49,7 @@ def recorded(nodes: Iterable[Node], trained: bool, on_invalid: bool = True) -> l
         trained: Whether the turns are trained on.
         on_invalid: Whether turns that the environment did not understand are trained on, too.
     """
-    return [Turn(n.token_ids, n.bridge_ids, trained and (n.valid or on_invalid), n.id) for n in nodes]
+    return [Turn(n.token_ids, n.bridge_ids, trained and (n.valid or on_invalid), n.id, n.logprobs) for n in nodes]
 
 
 def inserted(codec: ChatCodec, text: str, observation: str, trained: bool) -> Turn:
@@ -52,34 +57,83 @@ def inserted(codec: ChatCodec, text: str, observation: str, trained: bool) -> Tu
     return Turn(tuple(codec.turn(text)), tuple(codec.bridge(observation)), trained)
 
 
-def joined(turns: Sequence[Turn]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Returns ids and mask of turns with the bridges between them, both of shape [L]. The bridge after the last turn is left out."""
+def joined(turns: Sequence[Turn]) -> Joined:
+    """Returns turns with the bridges between them as one sequence. The bridge after the last turn is left out."""
     ids: list[int] = []
     mask: list[int] = []
+    logprobs: list[float | None] = []
     for position, turn in enumerate(turns):
         ids += turn.token_ids
         mask += [int(turn.trained)] * len(turn.token_ids)
+        logprobs += turn.logprobs or [None] * len(turn.token_ids)
         if position < len(turns) - 1:
             ids += turn.bridge_ids
             mask += [0] * len(turn.bridge_ids)
-    return tuple(ids), tuple(mask)
+            logprobs += [None] * len(turn.bridge_ids)
+    return Joined(tuple(ids), tuple(mask), tuple(logprobs) if any(turn.logprobs for turn in turns) else ())
+
+
+def provenance(tree: Tree, turns: Sequence[Turn], kind: str, **detail: float | int | str) -> Provenance:
+    """Returns what a row of these turns was made from."""
+    return Provenance(tree.task.key, tuple(turn.node for turn in turns), kind, detail, stage=tree.stage)
 
 
 def make_row(tree: Tree, turns: Sequence[Turn], kind: str, **detail: float | int | str) -> Row | None:
     """Makes a row of turns after the tree's opening; None if no token would be trained on."""
-    ids, mask = joined(turns)
-    if not any(mask):
+    made = joined(turns)
+    if not any(made.mask):
         return None
     opening = tree.prompt_ids
-    return Row((*opening, *ids), (*(0 for _ in opening), *mask), Provenance(tree.task.key, tuple(t.node for t in turns), kind, detail))
+    return Row(
+        (*opening, *made.ids),
+        (*(0 for _ in opening), *made.mask),
+        provenance(tree, turns, kind, **detail),
+        (*(None for _ in opening), *made.logprobs) if made.logprobs else (),
+    )
 
 
 def make_pair(
-    tree: Tree, prompt_ids: Sequence[int], chosen: Sequence[Turn], rejected: Sequence[Turn], kind: str, **detail: float | int | str
+    prompt_ids: Sequence[int],
+    chosen: tuple[Tree, Sequence[Turn]],
+    rejected: tuple[Tree, Sequence[Turn]],
+    kind: str,
+    **detail: float | int | str,
 ) -> Preference | None:
-    """Makes a pair of continuations of one prompt; None if a side has no token to train on."""
-    (chosen_ids, chosen_mask), (rejected_ids, rejected_mask) = joined(chosen), joined(rejected)
-    if not any(chosen_mask) or not any(rejected_mask):
+    """Makes a pair of continuations of one prompt; None if a side has no token to train on.
+
+    Args:
+        chosen: The tree of a side, and its turns.
+        rejected: The same for the other side.
+    """
+    better, worse = joined(chosen[1]), joined(rejected[1])
+    if not any(better.mask) or not any(worse.mask):
         return None
-    provenance = Provenance(tree.task.key, tuple(t.node for t in chosen), kind, detail, tuple(t.node for t in rejected))
-    return Preference(tuple(prompt_ids), chosen_ids, chosen_mask, rejected_ids, rejected_mask, provenance)
+    made = pair_provenance(chosen, rejected, kind, **detail)
+    return Preference(tuple(prompt_ids), better.ids, better.mask, worse.ids, worse.mask, made, better.logprobs, worse.logprobs)
+
+
+def pair_provenance(
+    chosen: tuple[Tree, Sequence[Turn]], rejected: tuple[Tree, Sequence[Turn]], kind: str, **detail: float | int | str
+) -> Provenance:
+    """Returns what a pair of these sides was made from."""
+    (tree, turns), (other, other_turns) = chosen, rejected
+    return replace(
+        provenance(tree, turns, kind, **detail),
+        rejected=tuple(turn.node for turn in other_turns),
+        rejected_tree=other.task.key,
+        rejected_stage=other.stage,
+    )
+
+
+def dropped(tree: Tree, reason: str, nodes: Iterable[int] = (), rejected: Iterable[int] = (), other: Tree | None = None) -> Dropped:
+    """Returns a candidate that became no row.
+
+    Args:
+        nodes: The nodes that it would have been made from, as far as that was known; of a pair's better side.
+        rejected: Of a pair's worse side.
+        other: The tree of that side, if it is another one.
+    """
+    worse = tuple(rejected)
+    theirs = (other or tree) if worse else None
+    made = Provenance(tree.task.key, tuple(nodes), "", {}, worse, tree.stage)
+    return Dropped(replace(made, rejected_tree=theirs.task.key, rejected_stage=theirs.stage) if theirs else made, reason)

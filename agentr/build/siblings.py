@@ -10,14 +10,17 @@ import random
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from typing import TypeVar
 
-from agentr.build.sequences import Dropped
+from agentr.build.sequences import dropped, make_pair, recorded
 from agentr.config.checks import Problem, number
 from agentr.errors import ConfigError
 from agentr.search.siblings import SiblingPair, SiblingRule, TurnValue, estimates, sibling_candidates
 from agentr.search.tree import Node, Tree
-from agentr.store.rows import Preference, Provenance
+from agentr.store.rows import Dropped, Preference
 from agentr.types import Task
+
+T = TypeVar("T")
 
 
 @dataclass
@@ -73,7 +76,7 @@ def preference_rows(tree: Tree, config: SiblingsConfig, max_length: int, *, trai
         elif 0 < config.pairs_per_task <= below.total():
             reason = "over method.pairs.pairs_per_task"
         if reason or row is None:
-            yield Dropped(tree.task.key, reason)
+            yield dropped(tree, reason, [chosen.id], [rejected.id])
         else:
             below[chosen.parent] += 1
             yield row
@@ -90,17 +93,13 @@ def _row(tree: Tree, pair: SiblingPair, chosen: Node, rejected: Node, found: lis
         "rejected_visits": rejected.visits,
         "depth": chosen.depth,
     }
-    return Preference(
-        prompt_ids=tuple(tree.prompt(chosen.parent)),
-        chosen_ids=chosen.token_ids,
-        chosen_mask=(1,) * len(chosen.token_ids),
-        rejected_ids=rejected.token_ids,
-        rejected_mask=(1,) * len(rejected.token_ids),
-        provenance=Provenance(tree.task.key, (chosen.id,), "sibling", detail, (rejected.id,)),
-    )
+    better_side, worse_side = ((tree, recorded([turn], trained=True)) for turn in (chosen, rejected))
+    made = make_pair(tree.prompt(chosen.parent), better_side, worse_side, "sibling", **detail)
+    assert made is not None, "both turns have tokens"
+    return made
 
 
-def mix_pairs(by_task: Mapping[Task, Sequence[Preference]], config: SiblingsConfig, seed: int) -> list[Preference]:
+def mix_pairs(by_task: Mapping[Task, Sequence[T]], config: SiblingsConfig, seed: int) -> list[T]:
     """Returns a round's pairs: of the tasks with most pairs, the same share of the pairs of each.
 
     With ``mix``, each of its groups is drawn by itself. The same number of pairs from fewer tasks trains on each task more densely.
@@ -115,7 +114,7 @@ def mix_pairs(by_task: Mapping[Task, Sequence[Preference]], config: SiblingsConf
     if not config.mix:
         return _draw(by_task, config.tasks, config.pairs, random.Random(f"siblings/{seed}"))
     labels = {task: str(task.labels[config.mix_label]) for task in by_task if config.mix_label in task.labels}
-    pairs: list[Preference] = []
+    pairs: list[T] = []
     for name, wanted in config.mix.items():
         group = {task: by_task[task] for task, label in labels.items() if label == name}
         if not group:
@@ -127,7 +126,7 @@ def mix_pairs(by_task: Mapping[Task, Sequence[Preference]], config: SiblingsConf
     return pairs
 
 
-def _draw(by_task: Mapping[Task, Sequence[Preference]], tasks: int, wanted: int, chance: random.Random) -> list[Preference]:
+def _draw(by_task: Mapping[Task, Sequence[T]], tasks: int, wanted: int, chance: random.Random) -> list[T]:
     """Draws ``wanted`` pairs in all, the same share from each of the ``tasks`` tasks with most pairs; 0 means all.
 
     Shares are rounded down, and those with the largest remainders are rounded up until there are ``wanted`` pairs.
@@ -139,7 +138,7 @@ def _draw(by_task: Mapping[Task, Sequence[Preference]], tasks: int, wanted: int,
     quota = {task: divmod(len(by_task[task]) * wanted, total) for task in most}
     by_remainder = sorted(most, key=lambda task: (-quota[task][1], chance.random()))
     rounded_up = set(by_remainder[: wanted - sum(whole for whole, _ in quota.values())])
-    drawn: list[Preference] = []
+    drawn: list[T] = []
     for task in most:
         pairs = by_task[task]
         drawn += [pairs[i] for i in sorted(chance.sample(range(len(pairs)), quota[task][0] + (task in rounded_up)))]

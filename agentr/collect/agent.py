@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
@@ -11,6 +12,7 @@ from agentr.envs.client import EnvClient, Recorded, Session
 from agentr.policy.base import GenerateRequest, Policy, cost_of
 from agentr.policy.chat import ChatCodec
 from agentr.search import Child, Expansion, Tree
+from agentr.search.tree import Spent
 from agentr.tasks.formats import ActionFormat, Parsed, action_format
 from agentr.tasks.prompt import opening
 from agentr.types import Completion, Cost, FinishReason, Message, Observation, Outcome, Sampling, Task
@@ -27,12 +29,22 @@ class Expanded:
         children: What the strategy is told.
         sessions: The session that stands behind each child; equal actions share one.
         events: Counts of what happened besides: turns that could not be parsed.
+        policy_s: Seconds until the policy had answered.
+        env_s: Seconds until the environment had carried out the actions.
     """
 
     children: list[Child]
     sessions: list[Session]
     cost: Cost
     events: dict[str, int]
+    policy_s: float = 0.0
+    env_s: float = 0.0
+
+    def account(self, tree: Tree, node: int, attempt: int) -> None:
+        """Adds to a tree what the turns after ``node`` took."""
+        tree.spend(replace(self.cost, cached_tokens=0))
+        tree.count(**self.events)
+        tree.pay(Spent(node, attempt, self.cost.completions, self.policy_s, self.env_s, self.cost.cached_tokens))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,8 +110,8 @@ class Agent:
             messages=tuple(tree.conversation(expansion.node)),
             reuse_prefix=reuse_prefix,
         )
-        completions = await self.policy.generate(request)
-        return await self._execute(tree, expansion.node, session, completions, cost_of(request, completions))
+        completions, seconds = await self._drawn(request)
+        return await self._execute(tree, expansion.node, session, completions, cost_of(request, completions), seconds)
 
     async def act(self, tree: Tree, node: int, session: Session, text: str) -> Expanded:
         """Takes a given turn (an expert's, a revision's) instead of drawing one."""
@@ -123,21 +135,31 @@ class Agent:
         sampling = self._sampling(seed)
         sampling = replace(sampling, max_tokens=min(sampling.max_tokens, max(1, self.max_model_len - len(prompt))))
         request = GenerateRequest(prompt, 1, sampling, affinity=tree.task.key, messages=messages)
-        (drawn,) = await self.policy.generate(request)
+        (drawn,), seconds = await self._drawn(request)
         whole = replace(drawn, text=prefix + drawn.text, token_ids=(*begun, *drawn.token_ids), logprobs=())
-        return await self._execute(tree, node, session, [whole], cost_of(request, [drawn]))
+        return await self._execute(tree, node, session, [whole], cost_of(request, [drawn]), seconds)
+
+    async def _drawn(self, request: GenerateRequest) -> tuple[list[Completion], float]:
+        """The completions of a request, and the seconds until they were there."""
+        started = time.monotonic()
+        completions = await self.policy.generate(request)
+        return completions, round(time.monotonic() - started, 4)
 
     def _sampling(self, seed: int, temperature: float | None = None) -> Sampling:
         own = self.sampling
         return Sampling(own.temperature if temperature is None else temperature, own.max_tokens, own.top_p, seed, self.format.stop)
 
-    async def _execute(self, tree: Tree, node: int, session: Session, completions: Sequence[Completion], cost: Cost) -> Expanded:
+    async def _execute(
+        self, tree: Tree, node: int, session: Session, completions: Sequence[Completion], cost: Cost, policy_s: float = 0.0
+    ) -> Expanded:
         parsed = [self._parse(c) for c in completions]
         actions = list(dict.fromkeys(p.action for p in parsed if p.action is not None))
+        started = time.monotonic()
         executed = dict(zip(actions, await session.expand(actions) if actions else [], strict=True))
+        env_s = round(time.monotonic() - started, 4)
         room_used = len(tree.prompt(node))
         unparsed = sum(p.action is None for p in parsed)
-        turns = Expanded([], [], cost + Cost(env_steps=len(actions)), {"unparsed": unparsed} if unparsed else {})
+        turns = Expanded([], [], cost + Cost(env_steps=len(actions)), {"unparsed": unparsed} if unparsed else {}, policy_s, env_s)
         for completion, turn in zip(completions, parsed, strict=True):
             after = session if turn.action is None else executed[turn.action]
             seen = after.last

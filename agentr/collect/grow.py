@@ -16,7 +16,7 @@ from agentr.search.stored import read_child, split_counts, stored_child, stored_
 from agentr.seeds import derived_seed
 from agentr.store.forest import Forest
 from agentr.store.layout import DEMONSTRATIONS, EVAL, WARM_START
-from agentr.types import Cost, Task
+from agentr.types import Task
 
 #: Sessions of expanded nodes that a tree keeps open if its strategy comes back to them.
 SPARE_SESSIONS = 32
@@ -131,18 +131,21 @@ async def grow(task: Task, strategy: Strategy, agent: Agent, forest: Forest, see
             tree.add(tree.nodes[-1].id, _as_child(turn), Origin.PREFIX)
         for entry in forest.journal(task.key):
             strategy.tell(tree, Expansion(**entry["expansion"]), [read_child(c) for c in entry["children"]])
-            _account(tree, *split_counts(entry["counts"]))
+            cost, events = split_counts(entry["counts"])
+            turns = Expanded([], [], cost, events, *entry.get("seconds", (0.0, 0.0)))
+            turns.account(tree, entry["expansion"]["node"], entry["expansion"]["attempt"])
         while expansions := strategy.ask(tree):
             results = await _sample_all(tree, expansions, agent, sessions)
             for expansion, turns in zip(expansions, results, strict=True):
                 nodes = strategy.tell(tree, expansion, turns.children)
-                _account(tree, turns.cost, turns.events)
+                turns.account(tree, expansion.node, expansion.attempt)
                 forest.log(
                     task.key,
                     {
                         "expansion": asdict(expansion),
                         "children": [stored_child(child) for child in turns.children],
                         "counts": stored_counts(turns.cost, turns.events),
+                        "seconds": [turns.policy_s, turns.env_s],
                     },
                 )
                 for node, session in zip(nodes, turns.sessions, strict=True):
@@ -171,11 +174,6 @@ async def _sample_all(tree: Tree, expansions: list[Expansion], agent: Agent, ses
 def best_path(tree: Tree) -> list[Node]:
     """Returns the path to the ended leaf with the highest return; of an expert's tree, its episode."""
     return tree.path(max(tree.ended(), key=lambda n: (n.reward, -n.id)).id)
-
-
-def _account(tree: Tree, cost: Cost, events: dict[str, int]) -> None:
-    tree.spend(cost)
-    tree.count(**events)
 
 
 def _as_child(node: Node) -> Child:

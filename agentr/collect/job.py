@@ -57,7 +57,7 @@ class Work(ABC):
 
     def tasks(self, tasks: Sequence[Task], source: Forest | None) -> list[Task]:
         """Returns those of a round's tasks that the work applies to; by default all, or those of the trees that it starts from."""
-        return list(tasks) if source is None else [tree.task for tree in source]
+        return list(tasks) if source is None else source.tasks()
 
     def max_completions(self, step_limit: int) -> int:
         """Returns the most completions that one tree can request; 0 if it draws none that count.
@@ -95,6 +95,7 @@ async def run_job(job: TreeJob, agent: Agent, progress: Progress) -> Progress:
         RunError: Too many units failed for infrastructure reasons.
     """
     forest = Forest(job.folder)
+    progress.regrown = forest.prepare()
     source = None if job.source is None else Forest(job.source)
     agent = replace(agent, sampling=job.sampling, policy_name=job.policy, on_start=progress.track)
 

@@ -96,7 +96,7 @@ async def _judge(tree: Tree, path: list[Node], agent: Agent, config: JudgeConfig
     verdict = read_verdict(answer.text)
     if verdict is None:
         tree.count(judge_malformed=1)
-    return verdict or Verdict(by_value, "")
+    return replace(verdict or Verdict(by_value, ""), answer=answer.text)
 
 
 def _question(tree: Tree, path: list[Node], agent: Agent, config: JudgeConfig) -> GenerateRequest:

@@ -130,8 +130,7 @@ async def _continue(tree: Tree, node: int, revision: Revision, agent: Agent, ses
             turns = await agent.complete(tree, node, session, opening, seed)
         else:
             turns = await agent.sample(tree, Expansion(node, 0, 1, seed), session)
-        tree.spend(turns.cost)
-        tree.count(**turns.events)
+        turns.account(tree, node, 0)
         node = tree.add(node, turns.children[0], Origin.CONTINUATION).id
         sessions.keep(node, turns.sessions[0])
     return node

@@ -51,6 +51,7 @@ class Progress:
         cost: Cost of the finished trees.
         events: Their counts of events.
         env_steps_executed: Actions that environments carried out in all, replays included; known at the end.
+        regrown: Keys of finished trees that were damaged: they were set aside, to be grown anew.
         growing: The trees that are not finished, by their task's key.
     """
 
@@ -66,6 +67,7 @@ class Progress:
     env_steps_executed: int = 0
     started: float = field(default_factory=time.time)
     last_error: str = ""
+    regrown: list[str] = field(default_factory=list)
     growing: dict[str, Tree] = field(default_factory=dict)
 
     def track(self, tree: Tree) -> None:

@@ -1,9 +1,7 @@
-"""What says what a run is: the configuration as plain data, its hash, and which keys may differ when a run is continued."""
+"""What says what a run is: the configuration as plain data, and which keys may differ when a run is continued."""
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Iterator
 from dataclasses import asdict, is_dataclass
 from enum import Enum
@@ -34,12 +32,6 @@ def plain(config: Any) -> Any:
 def to_yaml(config: Config) -> str:
     """Returns the whole configuration as YAML that ``load`` reads back equal."""
     return yaml.safe_dump(plain(config), sort_keys=False, allow_unicode=True)
-
-
-def config_hash(config: Config) -> str:
-    """Returns a hash of everything that says what the run is."""
-    flat = {k: v for k, v in flatten(plain(config)) if not k.startswith(FREE_KEYS)}
-    return hashlib.sha256(json.dumps(flat, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def changed_keys(old: dict[str, Any], new: dict[str, Any]) -> list[str]:

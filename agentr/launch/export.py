@@ -10,9 +10,9 @@ from agentr.errors import DataError
 from agentr.models.load import load_codec
 from agentr.observe.summary import COMMON_STAGES
 from agentr.recipes import load
+from agentr.store.dataset import read_any, read_rows
 from agentr.store.forest import Forest
 from agentr.store.layout import DATASET, MODEL, arm_of, stage_of
-from agentr.store.rows import read_any, read_rows
 from agentr.store.run import RunStore
 from agentr.store.summaries import ModelSummary
 from agentr.tasks.formats import action_format

@@ -81,6 +81,7 @@ def run_folder(folder: Path, label: str, seed: int) -> Path:
 
 def write_plan(folder: Path, runs: Sequence[tuple[str, int]]) -> None:
     """Writes the labels and seeds of a comparison's runs, before the first run starts."""
+    folder.mkdir(parents=True, exist_ok=True)
     write_json(folder / PLAN, {"runs": runs})
 
 

@@ -14,9 +14,10 @@ from rich.table import Table
 
 from agentr.errors import DataError
 from agentr.observe.summary import RunSummary, summarise
+from agentr.store.dataset import read_rows
 from agentr.store.files import write_bytes, write_json
 from agentr.store.layout import DATASET, ArmKind
-from agentr.store.rows import Row, read_rows
+from agentr.store.rows import Row
 from agentr.store.run import RunStore
 
 Decode = Callable[[Sequence[int]], str]

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from agentr.build.dataset import Candidate
-from agentr.build.sequences import Dropped
+from agentr.build.dataset import Candidate, Keep
 from agentr.build.siblings import SiblingsConfig, mix_pairs, preference_rows
 from agentr.collect.grow import Grow
 from agentr.collect.job import Work
 from agentr.rounds.recipe import PreferenceConfig, Preferring
 from agentr.rounds.round import Round
 from agentr.search import Dense, DenseConfig
-from agentr.store.rows import Preference
-from agentr.types import Task
+from agentr.store.spool import Kept
 
 
 @dataclass
@@ -41,15 +40,16 @@ class DensePolicy(Preferring[DensePolicyConfig]):
         return {"collect": Grow(Dense(self.config.search, self.config.pairs.rule()))}
 
     def rows(self, round_: Round) -> Iterator[Candidate]:
-        build, by_task = round_.config.build, dict[Task, list[Preference]]()
+        build = round_.config.build
         for tree in round_.trees("collect"):
-            pairs = by_task.setdefault(tree.task, [])
-            for found in preference_rows(tree, self.config.pairs, build.max_length, train_on_invalid=build.train_on_invalid):
-                if isinstance(found, Dropped):
-                    yield found
-                else:
-                    pairs.append(found)
-        yield from mix_pairs(by_task, self.config.pairs, round_.seed)
+            yield from preference_rows(tree, self.config.pairs, build.max_length, train_on_invalid=build.train_on_invalid)
+
+    def mix(self, own: Sequence[Kept], round_: Round, keep: Keep) -> tuple[Sequence[Kept], Counter[str]]:
+        by_key: dict[str, list[Kept]] = {}
+        for pair in own:
+            by_key.setdefault(pair.tree, []).append(pair)
+        by_task = {task: by_key.get(task.key, []) for task in round_.trees("collect").tasks()}
+        return super().mix(mix_pairs(by_task, self.config.pairs, round_.seed), round_, keep)
 
     # The released scripts for MATH (there is no paper): 10 branches, 8 turns, windows of 8, up to 512 pairs or 1,000 rollouts a tree, one
     # round at 7.2e-8 with a warm-up that lasts to the end.

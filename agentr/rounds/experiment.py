@@ -12,6 +12,7 @@ from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 
+from agentr.build.dataset import write_dataset
 from agentr.build.imports import demonstrated_turns
 from agentr.build.revision import demonstrated_rows
 from agentr.collect.demonstrate import Demonstrate
@@ -25,11 +26,12 @@ from agentr.models.load import load_codec, resolve
 from agentr.observe.progress import Reporter
 from agentr.rounds.services import Services
 from agentr.search import Sample
+from agentr.store.dataset import rows_hash
 from agentr.store.files import read_json, write_json
 from agentr.store.forest import Forest
 from agentr.store.layout import DATASET, DEMONSTRATIONS, EVAL, EVALUATION, MODEL, RECOVERY, TRAIN, WARM_START, Arm, Checkpoint, arm_of
-from agentr.store.rows import write_rows
 from agentr.store.run import RunStore
+from agentr.store.seal import hash_folder
 from agentr.store.summaries import DatasetSummary, EvalSummary, ModelSummary, TrainSummary, TreeSummary
 from agentr.train.job import TrainJob
 from agentr.types import Task
@@ -47,6 +49,7 @@ class Experiment:
         self.store = store
         self.services = services
         self.reporter = reporter
+        store.say = reporter.say
 
     @property
     def root(self) -> Path:
@@ -63,9 +66,11 @@ class Experiment:
 
         def work(folder: Path) -> ModelSummary:
             with self.reporter.task(f"model {self.config.model.source}"):
-                return ModelSummary(path=self.store.stored_path(resolve(self.config.model, folder)))
+                path = resolve(self.config.model, folder)
+                outside = not path.is_relative_to(self.root)
+                return ModelSummary(path=self.store.stored_path(path), folder_hash=hash_folder(path) if outside else None)
 
-        path = self.store.model_path(self.store.stage(MODEL, ModelSummary, work).path)
+        path = self.store.model_path(self.store.stage(MODEL, ModelSummary, work, {"model": self.config.model}).path)
         self.services.model = path
         return Checkpoint(MODEL, path)
 
@@ -108,6 +113,9 @@ class Experiment:
         collect = self.config.collect
 
         def make(folder: Path) -> TreeSummary:
+            for used in (policy.name if policy else "", source.stage if source else ""):
+                if used:
+                    self.store.use(used)
             limited = work.max_completions(self.services.spec().step_limit)
             job = TreeJob(
                 folder=folder,
@@ -123,11 +131,11 @@ class Experiment:
             if source is None or not work.extends:
                 return summary
             length, paths = revision_length(Forest(folder))
-            includes = source.folder.relative_to(self.root).as_posix()
-            return replace(summary, revision_length=length, judged_paths=paths, includes=includes)
+            return replace(summary, revision_length=length, judged_paths=paths, includes=source.stage)
 
-        self.store.stage(name, TreeSummary, make)
-        return Forest(self.store.layout.stage(name))
+        made_with = {"kind": work.kind, "work": work, "sampling": collect.sampling, "seed": seed}
+        self.store.stage(name, TreeSummary, make, made_with)
+        return self._trees_of(name)
 
     def forest(self, name: str, round_: int) -> Forest:
         """Returns the trees that a stage left.
@@ -137,7 +145,11 @@ class Experiment:
         """
         if not self.store.sealed(name):
             raise RunError(f"{self.root} has no {name} yet", hint=f"Collect first: agentr collect CONFIG --round {round_}")
-        return Forest(self.store.layout.stage(name))
+        return self._trees_of(name)
+
+    def _trees_of(self, name: str) -> Forest:
+        self.store.use(name)
+        return Forest(self.store.layout.stage(name), name)
 
     def demonstrations(self) -> Forest:
         """Plays the expert's episodes of the warm start's tasks, or those of the user's files."""
@@ -186,9 +198,14 @@ class Experiment:
             progress = self.services.run_job(title, job, policy)
             about = {"kind": job.work.kind, "version": job.policy, "seed": job.seed, "action_format": self.services.spec().action_format}
             forest.seal(stage=about, progress=progress)
-        progress = forest.manifest["progress"]
-        counts = {"trees": forest.manifest["trees"], "failed": progress["failed"], "solved": progress["successes"]}
-        return TreeSummary.read({**counts, **progress["counts"]})
+        manifest = forest.manifest
+        progress = manifest["progress"]
+        if progress["regrown"]:
+            self.reporter.say(
+                f"        {len(progress['regrown'])} damaged trees were set aside and grown anew: {_some(progress['regrown'])}"
+            )
+        counts = {"trees": manifest["trees"], "failed": progress["failed"], "solved": progress["successes"]}
+        return TreeSummary.read({**counts, **progress["counts"], "trees_hash": manifest["trees_hash"]})
 
     # evaluation -------------------------------------------------------------------------------------------------------
 
@@ -205,10 +222,10 @@ class Experiment:
 
     def _measure_recovery(self, arm: Arm, policy: Checkpoint) -> None:
         """Measures how often the policy still succeeds from the beginnings of the warm start's failed episodes (Agent-R, Table 3)."""
-        source = Forest(self.store.layout.stage(WARM_START.stage(EVAL)))
+        source = Forest(self.store.layout.stage(WARM_START.stage(EVAL)), WARM_START.stage(EVAL))
         one = Sample(1, self.config.eval.max_steps, self.config.eval.max_invalid)
         work = Grow(one, BadBeginning(self.seed(0)))
-        self._measure(arm.stage(RECOVERY), work, policy, lambda: [tree.task for tree in source], source)
+        self._measure(arm.stage(RECOVERY), work, policy, source.tasks, source)
 
     def _measure(
         self, name: str, work: Work, policy: Checkpoint, tasks: Callable[[], Sequence[Task]], source: Forest | None = None
@@ -217,6 +234,9 @@ class Experiment:
         config = self.config.eval
 
         def measure(folder: Path) -> EvalSummary:
+            self.store.use(policy.name)
+            if source is not None:
+                self.store.use(source.stage)
             job = TreeJob(
                 folder=folder,
                 tasks=tuple(work.tasks(tasks(), source)),
@@ -248,9 +268,10 @@ class Experiment:
                 invalid_rate=found.invalid_rate,
                 repeated_rate=found.repeated_rate,
                 within_answers=found.within_answers,
+                trees_hash=made.trees_hash,
             )
 
-        self.store.stage(name, EvalSummary, measure)
+        self.store.stage(name, EvalSummary, measure, {"kind": work.kind, "work": work, "sampling": config.sampling, "seed": self.seed(0)})
 
     # training ---------------------------------------------------------------------------------------------------------
 
@@ -260,18 +281,12 @@ class Experiment:
 
         def work(folder: Path) -> DatasetSummary:
             build = self.config.build
-            rows = [
-                row
-                for tree in self.demonstrations()
-                for row in demonstrated_rows(tree, train_on_invalid=build.train_on_invalid)
-                if row.longest <= build.max_length
-            ]
-            if not rows:
-                hint = "Set warm_start.enabled=false, widen its tasks, or raise build.max_length."
-                raise RunError("the environment's expert gave no demonstration that can be trained on", hint=hint)
-            return DatasetSummary.read(write_rows(folder, rows))
+            rows = (row for tree in self.demonstrations() for row in demonstrated_rows(tree, train_on_invalid=build.train_on_invalid))
+            hint = "Set warm_start.enabled=false, widen its tasks, or raise build.max_length."
+            return DatasetSummary.read(write_dataset(folder, rows, build.max_length, source="the environment's expert", hint=hint))
 
-        self.store.stage(name, DatasetSummary, work)
+        self.store.stage(name, DatasetSummary, work, {"build": self.config.build})
+        self.store.use(name)
         return self.store.layout.stage(name)
 
     def warm_start(self) -> tuple[Checkpoint, Path | None]:
@@ -295,9 +310,12 @@ class Experiment:
         """
 
         def work(folder: Path) -> TrainSummary:
+            self.store.use(start.name)
+            if dataset.is_relative_to(self.root):
+                self.store.use(self.store.stored_path(dataset))
             return self.train_many([self.train_job(name, dataset, start, folder, train)], name)[0]
 
-        self.store.stage(name, TrainSummary, work)
+        self.store.stage(name, TrainSummary, work, {"train": train, "seed": self.config.run.seed, "dataset": rows_hash(dataset)})
         return self.store.layout.checkpoint(name)
 
     def train_many(self, jobs: list[TrainJob], title: str) -> list[TrainSummary]:

@@ -10,7 +10,7 @@ from agentr.errors import RunError
 from agentr.rounds.experiment import Experiment
 from agentr.rounds.recipe import Recipe
 from agentr.rounds.round import Round
-from agentr.store.files import write_json
+from agentr.store.files import write_json, write_link
 from agentr.store.layout import CONTROL, EVAL, TRAIN, WARM_START, Checkpoint, arm_of
 from agentr.store.summaries import EvalSummary, TrainSummary
 from agentr.train.job import TrainJob
@@ -53,6 +53,8 @@ def run_control(experiment: Experiment, recipe: Recipe, warm_start: Checkpoint, 
     previous = config.trainer.continue_from is ContinueFrom.previous
 
     def work(folder: Path) -> TrainSummary:
+        experiment.store.use(warm_start.name)
+        experiment.store.use(experiment.store.stored_path(demonstrations))
         jobs: list[TrainJob] = []
         for number in range(1, config.run.rounds + 1):
             done = experiment.store.record(arm_of(number).stage(TRAIN))
@@ -63,7 +65,8 @@ def run_control(experiment: Experiment, recipe: Recipe, warm_start: Checkpoint, 
         results = experiment.train_many(jobs, name)
         return replace(results[-1], steps=sum(result.steps for result in results))
 
-    experiment.store.stage(name, TrainSummary, work)
+    trains = [_control_config(experiment, recipe, number) for number in range(1, config.run.rounds + 1)]
+    experiment.store.stage(name, TrainSummary, work, {"train": trains, "seed": config.run.seed})
     experiment.evaluate(CONTROL, experiment.store.layout.checkpoint(name, f"{config.run.rounds:02d}"))
 
 
@@ -90,10 +93,8 @@ def promote(experiment: Experiment) -> None:
     model = store.layout.checkpoint(best.stage(TRAIN)).path
     link = store.layout.best
     if model.exists():
-        if link.is_symlink():
-            link.unlink()
-        elif link.exists():
+        if link.exists() and not link.is_symlink():
             raise RunError(f"{link} is in the way of the link to the best checkpoint", hint="Move it, and start the same run again.")
-        link.symlink_to(model.relative_to(store.root))
+        write_link(link, model.relative_to(store.root))
     everything = {arm.folder: success for arm, success in results.items()}
     write_json(store.root / "best.json", {"round": best.folder, "success": results[best], "all": everything})

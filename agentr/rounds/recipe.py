@@ -13,15 +13,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
 
-from agentr.build.dataset import Candidate, is_own, write_dataset
+from agentr.build.dataset import Candidate, Keep, is_own, write_dataset
 from agentr.build.mixture import ExtraPairs, MixtureConfig, mix_pairs_from_files, mix_rows
 from agentr.collect.job import Work
 from agentr.config.checks import Problem
 from agentr.config.schema import Config, MethodConfig
 from agentr.errors import RunError
 from agentr.rounds.round import Round
+from agentr.store.dataset import dataset_loss
 from agentr.store.layout import DATASET
-from agentr.store.rows import Preference, Row, dataset_loss
+from agentr.store.rows import Row
+from agentr.store.spool import Kept
 from agentr.store.summaries import DatasetSummary
 from agentr.types import Loss
 
@@ -85,19 +87,24 @@ class Recipe(ABC, Generic[C]):
         def write(folder: Path) -> DatasetSummary:
             with experiment.reporter.task(f"round {round_.number}: dataset"):
                 limit, facts = round_.config.build.max_length, self.facts(round_)
-                manifest = write_dataset(folder, self.rows(round_), limit, lambda own: self.mix(own, round_), **facts)
+                manifest = write_dataset(folder, self.rows(round_), limit, lambda own, keep: self.mix(own, round_, keep), **facts)
             if (loss := dataset_loss(folder)) is not self.loss:
                 raise RunError(f"{self.name} says that its rows are for the loss {self.loss}, and they are for {loss}")
             return DatasetSummary.read(manifest)
 
-        experiment.store.stage(stage, DatasetSummary, write)
+        made_with = {"method": round_.config.method, "build": round_.config.build, "seed": round_.seed}
+        experiment.store.stage(stage, DatasetSummary, write, made_with)
         return experiment.store.layout.stage(stage)
 
-    def mix(self, own: Sequence[Any], round_: Round) -> tuple[Sequence[Row | Preference], Counter[str]]:
-        """Puts other rows beside a round's own, in the order in which they are written.
+    def mix(self, own: Sequence[Kept], round_: Round, keep: Keep) -> tuple[Sequence[Kept], Counter[str]]:
+        """Chooses among a round's own rows and puts others beside them, in the order in which they are written.
+
+        Args:
+            own: The rows that ``rows`` yielded; they wait on disk.
+            keep: Puts another row beside them.
 
         Returns:
-            The rows, and how many of the others were left out, by reason.
+            The rows, and how many of the others were left out, by reason. Own rows that are not among them are recorded as dropped.
         """
         return own, Counter()
 
@@ -145,14 +152,15 @@ class Imitation(Recipe[C]):
             message = f"{share:g} of the rows would be the warm start's demonstrations, and there is no warm start"
             yield Problem("method.mixture.demonstrations", message, "Set it to 0, or warm_start.enabled=true.")
 
-    def mix(self, own: Sequence[Row], round_: Round) -> tuple[Sequence[Row], Counter[str]]:
+    def mix(self, own: Sequence[Kept], round_: Round, keep: Keep) -> tuple[Sequence[Kept], Counter[str]]:
         mixture = self.config.mixture  # type: ignore[attr-defined]
-        earlier = [row for row in round_.earlier_rows(mixture.earlier_rounds) if isinstance(row, Row) and is_own(row)]
+        earlier = [keep(row) for row in round_.earlier_rows(mixture.earlier_rounds) if isinstance(row, Row) and is_own(row)]
         rows = mix_rows(
             own,
             mixture,
-            demonstrations=round_.demonstration_rows() if mixture.demonstrations else (),
+            demonstrations=[keep(row) for row in round_.demonstration_rows()] if mixture.demonstrations else (),
             earlier=earlier,
+            keep=keep,
             codec=round_.codec,
             max_length=round_.config.build.max_length,
             seed=round_.seed,
@@ -165,9 +173,9 @@ class Preferring(Recipe[C]):
 
     loss = Loss.PREFER
 
-    def mix(self, own: Sequence[Preference], round_: Round) -> tuple[Sequence[Preference], Counter[str]]:
-        extra = self.config.extra_pairs  # type: ignore[attr-defined]
-        return mix_pairs_from_files(own, extra, codec=round_.codec, max_length=round_.config.build.max_length, seed=round_.seed)
+    def mix(self, own: Sequence[Kept], round_: Round, keep: Keep) -> tuple[Sequence[Kept], Counter[str]]:
+        extra, limit = self.config.extra_pairs, round_.config.build.max_length  # type: ignore[attr-defined]
+        return mix_pairs_from_files(own, extra, keep=keep, codec=round_.codec, max_length=limit, seed=round_.seed)
 
 
 def by_round(values: Sequence[float], round_: int) -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -10,9 +10,10 @@ from agentr.collect.job import Work
 from agentr.config.schema import Config
 from agentr.policy.chat import ChatCodec
 from agentr.rounds.experiment import Experiment
+from agentr.store.dataset import iter_rows
 from agentr.store.forest import Forest
-from agentr.store.layout import DATASET, DEMONSTRATIONS, WARM_START, Arm, Checkpoint, arm_of
-from agentr.store.rows import Preference, Row, read_any, read_rows
+from agentr.store.layout import DATASET, DEMONSTRATIONS, MODEL, WARM_START, Arm, Checkpoint, arm_of
+from agentr.store.rows import Preference, Row
 from agentr.tasks.formats import ActionFormat, action_format
 from agentr.types import Task
 
@@ -54,6 +55,7 @@ class Round:
 
     @property
     def codec(self) -> ChatCodec:
+        self.experiment.store.use(MODEL)
         return self.experiment.codec
 
     @property
@@ -104,12 +106,13 @@ class Round:
 
     # rows -------------------------------------------------------------------------------------------------------------
 
-    def demonstration_rows(self) -> list[Row]:
-        """Returns the rows of the demonstrations; they are played and built if that was not done yet."""
-        return read_rows(self.experiment.demonstration_dataset())
+    def demonstration_rows(self) -> Iterator[Row]:
+        """Yields the rows of the demonstrations; they are played and built if that was not done yet."""
+        return iter_rows(self.experiment.demonstration_dataset())
 
-    def earlier_rows(self, rounds: int) -> Sequence[Row | Preference]:
-        """Returns the rows of as many rounds before this one."""
-        layout = self.experiment.store.layout
-        first = max(1, self.number - rounds)
-        return [row for n in range(first, self.number) for row in read_any(layout.stage(arm_of(n).stage(DATASET)))]
+    def earlier_rows(self, rounds: int) -> Iterator[Row | Preference]:
+        """Yields the rows of as many rounds before this one."""
+        for number in range(max(1, self.number - rounds), self.number):
+            stage = arm_of(number).stage(DATASET)
+            self.experiment.store.use(stage)
+            yield from iter_rows(self.experiment.store.layout.stage(stage))

@@ -31,10 +31,12 @@ class Verdict:
 
     Attributes:
         reason: The judge's reason in words; None if the tree's values decided without asking.
+        answer: The judge's whole answer as it came, also one that could not be read; None if nobody was asked.
     """
 
     rating: Rating
     reason: str | None = None
+    answer: str | None = None
 
 
 @dataclass(kw_only=True)

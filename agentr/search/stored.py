@@ -1,7 +1,7 @@
-"""How trees are written to disk: format 1, canonical JSON, compressed. The only place that knows.
+"""How trees are written to disk: format 2, canonical JSON, compressed. The only place that knows.
 
-In it a verdict is two entries (``judgement`` and the note's ``reason``), a branch is the note's ``label``, revisions are part of
-``search``, and cost and events are one table, ``counts``.
+The text of a tree depends on the task, the seed and the policy alone: same-seed trees are the same, byte for byte. What else there is to
+say of it (seconds, tokens that came from a cache) is a second text behind the first one.
 """
 
 from __future__ import annotations
@@ -15,25 +15,24 @@ import zstandard
 
 from agentr.errors import DataError
 from agentr.search.revision import Rating, Revision, Verdict
-from agentr.search.tree import Child, Node, Origin, Tree
+from agentr.search.tree import Child, Node, Origin, Spent, Tree
 from agentr.types import Cost, FinishReason, Message, Outcome, Task
 
 #: Version of the stored form; a reader refuses what it does not know.
-FORMAT = 1
+FORMAT = 2
 
 _COST = tuple(field.name for field in fields(Cost))
 _IDS = ("token_ids", "bridge_ids", "logprobs")
 
+#: Fields of a tree that are not in its text: where it is, and what changes from one run to the next.
+_BESIDE = ("stage", "spent")
+
 
 def to_json(tree: Tree) -> str:
-    """Writes a tree as canonical text: the same tree always gives the same bytes."""
-    data = asdict(tree)
-    data["nodes"] = [_stored_node(node) for node in data["nodes"]]
-    revisions = data.pop("revisions")
-    data["search"] = {**data["search"], **({"revisions": revisions} if revisions else {})}
-    data["counts"] = stored_counts(tree.cost, data.pop("events"))
-    del data["cost"]
-    return json.dumps({"format": FORMAT, **data}, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    """Writes a tree as canonical text: the same tree always gives the same bytes. What was spent on it is left out."""
+    data = {key: value for key, value in asdict(tree).items() if key not in _BESIDE}
+    del data["cost"]["cached_tokens"]
+    return _text({"format": FORMAT, **data})
 
 
 def from_json(text: str | bytes) -> Tree:
@@ -46,32 +45,68 @@ def from_json(text: str | bytes) -> Tree:
         data = json.loads(text)
         if data.pop("format") != FORMAT:
             raise DataError("this tree was written by another version of agentr", hint=f"This version reads format {FORMAT}.")
-        data["task"] = Task(**data["task"])
+        data["task"] = task_of(data["task"])
         data["messages"] = tuple(Message(**m) for m in data["messages"])
         data["prompt_ids"] = tuple(data["prompt_ids"])
-        data["nodes"] = [_node(n) for n in data["nodes"]]
-        data["revisions"] = [Revision(**r) for r in data["search"].pop("revisions", ())]
-        data["cost"], data["events"] = split_counts(data.pop("counts"))
+        data["nodes"] = [node_of(n, _verdict(n["verdict"])) for n in data["nodes"]]
+        data["revisions"] = [Revision(**r) for r in data["revisions"]]
+        data["cost"] = Cost(**data["cost"])
         return Tree(**data)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise DataError(f"not a stored tree: {error!r}") from error
 
 
 def to_bytes(tree: Tree) -> bytes:
-    """Writes a tree as compressed text."""
-    return zstandard.ZstdCompressor(level=6).compress(to_json(tree).encode())
+    """Writes a tree as compressed text, and what was spent on it behind that."""
+    return _compressed(to_json(tree)) + _compressed(_text([list(vars(spent).values()) for spent in tree.spent]))
 
 
 def from_bytes(data: bytes) -> Tree:
-    """Reads what ``to_bytes`` wrote.
+    """Reads what ``to_bytes`` wrote, or its first part alone.
 
     Raises:
         DataError: The bytes are damaged or no tree.
     """
+    text, rest = decompressed(data)
+    tree = from_json(text)
+    if rest:
+        read_spent(tree, rest)
+    return tree
+
+
+def split_bytes(data: bytes) -> tuple[bytes, bytes]:
+    """Returns the two parts of what ``to_bytes`` wrote: the tree, and what was spent on it."""
+    rest = decompressed(data)[1]
+    return data[: len(data) - len(rest)], rest
+
+
+def read_spent(tree: Tree, data: bytes) -> None:
+    """Gives a tree what was spent on it: the second part of what ``to_bytes`` wrote.
+
+    Raises:
+        DataError: The bytes are damaged.
+    """
     try:
-        return from_json(zstandard.ZstdDecompressor().decompress(data))
+        for values in json.loads(decompressed(data)[0]):
+            tree.pay(Spent(*values))
+    except (ValueError, TypeError) as error:
+        raise DataError(f"a stored tree is damaged: {error!r}") from error
+
+
+def decompressed(data: bytes) -> tuple[bytes, bytes]:
+    """Returns the first text in some bytes, and the bytes behind it.
+
+    Raises:
+        DataError: The bytes are damaged.
+    """
+    reader = zstandard.ZstdDecompressor().decompressobj()
+    try:
+        text = reader.decompress(data)
     except zstandard.ZstdError as error:
         raise DataError(f"a stored tree is damaged: {error}") from error
+    if not reader.eof:
+        raise DataError("a stored tree is damaged: its end is missing")
+    return text, reader.unused_data
 
 
 def stored_child(child: Child) -> dict[str, Any]:
@@ -95,18 +130,26 @@ def split_counts(counts: Mapping[str, int]) -> tuple[Cost, dict[str, int]]:
     return cost, {name: amount for name, amount in counts.items() if name not in _COST}
 
 
-def _stored_node(node: dict[str, Any]) -> dict[str, Any]:
-    verdict, branch = node.pop("verdict"), node.pop("branch")
-    note = {} if branch is None else {"label": branch}
-    if verdict is not None and verdict["reason"] is not None:
-        note["reason"] = verdict["reason"]
-    return {**node, "judgement": verdict["rating"] if verdict else "", "note": note}
+def task_of(data: Mapping[str, Any]) -> Task:
+    """Reads a task."""
+    return Task(**data)
 
 
-def _node(data: dict[str, Any]) -> Node:
-    rating, note = data.pop("judgement"), data.pop("note")
-    verdict = Verdict(Rating(rating), note.get("reason")) if rating else None
-    return Node(**_typed({**data, "origin": Origin(data["origin"])}), verdict=verdict, branch=note.get("label"))
+def node_of(data: Mapping[str, Any], verdict: Verdict | None) -> Node:
+    """Reads a node with its verdict."""
+    return Node(**{**_typed(dict(data)), "origin": Origin(data["origin"]), "verdict": verdict})
+
+
+def _verdict(data: Mapping[str, Any] | None) -> Verdict | None:
+    return None if data is None else Verdict(**{**data, "rating": Rating(data["rating"])})
+
+
+def _text(data: Any) -> str:
+    return json.dumps(data, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+
+
+def _compressed(text: str) -> bytes:
+    return zstandard.ZstdCompressor(level=6, write_checksum=True).compress(text.encode())
 
 
 def _typed(data: dict[str, Any]) -> dict[str, Any]:

@@ -70,6 +70,7 @@ class Node:
         expansions: How often this node was expanded.
         verdict: A judge's verdict on this turn, if it was judged.
         branch: Which of its parent's branches this turn is, for strategies that number them.
+        draws: How often the policy drew this turn: itself, and the turns that were merged into it.
     """
 
     id: int
@@ -92,6 +93,7 @@ class Node:
     expansions: int = 0
     verdict: Verdict | None = None
     branch: int | None = None
+    draws: int = 1
     children: list[int] = field(default_factory=list)
 
     @property
@@ -102,6 +104,27 @@ class Node:
     @property
     def is_leaf(self) -> bool:
         return not self.children
+
+
+@dataclass(frozen=True)
+class Spent:
+    """What one expansion took, beside its tree: it differs from one run to the next.
+
+    Attributes:
+        node: The node that was expanded.
+        attempt: How often it had been expanded before.
+        drawn: Turns drawn.
+        policy_s: Seconds until the policy had answered, waiting included.
+        env_s: Seconds until the environment had carried out the actions, waiting included.
+        cached_tokens: Prompt tokens that came from the prefix cache.
+    """
+
+    node: int
+    attempt: int
+    drawn: int
+    policy_s: float
+    env_s: float
+    cached_tokens: int = 0
 
 
 @dataclass
@@ -117,6 +140,8 @@ class Tree:
         revisions: Attempts to revise bad paths, in the order made.
         cost: What the tree cost.
         events: How often something happened that is no cost: duplicates, unparsed, judge_malformed, revise_no_transition.
+        spent: What each expansion took, in the order made. Not part of the tree's text.
+        stage: Stage of a run that the tree was read from; empty for a tree in growth. Not part of the tree's text.
     """
 
     task: Task
@@ -129,6 +154,8 @@ class Tree:
     revisions: list[Revision] = field(default_factory=list)
     cost: Cost = field(default_factory=Cost)
     events: dict[str, int] = field(default_factory=dict)
+    spent: list[Spent] = field(default_factory=list, compare=False)
+    stage: str = field(default="", compare=False)
 
     @classmethod
     def start(cls, task: Task, messages: tuple[Message, ...], prompt_ids: tuple[int, ...], seed: int, policy: str = "") -> Tree:
@@ -165,6 +192,11 @@ class Tree:
     def spend(self, cost: Cost) -> None:
         """Adds to what the tree cost."""
         self.cost = self.cost + cost
+
+    def pay(self, spent: Spent) -> None:
+        """Adds what an expansion took, the cached tokens to the cost too."""
+        self.spent.append(spent)
+        self.cost = self.cost + Cost(cached_tokens=spent.cached_tokens)
 
     def count(self, **events: int) -> None:
         """Adds to the counts of events."""

@@ -80,17 +80,18 @@ class UCT(Strategy):
 
     def record(self, tree: Tree, expansion: Expansion, children: Sequence[Child]) -> list[Node | None]:
         parent = tree.nodes[expansion.node]
-        known = {self._identity(tree.nodes[c]) for c in parent.children}
+        known = {self._identity(tree.nodes[c]): tree.nodes[c] for c in parent.children}
         added: list[Node | None] = []
         for child in children:
             identity = self._identity(child)
             if identity is not None and identity in known:
                 tree.count(duplicates=1)
+                known[identity].draws += 1
                 added.append(None)
                 continue
-            known.add(identity)
             cut = cut_off(tree, parent.id, child, self.config.max_depth + 1, self.config.max_invalid)
-            added.append(tree.add(parent.id, cut, Origin.POLICY))
+            known[identity] = tree.add(parent.id, cut, Origin.POLICY)
+            added.append(known[identity])
         for node in added:
             if node is not None and node.terminal:
                 tree.back_up(node.id)

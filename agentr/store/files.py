@@ -1,23 +1,63 @@
-"""Atomic writes: a reader sees the old file or the new one, never a part."""
+"""Writes files: a reader sees the old file or the new one, never a part. Nothing else in agentr changes what a run directory holds.
+
+All changes go through one object, ``disk``, a system call at a time, so that a test can let the n-th of them fail, or be the last.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import errno
+import io
 import json
 import os
 import secrets
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO, cast
 
 from agentr.errors import DataError, RunError
+
+#: Bytes that are copied, or collected before they are written, at a time.
+CHUNK = 1 << 20
+
+
+class Disk:
+    """The system calls that change files."""
+
+    def create(self, path: Path) -> int:
+        return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+
+    def append_to(self, path: Path) -> int:
+        return os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
+
+    def write(self, descriptor: int, data: bytes | memoryview) -> int:
+        return os.write(descriptor, data)
+
+    def sync(self, descriptor: int) -> None:
+        os.fsync(descriptor)
+
+    def rename(self, old: Path, new: Path) -> None:
+        old.replace(new)
+
+    def make_folder(self, path: Path) -> None:
+        path.mkdir()
+
+    def link(self, path: Path, target: Path) -> None:
+        path.symlink_to(target)
+
+    def unlink(self, path: Path) -> None:
+        path.unlink()
+
+    def remove_folder(self, path: Path) -> None:
+        path.rmdir()
+
+
+disk = Disk()
 
 
 @contextlib.contextmanager
 def disk_errors(path: Path) -> Iterator[None]:
-    """Turns a full disk or a missing permission into an error that names the path and the remedy.
+    """Turns a full disk, a missing permission or a folder that is gone into an error that names the path and the remedy.
 
     Raises:
         RunError: ``path`` could not be written. Files that were finished before are whole.
@@ -30,26 +70,127 @@ def disk_errors(path: Path) -> Iterator[None]:
                 f"no space left on the device while writing {path}",
                 hint="Free some space and start the same run again: it continues where it stopped.",
             ) from error
+        if error.errno == errno.EFBIG:
+            hint = "Raise the limit (ulimit -f, a quota) and start the same run again: it continues where it stopped."
+            raise RunError(f"{path} cannot be written: it is larger than this process may write", hint=hint) from error
         if error.errno in (errno.EACCES, errno.EROFS, errno.EPERM):
             raise RunError(f"{path} cannot be written: {error.strerror}", hint="Choose another run.dir.") from error
+        if error.errno in (errno.ENOENT, errno.ENOTDIR):
+            hint = "Was its folder moved or deleted? Put it back, or give its new place, and start the same run again."
+            raise RunError(f"{path} cannot be written: its folder is gone", hint=hint) from error
         raise
 
 
-def write_bytes(path: Path, data: bytes) -> None:
-    """Writes a file that survives a crash right after the call: temporary name, fsync, rename."""
+# single files ---------------------------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def writing(path: Path) -> Iterator[BinaryIO]:
+    """Writes a file that is whole if it exists, and survives a crash after the block: temporary name, fsync, rename.
+
+    No folder is made: what was deleted under a process is not created anew.
+
+    Raises:
+        RunError: The disk is full or cannot be written, or the folder is gone. ``path`` is as it was.
+    """
     with disk_errors(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
         # Not tempfile's: it makes files that nobody else may read, whatever the umask.
         temporary = path.with_name(f".{path.name[:40]}.{secrets.token_hex(6)}.part")
         try:
-            with temporary.open("xb") as file:
-                file.write(data)
+            with _File(disk.create(temporary)) as raw, io.BufferedWriter(raw, CHUNK) as file:
+                yield cast(BinaryIO, file)
                 file.flush()
-                os.fsync(file.fileno())
-            temporary.replace(path)
+                disk.sync(raw.fileno())
+            disk.rename(temporary, path)
         except BaseException:  # also when interrupted: no part may stay behind
-            temporary.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):
+                disk.unlink(temporary)
             raise
+        _sync_folder(path.parent)
+
+
+class _File(io.RawIOBase):
+    """A file whose writes go through ``disk``."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+
+    def fileno(self) -> int:
+        return self._descriptor
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        return disk.write(self._descriptor, data)
+
+    def close(self) -> None:
+        if not self.closed:
+            super().close()
+            os.close(self._descriptor)
+
+
+def write_bytes(path: Path, data: bytes) -> None:
+    """Writes a file in one step; see ``writing``."""
+    with writing(path) as file:
+        file.write(data)
+
+
+def write_json(path: Path, data: Any) -> None:
+    """Writes readable JSON in one step."""
+    write_bytes(path, (json.dumps(data, indent=2, sort_keys=True, default=str) + "\n").encode())
+
+
+def append_line(path: Path, data: Any) -> None:
+    """Appends one JSON line with a single write, so that lines of several processes do not mix."""
+    with disk_errors(path):
+        line = memoryview((json.dumps(data, sort_keys=True, separators=(",", ":"), default=str) + "\n").encode())
+        descriptor = disk.append_to(path)
+        try:
+            while line:  # a second write only if the disk is full: it fails
+                line = line[disk.write(descriptor, line) :]
+        finally:
+            os.close(descriptor)
+
+
+def write_link(path: Path, target: Path) -> None:
+    """Makes a symbolic link, or lets an existing one point elsewhere, in one step."""
+    with disk_errors(path):
+        temporary = path.with_name(f".{path.name}.{secrets.token_hex(6)}.part")
+        disk.link(temporary, target)
+        disk.rename(temporary, path)
+
+
+def remove(path: Path) -> None:
+    """Deletes a file or a folder with all that is in it; nothing if it is not there."""
+    with contextlib.suppress(FileNotFoundError):
+        if path.is_dir() and not path.is_symlink():
+            for below in path.iterdir():
+                remove(below)
+            disk.remove_folder(path)
+        else:
+            disk.unlink(path)
+
+
+# folders --------------------------------------------------------------------------------------------------------------
+
+
+def make_folder(path: Path, below: Path | None = None) -> None:
+    """Makes a folder if it is missing, but not the folders above.
+
+    Args:
+        below: Also make the folders between this one, which must exist, and ``path``.
+
+    Raises:
+        RunError: The folder above is gone.
+    """
+    with disk_errors(path):
+        if path.is_dir():
+            return
+        if below is not None and path.parent != below:
+            make_folder(path.parent, below)
+        with contextlib.suppress(FileExistsError):
+            disk.make_folder(path)
 
 
 @contextlib.contextmanager
@@ -64,50 +205,71 @@ def write_aside(folder: Path) -> Iterator[Path]:
     """
     temporary = folder.with_name(f".{folder.name}.part")
     with disk_errors(folder):
-        shutil.rmtree(temporary, ignore_errors=True)
-        temporary.mkdir(parents=True)
+        remove(temporary)
+        disk.make_folder(temporary)
         try:
             yield temporary
             for path in temporary.rglob("*"):
                 if path.is_file():
                     with path.open("rb") as file:
-                        os.fsync(file.fileno())
-            shutil.rmtree(folder, ignore_errors=True)
-            temporary.replace(folder)
+                        disk.sync(file.fileno())
+            remove(folder)
+            disk.rename(temporary, folder)
         except BaseException:  # also when interrupted
-            shutil.rmtree(temporary, ignore_errors=True)
+            with contextlib.suppress(OSError):
+                remove(temporary)
             raise
+        _sync_folder(folder.parent)
 
 
-def write_json(path: Path, data: Any) -> None:
-    """Writes readable JSON atomically."""
-    write_bytes(path, (json.dumps(data, indent=2, sort_keys=True, default=str) + "\n").encode())
+def copy_folder(source: Path, target: Path) -> None:
+    """Copies a folder in one step: ``target`` is whole if it exists. Files that are being written (``*.part``) are left out."""
+    with write_aside(target) as aside:
+        _copy_into(source, aside)
+
+
+def _copy_into(source: Path, target: Path) -> None:
+    for path in sorted(source.iterdir()):
+        copy = target / path.name
+        if path.name.endswith(".part"):
+            continue
+        if path.is_symlink():
+            disk.link(copy, path.readlink())
+        elif path.is_dir():
+            disk.make_folder(copy)
+            _copy_into(path, copy)
+        else:
+            with path.open("rb") as old, _File(disk.create(copy)) as new:
+                while data := memoryview(old.read(CHUNK)):
+                    while data:
+                        data = data[new.write(data) :]
+
+
+def _sync_folder(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        disk.sync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+# reading --------------------------------------------------------------------------------------------------------------
 
 
 def read_json(path: Path) -> Any:
     """Reads JSON.
 
     Raises:
-        DataError: The file is missing or is not JSON.
+        DataError: The file is missing, may not be read, or is not JSON.
     """
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
         raise DataError(f"{path} does not exist") from error
+    except PermissionError as error:
+        raise DataError(f"{path} may not be read: {error.strerror}") from error
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
         raise DataError(f"{path} is damaged: {error}") from error
-
-
-def append_line(path: Path, data: Any) -> None:
-    """Appends one JSON line with a single write, so that lines of several processes do not mix."""
-    with disk_errors(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        line = (json.dumps(data, sort_keys=True, separators=(",", ":"), default=str) + "\n").encode()
-        descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
-        try:
-            os.write(descriptor, line)
-        finally:
-            os.close(descriptor)
 
 
 def read_lines(path: Path) -> list[Any]:

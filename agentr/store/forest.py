@@ -1,50 +1,107 @@
 """Stores a forest: the trees of one stage.
 
-While a stage runs, each finished tree is one file, named by its task, and each growing tree has a journal. When the stage is over, the
-trees are sealed into one Parquet file with a manifest that holds its hash; a sealed forest is read-only.
+While a stage runs, each finished tree is a file, named by its task, and each growing tree has a journal. When the stage is over, the trees
+are sealed: sorted by key into Parquet files of small row groups (``trees/``), with a table beside them that says in a row what there is to
+say of a tree (``summary.parquet``), so that listing and sorting needs no tree. Neither sealing nor reading holds more than a few trees.
 """
 
 from __future__ import annotations
 
-import shutil
+import difflib
+import json
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from blake3 import blake3
 
 from agentr.errors import DataError
-from agentr.search.stored import from_bytes, to_bytes
+from agentr.search.stored import from_bytes, split_bytes, to_bytes
 from agentr.search.tree import Tree
-from agentr.store.files import append_line, read_json, read_lines, write_bytes, write_json
-from agentr.store.tables import read_table, write_table
+from agentr.store import version1
+from agentr.store.files import append_line, make_folder, read_json, read_lines, remove, write_bytes
+from agentr.store.seal import FORMAT, check_format, read_checked, write_checked
+from agentr.store.tables import TableWriter, damaged, open_table, read_table, schema
+from agentr.store.tree_table import COLUMNS, summary_row
+from agentr.types import Task
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 SUFFIX = ".json.zst"
 
+#: Most trees of a file of a sealed forest.
+PART = 10_000
+
+#: A row group of trees is closed when it has so many bytes, so that one tree is read without many others.
+GROUP_BYTES = 1 << 19
+
 
 class Forest:
-    """The trees of one stage, under ``folder``."""
+    """The trees of one stage.
 
-    def __init__(self, folder: Path) -> None:
+    Args:
+        folder: Where they are.
+        stage: Name of the stage, which each tree that is read gets; empty for forests of no run.
+    """
+
+    def __init__(self, folder: Path, stage: str = "") -> None:
         self.folder = folder
-        self._trees = folder / "trees"
+        self.stage = stage
+        self._finished = folder / "finished"
         self._journals = folder / "journal"
         self._failures = folder / "failures.jsonl"
+        self._files: dict[int, Any] = {}
 
     # while the stage runs ---------------------------------------------------------------------------------------------
 
+    def prepare(self) -> list[str]:
+        """Makes the folder ready for growth, and returns the keys of finished trees that are damaged: they are set aside, to be grown anew.
+
+        Journals that are damaged before their end are set aside, too.
+        """
+        for folder in (self.folder, self._finished, self._journals):
+            make_folder(folder)
+        version1.convert_growing(self.folder, self._finished, SUFFIX)
+        damaged = []
+        for path in sorted(self._finished.glob(f"*{SUFFIX}")):
+            try:
+                from_bytes(path.read_bytes())
+            except DataError:
+                damaged.append(path.name.removesuffix(SUFFIX))
+                self._set_aside(path)
+        for path in sorted(self._journals.glob("*.jsonl")):
+            try:
+                read_lines(path)
+            except DataError:
+                damaged.append(path.stem)
+                self._set_aside(path)
+        return damaged
+
+    def _set_aside(self, path: Path) -> None:
+        make_folder(self.folder / "damaged")
+        write_bytes(self.folder / "damaged" / path.name, path.read_bytes())
+        remove(path)
+
     def finished(self) -> set[str]:
         """Returns the keys of the finished trees."""
-        if self.sealed:
-            return set(self._table["key"])
-        return {p.name.removesuffix(SUFFIX) for p in self._trees.glob(f"*{SUFFIX}")} if self._trees.exists() else set()
+        if not self.sealed:
+            found = {path.name.removesuffix(SUFFIX) for path in self._finished.glob(f"*{SUFFIX}")}
+            if not self.sealed:
+                return found
+        return set(self.keys())
 
     def write(self, tree: Tree) -> None:
         """Writes a finished tree in one atomic step, and deletes its journal."""
-        write_bytes(self._trees / f"{tree.task.key}{SUFFIX}", to_bytes(tree))
-        (self._journals / f"{tree.task.key}.jsonl").unlink(missing_ok=True)
+        make_folder(self._finished)
+        write_bytes(self._finished / f"{tree.task.key}{SUFFIX}", to_bytes(tree))
+        remove(self._journals / f"{tree.task.key}.jsonl")
 
     def log(self, key: str, entry: dict[str, Any]) -> None:
         """Adds an entry to a growing tree's journal."""
+        make_folder(self._journals)
         append_line(self._journals / f"{key}.jsonl", entry)
 
     def journal(self, key: str) -> list[dict[str, Any]]:
@@ -60,82 +117,198 @@ class Forest:
         finished = self.finished()
         return {line["key"]: line["reason"] for line in read_lines(self._failures) if line["key"] not in finished}
 
-    # sealing and reading ----------------------------------------------------------------------------------------------
+    # sealing ----------------------------------------------------------------------------------------------------------
 
     @property
     def sealed(self) -> bool:
         return (self.folder / "manifest.json").exists()
 
     def seal(self, **about: Any) -> dict[str, Any]:
-        """Compacts the trees into ``trees.parquet``, writes the manifest and removes the single files.
+        """Compacts the trees into Parquet files, writes the manifest and removes the single files.
 
         Args:
             about: Further entries of the manifest.
 
         Returns:
-            The manifest. Sealing a sealed forest changes nothing.
-        """
-        import pyarrow as pa
+            The manifest. ``trees_hash`` in it depends on the trees alone, not on what was spent on them. Sealing a sealed forest changes
+            nothing.
 
-        if self.sealed:
-            return self.manifest
+        Raises:
+            DataError: A tree is damaged. The next start of the stage grows it anew.
+        """
+        if not self.sealed:
+            self._seal(about)
+        remove(self._finished)
+        remove(self._journals)
+        return self.manifest
+
+    def _seal(self, about: dict[str, Any]) -> None:
+        make_folder(self.folder)
+        remove(self.folder / "trees")
+        make_folder(self.folder / "trees")
         keys = sorted(self.finished())
-        blobs = [(self._trees / f"{key}{SUFFIX}").read_bytes() for key in keys]
-        for key, blob in zip(keys, blobs, strict=True):
-            self._check(key, blob)
-        columns = {"key": pa.array(keys, pa.string()), "tree": pa.array(blobs, pa.binary())}
-        sha256 = write_table(self.folder / "trees.parquet", columns)
-        manifest = {"trees": len(keys), "failed": self.failures(), "sha256": sha256, **about}
-        write_json(self.folder / "manifest.json", manifest)
-        shutil.rmtree(self._trees, ignore_errors=True)
-        shutil.rmtree(self._journals, ignore_errors=True)
-        return manifest
+        content = blake3()
+        parts: list[dict[str, Any]] = []
+        with TableWriter(self.folder / "summary.parquet", COLUMNS) as summary:
+            for number in range(0, len(keys), PART):
+                here, name = keys[number : number + PART], f"trees/{number // PART:05d}.parquet"
+                with TableWriter(self.folder / name, _TREES, group_bytes=GROUP_BYTES, compressed=False) as trees:
+                    for key in here:
+                        data, spent, tree = self._finished_tree(key)
+                        trees.add({"key": key, "tree": data, "spent": spent})
+                        summary.add(summary_row(tree))
+                        content.update(f"{key} {len(data)} ".encode())
+                        content.update(data)
+                parts.append({"file": name, "first": here[0], "footer": trees.footer})
+        manifest = {
+            "format": FORMAT,
+            "trees": len(keys),
+            "failed": self.failures(),
+            "trees_hash": content.hexdigest(length=16),
+            "parts": parts,
+            "summary": summary.footer,
+            **about,
+        }
+        write_checked(self.folder / "manifest.json", manifest)
+
+    def _finished_tree(self, key: str) -> tuple[bytes, bytes, Tree]:
+        data = (self._finished / f"{key}{SUFFIX}").read_bytes()
+        try:
+            return *split_bytes(data), from_bytes(data)
+        except DataError as error:
+            hint = "Start the same run again: the tree is set aside and grown anew."
+            raise DataError(f"tree {key!r} in {self.folder} is damaged: {error.message}", hint=hint) from error
 
     @property
     def manifest(self) -> dict[str, Any]:
-        return read_json(self.folder / "manifest.json")
+        path = self.folder / "manifest.json"
+        if version1.SealedTrees.is_at(self.folder):
+            return read_json(path)
+        manifest = read_checked(path)
+        check_format(manifest, f"the forest {self.folder}")
+        return manifest
+
+    # reading ----------------------------------------------------------------------------------------------------------
+
+    def keys(self) -> list[str]:
+        """Returns the keys of the trees, in order."""
+        if not self.sealed:
+            return sorted(self.finished())
+        if self._version1 is not None:
+            return self._version1.keys()
+        return self.summary(["key"])["key"].to_pylist()
+
+    def tasks(self) -> list[Task]:
+        """Returns the tasks of the trees, in the order of their keys."""
+        rows = self.summary(["env", "task", "split", "labels"]).to_pylist()
+        return [Task(row["env"], row["task"], row["split"], json.loads(row["labels"])) for row in rows]
 
     def __iter__(self) -> Iterator[Tree]:
-        """Yields the trees in the order of their keys.
+        """Yields the trees in the order of their keys; only a few are in memory at a time.
 
         Raises:
             DataError: A tree is damaged; the error names it.
         """
-        for key in sorted(self.finished()):
-            yield self.read(key)
+        if not self.sealed or self._version1 is not None:
+            for key in self.keys():
+                yield self.read(key)
+            return
+        for part in self.manifest["parts"]:
+            for batch in read_table(self.folder / part["file"], part["footer"], rows=16):
+                for row in batch.to_pylist():
+                    yield self._tree(row["key"], row["tree"], row["spent"])
 
     def __len__(self) -> int:
-        return len(self.finished())
+        return self.manifest["trees"] if self.sealed else len(self.finished())
+
+    def __contains__(self, key: str) -> bool:
+        if self.sealed and self._version1 is None:
+            return self._row(key) is not None
+        return key in self.finished()
 
     def read(self, key: str) -> Tree:
         """Reads one tree.
 
         Raises:
-            DataError: The tree is missing or damaged.
+            DataError: The tree is missing or damaged; of a missing one the error names the nearest keys.
         """
-        if self.sealed:
-            index = self._index.get(key)
-            if index is None:
-                raise DataError(f"{self.folder} holds no tree {key!r}")
-            return self._check(key, self._table["tree"][index])
-        path = self._trees / f"{key}{SUFFIX}"
-        if not path.exists():
-            raise DataError(f"{self.folder} holds no tree {key!r}")
-        return self._check(key, path.read_bytes())
+        if not self.sealed:
+            try:
+                return self._tree(key, (self._finished / f"{key}{SUFFIX}").read_bytes())
+            except FileNotFoundError:
+                if not self.sealed:  # it may have been sealed since it was looked for
+                    raise self._missing(key) from None
+        if self._version1 is not None:
+            if key not in set(self._version1.keys()):
+                raise self._missing(key)
+            return self._placed(self._version1.read(key))
+        row = self._row(key)
+        if row is None:
+            raise self._missing(key)
+        return self._tree(key, row["tree"], row["spent"])
 
-    def _check(self, key: str, blob: bytes) -> Tree:
+    def summary(self, columns: list[str] | None = None) -> pa.Table:
+        """Returns what there is to say of each tree, a row each in the order of keys; ``agentr.store.tree_table`` has the columns.
+
+        Args:
+            columns: The columns to read; all by default.
+        """
+        import pyarrow as pa
+
+        if self.sealed and self._version1 is None:
+            batches = read_table(self.folder / "summary.parquet", self.manifest["summary"], columns)
+            return pa.Table.from_batches(batches, schema({name: COLUMNS[name] for name in COLUMNS if not columns or name in columns}))
+        return pa.Table.from_pylist([summary_row(tree) for tree in self], schema(COLUMNS)).select(columns or list(COLUMNS))
+
+    def spent(self) -> Iterator[dict[str, Any]]:
+        """Yields what each expansion took: the tree's ``key`` and the fields of ``agentr.search.tree.Spent``."""
+        for tree in self:
+            for spent in tree.spent:
+                yield {"key": tree.task.key, **vars(spent)}
+
+    # ------------------------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def _version1(self) -> version1.SealedTrees | None:
+        return version1.SealedTrees(self.folder) if version1.SealedTrees.is_at(self.folder) else None
+
+    @cached_property
+    def _parts(self) -> list[dict[str, Any]]:
+        return self.manifest["parts"]
+
+    def _row(self, key: str) -> dict[str, Any] | None:
+        """Reads the row of a tree: parts and their row groups are sorted by key, so it can be in one row group only."""
+        place = bisect_right(self._parts, key, key=lambda part: part["first"]) - 1
+        if place < 0:
+            return None
+        if place not in self._files:
+            self._files[place] = open_table(self.folder / self._parts[place]["file"], self._parts[place]["footer"])
+        file = self._files[place]
+        groups = range(file.num_row_groups)
+        group = bisect_right(groups, key, key=lambda number: file.metadata.row_group(number).column(0).statistics.min) - 1
+        if group < 0:
+            return None
         try:
-            return from_bytes(blob)
+            rows = file.read_row_group(group, use_threads=False)
+            index = bisect_left(rows["key"], key, key=lambda value: value.as_py())
+            found = rows.slice(index, 1).to_pylist()
+        except (OSError, ValueError) as error:
+            raise damaged(self.folder / self._parts[place]["file"], error) from error
+        return found[0] if found and found[0]["key"] == key else None
+
+    def _tree(self, key: str, *parts: bytes) -> Tree:
+        try:
+            return self._placed(from_bytes(b"".join(parts)))
         except DataError as error:
-            raise DataError(
-                f"tree {key!r} in {self.folder} is corrupt: {error.message}",
-                hint="Delete its file (or, once sealed, the stage's folder) and run again: it is made anew.",
-            ) from error
+            raise damaged(self.folder, f"tree {key!r}: {error.message}") from error
 
-    @cached_property
-    def _table(self) -> dict[str, list[Any]]:
-        return read_table(self.folder / "trees.parquet", self.manifest["sha256"], "Delete the stage's folder and run again.")
+    def _placed(self, tree: Tree) -> Tree:
+        tree.stage = self.stage
+        return tree
 
-    @cached_property
-    def _index(self) -> dict[str, int]:
-        return {key: i for i, key in enumerate(self._table["key"])}
+    def _missing(self, key: str) -> DataError:
+        near = difflib.get_close_matches(key, self.keys(), 3, 0.0)
+        return DataError(f"{self.folder} holds no tree {key!r}", hint=f"The nearest: {', '.join(near)}." if near else "It holds none.")
+
+
+_TREES = {"key": "string", "tree": "binary", "spent": "binary"}

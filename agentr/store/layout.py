@@ -76,6 +76,12 @@ def stage_of(name: str) -> tuple[Arm, str] | None:
     return (CONTROL if found[2] else arm_of(int(found[1]))), found[3]
 
 
+def stages_on_disk(root: Path) -> list[str]:
+    """Returns the names of the folders in a run directory that may be stages, in order."""
+    places = [root / MODEL, *root.glob("rounds/*/*"), *root.glob("control/*"), *root.glob("imported/*")]
+    return sorted(path.relative_to(root).as_posix() for path in places if path.is_dir() and not path.name.startswith("."))
+
+
 def arms_in(stages: Iterable[str]) -> list[Arm]:
     """Returns the arms that these stages belong to: rounds in order, then the control."""
     found = {place[0] for name in stages if (place := stage_of(name)) is not None}
@@ -114,8 +120,9 @@ class Layout:
         return self.root / "events.jsonl"
 
     @property
-    def metrics(self) -> Path:
-        return self.root / "metrics.jsonl"
+    def damaged(self) -> Path:
+        """Where `agentr doctor` sets damaged stages aside."""
+        return self.root / "damaged"
 
     @property
     def owner(self) -> Path:

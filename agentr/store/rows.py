@@ -1,34 +1,27 @@
-"""Dataset rows: token ids, loss masks and provenance.
-
-A dataset is a folder with ``rows.parquet`` and ``manifest.json``. It is written once, whole, and read back equal. Its
-rows are of one type, which the manifest names. `DATASET_TYPES` has the class, the columns and the loss of each type.
-"""
+"""Rows of a dataset: token ids, loss masks and provenance. ``agentr.store.dataset`` says how they are written to disk."""
 
 from __future__ import annotations
 
-import json
-from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 from agentr.errors import DataError
-from agentr.store.files import read_json, write_json
-from agentr.store.tables import read_table, write_table
-from agentr.types import Loss
 
 
 @dataclass(frozen=True)
 class Provenance:
-    """The nodes and the tree that a row was made from.
+    """The nodes, the tree and the stage that a row was made from; of a pair, those of both sides.
 
     Attributes:
-        tree: Key of the tree, or of the demonstration.
-        nodes: Node ids in row order; of a pair's chosen side.
+        tree: Key of the tree, or of the entry of a file; of a pair's chosen side.
+        nodes: Node ids in row order, -1 for inserted text; of a pair's chosen side.
         kind: revision, good, demonstration, general or imported; of a pair: trajectory, step, sibling or imported.
         detail: Further facts: returns, depth of the divergence, step of the transition.
         rejected: Node ids of a pair's rejected side.
+        stage: Stage of the run that the tree is of; empty for rows from files.
+        rejected_tree: Key of the tree of a pair's rejected side.
+        rejected_stage: Stage of that tree.
     """
 
     tree: str
@@ -36,6 +29,22 @@ class Provenance:
     kind: str
     detail: dict[str, float | int | str] = field(default_factory=dict, hash=False)
     rejected: tuple[int, ...] = ()
+    stage: str = ""
+    rejected_tree: str = ""
+    rejected_stage: str = ""
+
+
+@dataclass(frozen=True)
+class Dropped:
+    """A candidate that became no row.
+
+    Attributes:
+        provenance: What it would have been made from, as far as that was known.
+        reason: Reason, as the dataset's manifest counts it.
+    """
+
+    provenance: Provenance
+    reason: str
 
 
 class TrainingRow(Protocol):
@@ -71,14 +80,22 @@ class Row:
     Attributes:
         input_ids: Token ids, shape [L].
         loss_mask: 1 where the token is a training target, shape [L].
+        logprobs: Log-probability of each token under the policy that drew it, shape [L]; None where it drew none. Empty if all are.
+        weights: Weight of each token in the loss, shape [L]; empty if all targets weigh the same. No loss reads it yet.
+        group: Rows whose returns are compared with each other (an advantage is over a group); empty for none.
+        rewards: Reward of the row by component; empty for none.
     """
 
     input_ids: tuple[int, ...]
     loss_mask: tuple[int, ...]
     provenance: Provenance
+    logprobs: tuple[float | None, ...] = ()
+    weights: tuple[float, ...] = ()
+    group: str = ""
+    rewards: Mapping[str, float] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
-        _check(self.provenance, "", self.input_ids, self.loss_mask)
+        _check(self.provenance, "", self.input_ids, self.loss_mask, self.logprobs, self.weights)
 
     @property
     def longest(self) -> int:
@@ -110,6 +127,8 @@ class Preference:
         chosen_mask: 1 where a token of the agent counts, shape [C]; observations and bridges are 0.
         rejected_ids: The same for the other side, shape [R].
         rejected_mask: Shape [R].
+        chosen_logprobs: Log-probability of each token under the policy that drew it, shape [C]; None where it drew none. Empty if all are.
+        rejected_logprobs: The same for the other side, shape [R].
     """
 
     prompt_ids: tuple[int, ...]
@@ -118,12 +137,14 @@ class Preference:
     rejected_ids: tuple[int, ...]
     rejected_mask: tuple[int, ...]
     provenance: Provenance
+    chosen_logprobs: tuple[float | None, ...] = ()
+    rejected_logprobs: tuple[float | None, ...] = ()
 
     def __post_init__(self) -> None:
         if not self.prompt_ids:
             raise DataError(f"a pair of {self.provenance.tree} has no prompt")
-        _check(self.provenance, "chosen ", self.chosen_ids, self.chosen_mask)
-        _check(self.provenance, "rejected ", self.rejected_ids, self.rejected_mask)
+        _check(self.provenance, "chosen ", self.chosen_ids, self.chosen_mask, self.chosen_logprobs)
+        _check(self.provenance, "rejected ", self.rejected_ids, self.rejected_mask, self.rejected_logprobs)
 
     @property
     def longest(self) -> int:
@@ -145,154 +166,10 @@ class Preference:
         return self.prompt_ids, self.chosen_ids, self.rejected_ids
 
 
-def _check(provenance: Provenance, side: str, ids: tuple[int, ...], mask: tuple[int, ...]) -> None:
+def _check(provenance: Provenance, side: str, ids: tuple[int, ...], mask: tuple[int, ...], *others: tuple[float | None, ...]) -> None:
     if len(ids) != len(mask):
         raise DataError(f"a {side}row of {provenance.tree} has {len(ids)} ids and {len(mask)} mask values")
+    if any(other and len(other) != len(ids) for other in others):
+        raise DataError(f"a {side}row of {provenance.tree} has {len(ids)} ids and other numbers of log-probabilities or weights")
     if not any(mask):
         raise DataError(f"a {side}row of {provenance.tree} trains on nothing")
-
-
-@dataclass(frozen=True)
-class DatasetType:
-    """A type of dataset.
-
-    Attributes:
-        row: Class of its rows.
-        columns: Names of the columns of integers (fields of the class) and their Arrow types.
-        loss: The loss that such a dataset is trained with.
-    """
-
-    row: type
-    columns: dict[str, str]
-    loss: Loss
-
-
-#: The types of datasets, by their names in a manifest. To add a type, write a class with the members of `TrainingRow`
-#: and its line here.
-DATASET_TYPES: dict[str, DatasetType] = {
-    "sequences": DatasetType(Row, {"input_ids": "int32", "loss_mask": "int8"}, Loss.IMITATE),
-    "preferences": DatasetType(
-        Preference,
-        {
-            "prompt_ids": "int32",
-            "chosen_ids": "int32",
-            "chosen_mask": "int8",
-            "rejected_ids": "int32",
-            "rejected_mask": "int8",
-        },
-        Loss.PREFER,
-    ),
-}
-
-
-def write_rows(folder: Path, rows: Iterable[Row | Preference], **about: Any) -> dict[str, Any]:
-    """Writes a dataset and returns its manifest.
-
-    Args:
-        rows: Rows of one type. A dataset without rows is one of sequences.
-        about: Further entries of the manifest (counts of what was dropped, configuration).
-    """
-    import pyarrow as pa
-
-    written = list(rows)
-    row_class = type(written[0]) if written else Row
-    name = next(name for name, described in DATASET_TYPES.items() if described.row is row_class)
-    columns: dict[str, Any] = {
-        column: pa.array([list(getattr(r, column)) for r in written], pa.list_(pa.type_for_alias(width)))
-        for column, width in DATASET_TYPES[name].columns.items()
-    }
-    provenances = [r.provenance for r in written]
-    columns |= {
-        "tree": pa.array([p.tree for p in provenances], pa.string()),
-        "nodes": pa.array([list(p.nodes) for p in provenances], pa.list_(pa.int32())),
-        "kind": pa.array([p.kind for p in provenances], pa.string()),
-        "detail": pa.array([json.dumps(p.detail, sort_keys=True) for p in provenances], pa.string()),
-        "rejected": pa.array([list(p.rejected) for p in provenances], pa.list_(pa.int32())),
-    }
-    manifest = {
-        "type": name,
-        "rows": len(written),
-        "kinds": dict(Counter(p.kind for p in provenances)),
-        "tokens": sum(r.tokens for r in written),
-        "trained_tokens": sum(r.targets for r in written),
-        "sha256": write_table(folder / "rows.parquet", columns),
-        **about,
-    }
-    write_json(folder / "manifest.json", manifest)
-    return manifest
-
-
-def read_manifest(folder: Path) -> dict[str, Any]:
-    """Reads the manifest of a dataset.
-
-    Raises:
-        DataError: There is no dataset in ``folder``.
-    """
-    try:
-        return read_json(folder / "manifest.json")
-    except DataError as error:
-        raise DataError(f"{folder} holds no readable dataset: {error.message}", hint="Build it with 'agentr build'.") from error
-
-
-def dataset_loss(folder: Path) -> Loss:
-    """Returns the loss that a dataset is trained with.
-
-    Raises:
-        DataError: There is no dataset in ``folder``, or one of a type that is not known here.
-    """
-    return _described(folder, read_manifest(folder)["type"]).loss
-
-
-def read_rows(folder: Path) -> list[Row]:
-    """Reads the rows of a dataset of sequences, in the order written.
-
-    Raises:
-        DataError: The dataset is missing, does not match its manifest, or holds preferences.
-    """
-    return _read(folder, "sequences")
-
-
-def read_preferences(folder: Path) -> list[Preference]:
-    """Reads the rows of a dataset of preferences, in the order written.
-
-    Raises:
-        DataError: As ``read_rows``.
-    """
-    return _read(folder, "preferences")
-
-
-def read_any(folder: Path) -> list[Any]:
-    """Reads the rows of a dataset of any type, in the order written.
-
-    Raises:
-        DataError: As ``read_rows``.
-    """
-    return _read(folder, read_manifest(folder)["type"])
-
-
-def _described(folder: Path, name: str) -> DatasetType:
-    if name not in DATASET_TYPES:
-        known = ", ".join(DATASET_TYPES)
-        hint = "Is it of a newer version of agentr?"
-        raise DataError(f"{folder} holds a dataset of type {name!r}; known are {known}.", hint=hint)
-    return DATASET_TYPES[name]
-
-
-def _read(folder: Path, wanted: str) -> list[Any]:
-    manifest = read_manifest(folder)
-    found = read_table(folder / "rows.parquet", manifest["sha256"], "Delete the folder and build the dataset again.")
-    if manifest["rows"] and manifest["type"] != wanted:
-        raise DataError(f"{folder} holds {manifest['type']}, and {wanted} are wanted")
-    described = _described(folder, wanted)
-    rows: list[Any] = []
-    for index in range(manifest["rows"]):
-        entry = {name: values[index] for name, values in found.items()}
-        provenance = Provenance(
-            tree=entry["tree"],
-            nodes=tuple(entry["nodes"]),
-            kind=entry["kind"],
-            detail=json.loads(entry["detail"]),
-            rejected=tuple(entry["rejected"]),
-        )
-        rows.append(described.row(**{name: tuple(entry[name]) for name in described.columns}, provenance=provenance))
-    return rows

@@ -5,57 +5,44 @@ A restart reads everything that it needs from this state. ``agentr.store.layout`
 
 from __future__ import annotations
 
-import fcntl
 import json
-import os
-import shutil
-import socket
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
-import yaml
-
-from agentr.config.identity import changed_keys, config_hash, plain, to_yaml
+from agentr.config.identity import changed_keys, plain, to_yaml
 from agentr.config.schema import Config
 from agentr.errors import DataError, RunError
-from agentr.store.files import append_line, read_json, write_bytes
-from agentr.store.layout import MODEL, Layout
+from agentr.store.files import append_line, copy_folder, disk, make_folder, write_bytes
+from agentr.store.layout import Layout
+from agentr.store.origin import made_by, version
+from agentr.store.owner import Owner
+from agentr.store.records import Index, read_config, read_index, read_records, write_index
+from agentr.store.seal import FORMAT, StageRecord, content_hash, files_of, hash_files, hash_of, verify, write_seal
 from agentr.store.summaries import S
 
-
-@dataclass(frozen=True)
-class StageRecord:
-    """A stage in the manifest. ``state`` is running or sealed."""
-
-    name: str
-    state: str
-    started: float
-    seconds: float
-    summary: dict[str, Any]
-
-    @property
-    def sealed(self) -> bool:
-        return self.state == "sealed"
-
-    def read(self, kind: type[S]) -> S:
-        """Returns the summary as the type of its kind of stage."""
-        return kind.read(self.summary)
+#: Longest value of a configuration that the record of a stage holds, in characters of JSON.
+_LONGEST = 10_000
 
 
 class RunStore:
-    """A run directory.
+    """A run directory, as the process that works on it sees it. To read one, see ``agentr.open``.
 
     Args:
         root: The directory; :meth:`open` makes it if it is missing.
+        say: Is told what a person should know, such as stages that are stale.
     """
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, say: Callable[[str], None] = lambda text: None) -> None:
         self.root = root
         self.layout = Layout(root)
-        self._lock: TextIO | None = None
+        self.say = say
+        self._owner = Owner(self.layout.owner)
+        #: Of each stage that is running, one within the other: the content of the stages that it has read so far.
+        self._inputs: list[dict[str, str]] = []
+        #: Files whose hashes were found right, by name, with their sizes and times then.
+        self._verified: dict[str, dict[str, tuple[int, int]]] = {}
 
     # opening ----------------------------------------------------------------------------------------------------------
 
@@ -64,20 +51,25 @@ class RunStore:
 
         Raises:
             RunError: Another driver works on the run, or the configuration changed; the error names the owner, or the keys.
+            LaterFormat: The run is of a later version. Nothing was written.
         """
-        self.root.mkdir(parents=True, exist_ok=True)
-        self._take_lock()
+        read_index(self.root)
+        if not self.root.exists():
+            self.root.mkdir(parents=True)
+        self._owner.take()
         try:
             self._keep_config(config, allow_change)
         except BaseException:
             self.close()
             raise
-        self.event("opened", pid=os.getpid(), host=socket.gethostname())
+        self.event("opened", **made_by())
 
     def _keep_config(self, config: Config, allow_change: bool) -> None:
-        stored = self.layout.config
-        if stored.exists():
-            changes = changed_keys(self.stored_config(), plain(config))
+        index = read_index(self.root)
+        index.stages = read_records(self.root, index)  # what is sealed and not in the index, or what the index lost
+        stored = index.config or (read_config(self.root) if self.layout.config.exists() else {})
+        if stored:
+            changes = changed_keys(stored, plain(config))
             if changes and not allow_change:
                 raise RunError(
                     f"{self.root} was started with another configuration: " + "; ".join(changes),
@@ -85,44 +77,16 @@ class RunStore:
                 )
             for change in changes:
                 self.event("config_changed", change=change)
-        write_bytes(stored, to_yaml(config).encode())
-        self._store({**self._manifest(), "name": config.run.name, "config_hash": config_hash(config)})
+        write_bytes(self.layout.config, to_yaml(config).encode())
+        index.name, index.config = config.run.name, plain(config)
+        write_index(self.root, index)
 
     def close(self) -> None:
-        if self._lock is not None:
-            self._lock.close()  # releases the lock too
-            self._lock = None
-
-    def _take_lock(self) -> None:
-        """Takes an advisory lock, which the kernel releases whenever the process dies."""
-        file = self.layout.owner.open("a+", encoding="utf-8")
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            file.seek(0)
-            owner = file.read().strip() or "an unknown process"
-            file.close()
-            raise RunError(
-                f"another driver works on {self.root}: {owner}",
-                hint="Watch it with 'agentr status', or end that process first.",
-            ) from None
-        file.seek(0)
-        file.truncate()
-        file.write(f"pid {os.getpid()} on {socket.gethostname()}, since {time.strftime('%Y-%m-%d %H:%M:%S')}")
-        file.flush()
-        self._lock = file
+        self._owner.release()
 
     def owner(self) -> str:
-        """Returns the name of the live driver, or nothing if no process works on the run."""
-        path = self.layout.owner
-        if not path.exists():
-            return ""
-        with path.open("r", encoding="utf-8") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            except BlockingIOError:
-                return file.read().strip()
-        return ""
+        """Returns the name of the live driver, or nothing if no process works on the run. Takes no lock."""
+        return self._owner.look()
 
     def stored_config(self) -> dict[str, Any]:
         """Returns the configuration of the run, as plain data.
@@ -130,64 +94,161 @@ class RunStore:
         Raises:
             DataError: The directory holds no run.
         """
-        try:
-            stored = yaml.safe_load(self.layout.config.read_text(encoding="utf-8"))
-        except (OSError, yaml.YAMLError) as error:
-            raise DataError(f"{self.root} holds no run: {error}", hint="Start one with 'agentr run CONFIG'.") from error
-        if not isinstance(stored, dict) or "method" not in stored:
-            hint = "Read it with the version that made it, or start it anew in another run.dir."
-            raise DataError(f"{self.root} was made by an earlier version of agentr: its configuration has no section 'method'", hint=hint)
-        return stored
+        return read_config(self.root)
 
     # stages -----------------------------------------------------------------------------------------------------------
 
-    def stage(self, name: str, kind: type[S], work: Callable[[Path], S]) -> S:
-        """Runs a stage unless it is sealed, and seals it.
+    def stage(
+        self,
+        name: str,
+        kind: type[S],
+        work: Callable[[Path], S],
+        config: Mapping[str, Any] | None = None,
+    ) -> S:
+        """Runs a stage unless it is sealed, and seals it. What the work reads by ``use`` are its inputs.
 
         Args:
             name: Path of the stage below the run directory, such as ``rounds/01/collect``.
             kind: Type of its summary.
             work: Does the stage in the given folder and returns its summary. If the folder holds finished work of an earlier attempt,
                 it does not repeat that work.
+            config: Values of the configuration that it is made with. If they or its inputs are others than those that a sealed stage
+                was made with, the stage is stale: that is said, and it stays as it is.
 
         Returns:
             The stage's summary, of this run or of the one that sealed it.
+
+        Raises:
+            DataError: A file of an input is damaged; the error names it.
+            RunError: The disk is full, or the run directory is gone.
         """
+        values = _values(config or {})
         record = self.record(name)
+        if record is not None and record.state == "damaged":
+            hint = f"Say 'agentr doctor {self.root} --repair', then 'agentr resume {self.root}'."
+            raise DataError(f"what {self.root} knows of its stage {name} is damaged", hint=hint)
         if record is not None and record.sealed:
+            for reason in stale(record, read_records(self.root), values):
+                self.say(f"{name} is stale: {reason}. 'agentr doctor {self.root}' says what to do.")
+                self.event("stage_stale", stage=name, reason=reason)
             return record.read(kind)
         started = time.time()
         spent = record.seconds if record is not None else 0.0
-        self._write(StageRecord(name, "running", started, spent, {}))
+        running = StageRecord(name=name, state="running", started=started, seconds=spent, summary={})
+        self._write(running)
         self.event("stage_started", stage=name)
         folder = self.root / name
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder, below=self.root)
+        self._inputs.append({})
         try:
             summary = work(folder)
+            files = hash_files(folder, files_of(folder))
         except BaseException as error:
-            self._write(StageRecord(name, "running", started, spent + time.time() - started, {}))
-            self.event("stage_stopped", stage=name, error=f"{type(error).__name__}: {error}"[:2000])
+            self._stopped(running, error)
             raise
+        finally:
+            inputs = self._inputs.pop()
         seconds = spent + time.time() - started
-        stored = summary.stored()
-        self._write(StageRecord(name, "sealed", started, seconds, stored))
-        append_line(self.layout.metrics, {"stage": name, "seconds": round(seconds, 3), **_flat_numbers(stored)})
+        sealed = StageRecord(
+            name=name,
+            state="sealed",
+            started=started,
+            seconds=seconds,
+            summary=summary.stored(),
+            inputs=inputs,
+            config=values,
+            files=files,
+            content=content_hash(files, summary),
+            agentr=version(),
+        )
+        self._owner.check()
+        write_seal(folder, sealed)
+        self._write(sealed)
+        self._verified[name] = self._times(sealed)
         self.event("stage_sealed", stage=name, seconds=round(seconds, 3))
         return summary
 
+    def _stopped(self, running: StageRecord, error: BaseException) -> None:
+        """Notes that a stage was not finished, if that can still be noted: the disk may be full, the directory gone."""
+        spent = running.seconds + time.time() - running.started
+        try:
+            self._write(StageRecord(**{**vars(running), "seconds": spent}))
+            self.event("stage_stopped", stage=running.name, error=f"{type(error).__name__}: {error}"[:2000])
+        except RunError:
+            pass
+
+    def use(self, name: str) -> None:
+        """Notes that the stage that is running reads another one, and checks the files of that. Does nothing while no stage is running.
+
+        Raises:
+            RunError: The other stage is not sealed.
+            DataError: Files of it are damaged.
+        """
+        if self._inputs:
+            self._inputs[-1][name] = self.checked(name).content
+
+    def checked(self, name: str) -> StageRecord:
+        """Returns the record of a sealed stage after comparing its files with their hashes; each file once, while it does not change.
+
+        Raises:
+            RunError: The stage is not sealed.
+            DataError: Files are damaged or missing; the error names them and what to do.
+        """
+        record = self.record(name)
+        if record is None or not record.sealed:
+            raise RunError(f"{self.root} has no {name} yet", hint=f"Go on with 'agentr resume {self.root}'.")
+        times = self._times(record)
+        if times != self._verified.get(name):
+            found = list(verify(self.root, record))
+            if found:
+                named = "; ".join(map(str, found[:3])) + (f"; and {len(found) - 3} more" if len(found) > 3 else "")
+                raise DataError(
+                    f"the stage {name} of {self.root} is damaged: {named}",
+                    hint=f"'agentr doctor {self.root}' says what depends on it; with --repair it sets the stage aside, "
+                    f"and 'agentr resume {self.root}' makes it anew.",
+                )
+            self._verified[name] = times
+        return record
+
+    def _times(self, record: StageRecord) -> dict[str, tuple[int, int]]:
+        """Size and time of each file of a stage, and of a model outside."""
+        outside = Path(record.summary["path"]) if record.summary.get("folder_hash") else None
+        paths = [self.root / record.name / file for file in record.files] + (sorted(outside.glob("*")) if outside else [])
+        return {str(path): (found.st_size, found.st_mtime_ns) for path in paths if path.exists() and (found := path.stat())}
+
     def adopt(self, other: RunStore, names: Sequence[str]) -> None:
-        """Copies sealed stages of another run that this one does not have: each is a folder and a record, without absolute paths.
+        """Copies sealed stages of another run that this one does not have, each in one step.
 
         The caller must ensure that both runs would produce identical results.
+
+        Raises:
+            DataError: A file of a stage is damaged.
         """
         for name in names:
             record = other.record(name)
             if record is None or not record.sealed or self.record(name) is not None:
                 continue
-            if (other.root / name).exists():
-                shutil.copytree(other.root / name, self.root / name, dirs_exist_ok=True)
+            other.checked(name)
+            if not self.root.exists():
+                self.root.mkdir(parents=True)
+            make_folder((self.root / name).parent, below=self.root)
+            copy_folder(other.root / name, self.root / name)
             self._write(record)
             self.event("stage_adopted", stage=name, source=str(other.root))
+
+    def set_aside(self, name: str) -> Path:
+        """Moves a stage out of the way, as if it had never been run, and returns where it is now. Nothing is deleted."""
+        place = self.layout.damaged / time.strftime("%Y-%m-%dT%H-%M-%S") / name
+        make_folder(self.layout.damaged)
+        make_folder(place.parent, below=self.layout.damaged)
+        if (self.root / name).exists():
+            disk.rename(self.root / name, place)
+        index = read_index(self.root)
+        index.stages = read_records(self.root, index)
+        index.stages.pop(name, None)
+        write_index(self.root, index)
+        self.event("stage_set_aside", stage=name, place=place.relative_to(self.root).as_posix())
+        return place
 
     # places -----------------------------------------------------------------------------------------------------------
 
@@ -197,48 +258,53 @@ class RunStore:
         return path.relative_to(self.root).as_posix() if inside else str(path)
 
     def model_path(self, stored: str) -> Path:
-        """Returns the folder of the base model.
-
-        Args:
-            stored: What ``stored_path`` returned. Earlier versions kept absolute paths; if the run was moved since, the folder in
-                this run directory is meant.
-        """
-        path = Path(stored)
-        if not path.is_absolute():
-            return self.root / path
-        moved = self.root / MODEL / path.name
-        return moved if path.parent.name == MODEL and (moved / "config.json").exists() else path
+        """Returns the folder of a model from what ``stored_path`` returned."""
+        return self.root / stored
 
     def record(self, name: str) -> StageRecord | None:
-        entry = self._manifest()["stages"].get(name)
-        return None if entry is None else StageRecord(name, **entry)
+        return read_records(self.root).get(name)
 
     def records(self) -> list[StageRecord]:
         """Returns all stages in the order in which they were first started."""
-        return [StageRecord(name, **entry) for name, entry in self._manifest()["stages"].items()]
+        return list(read_records(self.root).values())
 
     def sealed(self, name: str) -> bool:
         record = self.record(name)
         return record is not None and record.sealed
 
     def event(self, kind: str, **about: Any) -> None:
+        """Adds an event to the run's log."""
+        self._owner.check()
         append_line(self.layout.events, {"time": round(time.time(), 3), "event": kind, **about})
 
     # ------------------------------------------------------------------------------------------------------------------
 
-    def _manifest(self) -> dict[str, Any]:
-        path = self.layout.manifest
-        return read_json(path) if path.exists() else {"version": 1, "stages": {}}
-
     def _write(self, record: StageRecord) -> None:
-        manifest = self._manifest()
-        manifest["stages"][record.name] = {k: v for k, v in vars(record).items() if k != "name"}
-        self._store(manifest)
-
-    def _store(self, manifest: dict[str, Any]) -> None:
-        # Stages stand in the order of their first start, so keys are not sorted.
-        write_bytes(self.layout.manifest, (json.dumps(manifest, indent=2, default=str) + "\n").encode())
+        self._owner.check()
+        index = read_index(self.root)
+        write_index(self.root, Index(index.name, index.config, {**read_records(self.root, index), record.name: record}))
 
 
-def _flat_numbers(summary: dict[str, Any]) -> dict[str, Any]:
-    return {k: v for k, v in summary.items() if isinstance(v, int | float | str)}
+def _values(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns values of a configuration as JSON has them; those that are long (a user's whole file) as a hash."""
+    found = json.loads(json.dumps(plain(dict(config)), default=str))
+    return {key: value if len(json.dumps(value)) <= _LONGEST else f"hash {hash_of(value)}" for key, value in found.items()}
+
+
+def stale(record: StageRecord, records: Mapping[str, StageRecord], config: Mapping[str, Any] | None = None) -> list[str]:
+    """Returns why a sealed stage is not what would be made now: its inputs or its configuration are others. Empty if it is.
+
+    Args:
+        records: The records of the run as they are now.
+        config: The configuration that it would be made with now; None if that is not known.
+    """
+    if record.format < FORMAT:
+        return []
+    reasons = [
+        f"{name} was made anew since, and is another"
+        for name, content in record.inputs.items()
+        if (now := records.get(name)) is not None and now.sealed and now.content and content and now.content != content
+    ]
+    if config is not None:
+        reasons += changed_keys(record.config, dict(config))
+    return reasons

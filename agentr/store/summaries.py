@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from agentr.search.stored import split_counts, stored_counts
 from agentr.types import Cost
@@ -20,7 +20,14 @@ S = TypeVar("S", bound="Summary")
 class Summary:
     """What a stage came to."""
 
+    #: Which files of the stage later stages read, as patterns; what they hold decides whether those stages are still true.
+    content: ClassVar[tuple[str, ...]] = ("*",)
+
     more: dict[str, Any] = field(default_factory=dict)
+
+    def outside(self) -> str:
+        """Returns the hash of what later stages read besides those files; empty if there is nothing."""
+        return ""
 
     def stored(self) -> dict[str, Any]:
         """Returns the table that the manifest keeps."""
@@ -41,9 +48,14 @@ class ModelSummary(Summary):
 
     Attributes:
         path: Its folder, relative to the run directory if it lies there (``RunStore.model_path``).
+        folder_hash: Of a folder outside the run directory: hash of its files, by which it can be found again at another place.
     """
 
     path: str = ""
+    folder_hash: str | None = None
+
+    def outside(self) -> str:
+        return self.folder_hash or ""
 
 
 @dataclass(kw_only=True)
@@ -58,7 +70,10 @@ class TreeSummary(Summary):
         revision_length: Of a revised forest, mean actions to the first judged error (Agent-R, figure 5).
         judged_paths: Over how many paths.
         includes: Stage whose trees these are with more in them: its cost is part of this one's.
+        trees_hash: Hash of the trees, without what was spent on them.
     """
+
+    content = ()
 
     trees: int = 0
     failed: int = 0
@@ -68,6 +83,10 @@ class TreeSummary(Summary):
     revision_length: float | None = None
     judged_paths: int | None = None
     includes: str | None = None
+    trees_hash: str | None = None
+
+    def outside(self) -> str:
+        return self.trees_hash or ""
 
     def stored(self) -> dict[str, Any]:
         flat = super().stored()
@@ -98,6 +117,8 @@ class DatasetSummary(Summary):
         tasks: Tasks that own rows are from.
     """
 
+    content = ("rows.parquet",)
+
     type: str = ""
     rows: int = 0
     kinds: dict[str, int] = field(default_factory=dict)
@@ -115,6 +136,8 @@ class TrainSummary(Summary):
     Attributes:
         checkpoint: Folder of the trained model, relative to the run directory.
     """
+
+    content = ("model/*", "*/model/*")
 
     checkpoint: str = ""
     steps: int = 0

@@ -18,7 +18,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from agentr.errors import DataError
-from agentr.store.rows import TrainingRow, dataset_loss, read_any, read_manifest
+from agentr.store.dataset import dataset_loss, read_any, read_manifest
+from agentr.store.rows import TrainingRow
 from agentr.train.job import TrainJob, empty_dataset
 from agentr.types import Loss
 

@@ -32,7 +32,8 @@ from trl.trainer.dpo_trainer import DPOTrainer
 from trl.trainer.utils import disable_dropout_in_model
 
 from agentr.errors import RunError
-from agentr.store.rows import Preference, read_manifest
+from agentr.store.dataset import rows_hash
+from agentr.store.rows import Preference
 from agentr.train.data import Plan, padded_length
 from agentr.train.job import TrainJob
 from agentr.train.model import lora_config
@@ -154,7 +155,7 @@ class AgentDPOTrainer(JobTrainer, DPOTrainer):
             RunError: The job was resumed, and its reference is missing or belongs to another job.
         """
         job = self.job
-        dataset, start = read_manifest(job.dataset)["sha256"], cast(str, self._precompute_model_hash)
+        dataset, start = rows_hash(job.dataset), cast(str, self._precompute_model_hash)
         found = [read_reference(job.reference, dataset, start) if dist.get_rank() == 0 else None]
         dist.broadcast_object_list(found, src=0)
         reference: np.ndarray | None = found[0]

@@ -22,9 +22,9 @@ from typing import TYPE_CHECKING, Any
 
 from agentr.cpu import OPENMP
 from agentr.errors import ConfigError, RunError
+from agentr.store.dataset import read_manifest, rows_hash
 from agentr.store.files import read_json, write_json
 from agentr.store.model_folder import require_model
-from agentr.store.rows import read_manifest
 from agentr.train.checkpoints import fingerprint
 from agentr.train.job import TrainJob, TrainResult, empty_dataset
 from agentr.train.worker import run_chain
@@ -126,7 +126,7 @@ def _claim(job: TrainJob, promised: set[Path]) -> None:
     path = job.out / "job.json"
     # There is no fingerprint of a start checkpoint that an earlier job has yet to make, or that was deleted since.
     start = None if job.start in promised or not job.start.exists() else fingerprint(job.start)
-    ours = {"dataset": read_manifest(job.dataset)["sha256"], "start": start, **asdict(job.config)}
+    ours = {"dataset": rows_hash(job.dataset), "start": start, **asdict(job.config)}
     theirs = read_json(path) if path.exists() else ours
     unknown = {"start"} if None in (start, theirs.get("start")) else set()
     changed = sorted(key for key in (ours.keys() | theirs.keys()) - unknown if ours.get(key) != theirs.get(key))

@@ -11,15 +11,15 @@ import pytest
 from agentr.build.export import export_rows, export_trees
 from agentr.build.mixture import general_rows, mix
 from agentr.build.revision import demonstrated_rows, good_rows, revision_rows
-from agentr.build.sequences import Dropped
 from agentr.collect.revise import ReviseConfig
-from agentr.errors import DataError
+from agentr.errors import DataError, RunError
 from agentr.recipes.agent_r import AgentRConfig
 from agentr.search.pairs import Pairing, falls_behind, good_suffix, pair_paths
 from agentr.search.revision import Splice
 from agentr.search.tree import Origin, Tree
+from agentr.store.dataset import read_rows, write_rows
 from agentr.store.forest import Forest
-from agentr.store.rows import Provenance, Row, read_rows, write_rows
+from agentr.store.rows import Dropped, Provenance, Row
 from agentr.store.summaries import DatasetSummary
 from agentr.tasks.formats import ReAct
 from agentr.types import Message, Outcome
@@ -84,7 +84,8 @@ def rows(splice: Splice) -> list[Row]:
 
 
 def good(tree: Tree, min_return: float, train_on_invalid: bool = False) -> list[Row]:
-    return list(good_rows(tree, min_return, limit=AgentRConfig().good_per_task, train_on_invalid=train_on_invalid))
+    found = good_rows(tree, min_return, limit=AgentRConfig().good_per_task, train_on_invalid=train_on_invalid)
+    return [row for row in found if isinstance(row, Row)]
 
 
 def test_executed_revision_trains_on_everything_after_the_bad_prefix() -> None:
@@ -155,7 +156,9 @@ def test_invalid_turns_are_context_unless_asked_for() -> None:
 def test_a_demonstration_counts_if_it_succeeded_whatever_it_earned() -> None:
     tree = task(reasoned("win slowly", 0.9, Outcome.SUCCESS), reasoned("come close", 0.9, Outcome.FAILURE), origin=Origin.EXPERT)
     add(tree, 0, reasoned("win", 1.0, Outcome.SUCCESS))
-    (row,) = demonstrated_rows(tree, train_on_invalid=False)
+    row, left_out, *_ = demonstrated_rows(tree, train_on_invalid=False)
+    assert isinstance(row, Row) and isinstance(left_out, Dropped)
+    assert (left_out.reason, left_out.provenance.nodes) == ("demonstration without a success", (2,))
     assert "win slowly" in trained_text(row) and row.provenance.kind == "demonstration"
 
 
@@ -166,7 +169,7 @@ def test_dataset_accounts_for_every_row_and_reads_back_equal(tmp_path: Path) -> 
     folder, manifest = dataset(round_of(tmp_path / "run", AGENT_R, revise=[door()]))
     assert manifest["kinds"] == {"revision": 1, "good": 1}
     assert manifest["splices"] == {"tried": 2, "text splice would fail": 1, "kept after execution": 1}
-    assert manifest["dropped"] == {"executed revision earned less than the good path": 1}
+    assert manifest["dropped"] == {"executed revision earned less than the good path": 1, "trajectory with too low a return": 2}
     assert manifest["tasks"] == 1
     back = read_rows(folder)
     write_rows(tmp_path / "again", back)
@@ -188,7 +191,7 @@ def test_filtering_keeps_the_runs_that_earned_enough_in_their_round(tmp_path: Pa
         assert sorted(row.provenance.nodes for row in read_rows(folder)) == expected
         assert manifest["kinds"] == {"good": len(expected)}
         assert "splices" not in manifest
-    with pytest.raises(DataError, match="gave no row to train on: no success"):
+    with pytest.raises(DataError, match="gave no row to train on: 1 x trajectory with too low a return"):
         dataset(round_of(tmp_path / "none", method, collect=[task(reasoned("give up", 0.2, Outcome.FAILURE))]))
 
 
@@ -234,7 +237,7 @@ def test_a_round_trains_on_demonstrations_and_on_its_own_rows_of_earlier_rounds(
     _, manifest = dataset(round_of(tmp_path, method, number=2, revise=[door()]))
     assert manifest["kinds"] == {"revision": 2, "good": 2, "demonstration": 4}
     assert manifest["tasks"] == 1
-    with pytest.raises(DataError, match=r"rounds/01/dataset holds no readable dataset"):
+    with pytest.raises(RunError, match=r"has no rounds/01/dataset yet"):
         dataset(round_of(tmp_path / "second alone", method, number=2, revise=[door()]))
 
 
@@ -263,6 +266,7 @@ def test_general_conversations_are_read_and_masked(tmp_path: Path) -> None:
 @pytest.fixture
 def forest(tmp_path: Path) -> Forest:
     made = Forest(tmp_path / "forest")
+    made.prepare()
     made.write(door())
     made.seal()
     return made

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 from agentr.build.contrast import Baseline, ContrastConfig, Granularity, contrast_rows
-from agentr.build.sequences import Dropped
 from agentr.errors import DataError
 from agentr.recipes import load
 from agentr.recipes.eto import ETOConfig
 from agentr.search.tree import Origin, Tree
-from agentr.store.rows import Preference, read_preferences
+from agentr.store.dataset import read_preferences
+from agentr.store.rows import Dropped, Preference
 from agentr.types import Message, Outcome, Task
 from tests.runs import dataset, round_of
 from tests.trees import OPENING, codec, conversed, expert, explored, play
@@ -41,7 +41,7 @@ def contrast(tree: Tree, shown: Tree | None = None, /, **rules: Any) -> tuple[li
     max_length = rules.pop("max_length", 1000)
     found = list(contrast_rows(tree, shown, ContrastConfig(**rules), max_length))
     reasons = [candidate for candidate in found if isinstance(candidate, Dropped)]
-    assert {reason.tree for reason in reasons} <= {tree.task.key}
+    assert {reason.provenance.tree for reason in reasons} <= {tree.task.key}
     return [pair for pair in found if isinstance(pair, Preference)], Counter(d.reason for d in reasons)
 
 

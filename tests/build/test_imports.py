@@ -19,7 +19,8 @@ from agentr.build.export_text import export_texts
 from agentr.build.imports import demonstrated_turns, import_file
 from agentr.errors import DataError
 from agentr.policy.chat import ChatCodec
-from agentr.store.rows import Preference, Provenance, Row, read_preferences, write_rows
+from agentr.store.dataset import read_preferences, write_rows
+from agentr.store.rows import Preference, Provenance, Row
 from agentr.types import Message
 from tests.support import tiny_tokenizer
 from tests.trees import codec, expert, explored

@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from agentr.build.sequences import Dropped
 from agentr.build.siblings import SiblingsConfig, mix_pairs, preference_rows
 from agentr.config.checks import find_problems
 from agentr.errors import ConfigError
 from agentr.recipes import load
 from agentr.search import Child, Dense, DenseConfig, Expansion, Node, Origin, Tree
 from agentr.search.siblings import SiblingRule, contrasts, estimates, sibling_candidates, sibling_pairs
-from agentr.store.rows import Preference, Provenance, read_preferences, write_rows
+from agentr.store.dataset import read_preferences, write_rows
+from agentr.store.rows import Dropped, Preference, Provenance
 from agentr.types import Outcome, Task
 from tests.runs import dataset, round_of
 from tests.trees import add, child, new_tree, run_search, tree_of
@@ -61,7 +61,7 @@ def rows(
 ) -> tuple[list[Preference], dict[str, int]]:
     found = list(preference_rows(tree, config, max_length, train_on_invalid=train_on_invalid))
     dropped = [candidate for candidate in found if isinstance(candidate, Dropped)]
-    assert {d.tree for d in dropped} <= {tree.task.key}
+    assert {d.provenance.tree for d in dropped} <= {tree.task.key}
     return [row for row in found if isinstance(row, Preference)], dict(Counter(d.reason for d in dropped))
 
 
@@ -198,7 +198,7 @@ def test_caps_take_the_largest_gaps_and_count_the_rest() -> None:
 
 def test_what_cannot_be_trained_on_takes_no_place_under_a_cap() -> None:
     tree = start()
-    turn(tree, 0, "long", 1.0, token_ids=tuple(range(50)))
+    turn(tree, 0, "long", 1.0, token_ids=tuple(range(50)), logprobs=())
     turn(tree, 0, "???", 0.9, valid=False)
     turn(tree, 0, "silent", 0.8, token_ids=())
     turn(tree, 0, "good", 0.7)
@@ -254,7 +254,7 @@ def test_the_manifest_counts_the_tasks_that_are_trained_on(tmp_path: Path) -> No
     method = "method={type: dense_policy, pairs: {min_gap: 0, max_visits: 0, tasks: 2, pairs: 4, pairs_per_task: 3}}"
     folder, manifest = dataset(round_of(tmp_path, [method], collect=trees))
     assert (manifest["tasks"], manifest["rows"], manifest["type"]) == (2, 4, "preferences")
-    assert manifest["dropped"] == {"over method.pairs.pairs_per_task": 6}
+    assert manifest["dropped"] == {"over method.pairs.pairs_per_task": 6, "left out of the mixture": 5}
     assert len({row.provenance.tree for row in read_preferences(folder)}) == 2
 
 

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from agentr.store.dataset import read_manifest
 from agentr.store.files import read_lines
 from agentr.store.forest import Forest
-from agentr.store.rows import read_manifest
 from agentr.store.run import RunStore
 from agentr.store.summaries import TrainSummary
 from tests.chaos.driver import DEMO, ROUND_STAGES, SMALL, end, kill, start, state, wait_for

@@ -31,8 +31,9 @@ from agentr.policy.base import GenerateRequest, PolicyStats
 from agentr.policy.chat import ChatCodec
 from agentr.search import UCT, Expansion, Tree, UCTConfig
 from agentr.search.stored import read_child, to_json
+from agentr.store.dataset import read_rows
 from agentr.store.forest import Forest
-from agentr.store.rows import Row, read_rows
+from agentr.store.rows import Row
 from agentr.types import Completion, FinishReason, Observation, Task
 from env_servers.app import create_app
 from env_servers.textcraft import TextCraft
@@ -115,6 +116,7 @@ def snippets() -> dict[str, str]:
     codec, seen, words = load_codec(WEIGHTS, ModelConfig()), Seen(), {}
     with tempfile.TemporaryDirectory() as name, serving(create_app(TextCraft("exact", 1), token=TOKEN)) as url:
         forest, dataset = Forest(Path(name, "collect")), Path(name, "dataset")
+        forest.prepare()
         agent, tree = asyncio.run(play(url, codec, forest, seen))
         line = forest.journal(TASK.key)[0]
         forest.write(tree)

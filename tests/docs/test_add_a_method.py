@@ -17,7 +17,7 @@ from agentr.collect.job import TreeJob
 from agentr.errors import ConfigError
 from agentr.recipes import find_recipe, load, recipe_of
 from agentr.rounds.services import send_by_value
-from agentr.store.rows import read_manifest, read_rows
+from agentr.store.dataset import read_manifest, read_rows
 from agentr.types import Loss
 
 ROOT = Path(__file__).parents[2]

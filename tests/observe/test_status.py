@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from agentr.observe.status import describe_stage
-from agentr.store.run import StageRecord
+from agentr.store.seal import StageRecord
 from agentr.store.summaries import DatasetSummary, EvalSummary, ModelSummary, Summary, TrainSummary, TreeSummary
 from agentr.types import Cost
+
+
+def record(name: str, state: str, summary: dict[str, Any]) -> StageRecord:
+    return StageRecord(name=name, state=state, started=0.0, seconds=1.0, summary=summary)
 
 
 @pytest.mark.parametrize(
@@ -22,5 +28,5 @@ from agentr.types import Cost
     ],
 )
 def test_a_sealed_stage_says_what_it_came_to(stage: str, summary: Summary, words: str) -> None:
-    assert describe_stage(StageRecord(stage, "sealed", 0.0, 1.0, summary.stored())) == words
-    assert describe_stage(StageRecord(stage, "running", 0.0, 1.0, {})) == ""
+    assert describe_stage(record(stage, "sealed", summary.stored())) == words
+    assert describe_stage(record(stage, "running", {})) == ""

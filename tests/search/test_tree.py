@@ -25,7 +25,7 @@ def test_round_trip_is_equal_and_stable() -> None:
     tree = new_tree()
     tree.back_up(tree.add(0, child("ä\n", 0.25, Outcome.FAILURE), Origin.POLICY).id)
     tree.add(0, child("b"), Origin.POLICY)
-    tree.nodes[1].verdict = Verdict(Rating.BAD, "x")
+    tree.nodes[1].verdict = Verdict(Rating.BAD, "x", "x Judgement: Bad")
     tree.nodes[1].branch = 0
     tree.nodes[2].verdict = Verdict(Rating.UNCERTAIN)
     tree.search.update(iteration=1, cursor=0)
@@ -45,7 +45,7 @@ def test_damaged_bytes_are_refused(damage: bytes) -> None:
 
 def test_another_format_is_refused() -> None:
     with pytest.raises(DataError, match="another version"):
-        from_json(to_json(new_tree()).replace('"format":1', '"format":99'))
+        from_json(to_json(new_tree()).replace('"format":2', '"format":99'))
 
 
 def test_independent_rollouts_are_chains() -> None:

@@ -8,17 +8,8 @@ from pathlib import Path
 import pytest
 
 from agentr.errors import DataError
-from agentr.store.rows import (
-    Preference,
-    Provenance,
-    Row,
-    dataset_loss,
-    read_any,
-    read_manifest,
-    read_preferences,
-    read_rows,
-    write_rows,
-)
+from agentr.store.dataset import dataset_loss, read_any, read_manifest, read_preferences, read_rows, write_rows
+from agentr.store.rows import Preference, Provenance, Row
 from agentr.types import Loss
 
 ROWS = [Row((1, 2, 3), (0, 1, 1), Provenance("a", (0, 1), "good", {"return": 0.5}))]

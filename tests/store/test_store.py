@@ -8,6 +8,7 @@ import subprocess
 import sys
 import textwrap
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -106,6 +107,7 @@ def test_a_run_that_is_refused_is_not_kept_locked(store: RunStore) -> None:
     with pytest.raises(RunError, match=r"another configuration: run\.seed: 0 -> 3"):
         RunStore(store.root).open(load(None, ["run.seed=3"]))
     (store.root / "config.yaml").write_text("run: {recipe: eto}")
+    (store.root / "manifest.json").unlink()
     with pytest.raises(DataError, match="earlier version"):
         RunStore(store.root).open(load(None))
     assert RunStore(store.root).owner() == ""
@@ -140,7 +142,7 @@ def test_a_full_disk_is_an_error_with_a_name_and_leaves_no_part(tmp_path: Path, 
     def full(_: int) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(files.os, "fsync", full)
+    monkeypatch.setattr(files.disk, "sync", full)
     with pytest.raises(RunError, match=r"no space left on the device while writing .*tree"):
         files.write_bytes(tmp_path / "tree", b"x")
     assert list(tmp_path.iterdir()) == []
@@ -170,28 +172,50 @@ def test_a_forest_is_the_same_before_and_after_it_is_sealed(tmp_path: Path) -> N
     manifest = forest.seal(kind="test")
     assert manifest["trees"] == 1
     assert [to_json(t) for t in Forest(tmp_path)] == before
-    assert not (tmp_path / "trees").exists()
+    assert not (tmp_path / "finished").exists()
     assert Forest(tmp_path).seal() == manifest
 
 
-def test_a_corrupt_tree_is_named(tmp_path: Path) -> None:
+def test_a_damaged_tree_is_named_and_set_aside_to_be_grown_anew(tmp_path: Path) -> None:
     forest = Forest(tmp_path)
     forest.write(door())
-    (path,) = (tmp_path / "trees").iterdir()
-    path.write_bytes(path.read_bytes()[:40])
-    with pytest.raises(DataError, match=r"tree 'door' in .* is corrupt.*Delete its file"):
+    (path,) = (tmp_path / "finished").iterdir()
+    damaged = path.read_bytes()[:40]
+    path.write_bytes(damaged)
+    forest.log("window", {"a": 1})
+    journal = tmp_path / "journal" / "window.jsonl"
+    journal.write_bytes(b"{broken\n" + journal.read_bytes())
+    with pytest.raises(DataError, match=r"tree 'door'.*damaged"):
         forest.read("door")
-    with pytest.raises(DataError, match="is corrupt"):
+    with pytest.raises(DataError, match=r"damaged.*set aside and grown anew"):
         forest.seal()
+    assert forest.prepare() == ["door", "window"], "all of them in one go"
+    assert (forest.finished(), forest.journal("window")) == (set(), [])
+    assert (tmp_path / "damaged" / path.name).read_bytes() == damaged, "nothing is deleted"
+    assert forest.prepare() == []
 
 
-def test_a_sealed_forest_that_was_tampered_with_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize("damage", [lambda data: b"", lambda data: data[:-9], lambda data: data[:300] + b"x" + data[301:]])
+def test_a_sealed_forest_that_was_tampered_with_is_refused(tmp_path: Path, damage: Callable[[bytes], bytes]) -> None:
     forest = Forest(tmp_path)
     forest.write(door())
     forest.seal()
-    (tmp_path / "trees.parquet").write_bytes(b"")
-    with pytest.raises(DataError, match="does not match its manifest"):
+    path = tmp_path / "trees" / "00000.parquet"
+    path.write_bytes(damage(path.read_bytes()))
+    with pytest.raises(DataError, match="damaged"):
         list(Forest(tmp_path))
+    with pytest.raises(DataError, match="damaged"):
+        Forest(tmp_path).read("door")
+
+
+def test_a_tree_that_is_not_there_is_answered_with_the_nearest(tmp_path: Path) -> None:
+    forest = Forest(tmp_path)
+    for sealed in (False, True):
+        if sealed:
+            forest.write(door())
+            forest.seal()
+        with pytest.raises(DataError, match=r"holds no tree 'dor'" + (r".*\n?.*The nearest: door" if sealed else "")):
+            forest.read("dor")
 
 
 def test_failures_are_forgotten_once_the_tree_is_there(tmp_path: Path) -> None:

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from agentr.store.rows import Preference, Provenance, Row, write_rows
+from agentr.store.dataset import write_rows
+from agentr.store.rows import Preference, Provenance, Row
 from tests.support import tiny_model
 
 

@@ -11,7 +11,8 @@ import pytest
 
 from agentr.config.schema import DPOConfig, LoRAConfig, TrainConfig, TrainerConfig
 from agentr.errors import ConfigError, DataError
-from agentr.store.rows import DATASET_TYPES, Provenance, Row, write_rows
+from agentr.store.dataset import DATASET_TYPES, write_rows
+from agentr.store.rows import Provenance, Row
 from agentr.train.data import highest_token, make_plan, padded_length, steps_of_epochs
 from agentr.train.job import TrainJob, TrainResult
 from agentr.train.losses import LOSSES, load_loss

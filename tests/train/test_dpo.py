@@ -14,7 +14,8 @@ import pytest
 
 from agentr.config.schema import DPOConfig
 from agentr.errors import ModelError, RunError
-from agentr.store.rows import Preference, Provenance, write_rows
+from agentr.store.dataset import write_rows
+from agentr.store.rows import Preference, Provenance
 from agentr.train.data import make_plan
 from agentr.train.job import TrainJob
 from tests.support import tiny_tokenizer

@@ -14,7 +14,7 @@ import pytest
 
 from agentr.config.schema import DPOConfig, TrainConfig, TrainerConfig
 from agentr.errors import ConfigError, DataError, ModelError, RunError
-from agentr.store.rows import write_rows
+from agentr.store.dataset import write_rows
 from agentr.train.job import TrainJob
 from agentr.train.launch import _cause, _claim, train, train_many
 from tests.train.test_sft import distance

@@ -10,7 +10,8 @@ import pytest
 
 from agentr.config.schema import TrainConfig
 from agentr.errors import DataError, ModelError, RunError
-from agentr.store.rows import Row, write_rows
+from agentr.store.dataset import write_rows
+from agentr.store.rows import Row
 from agentr.train.data import make_plan
 from agentr.train.job import TrainJob, TrainResult
 from tests.train.conftest import random_rows

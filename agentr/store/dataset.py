@@ -1,0 +1,269 @@
+"""Datasets on disk: a folder with ``rows.parquet``, ``dropped.parquet`` and ``manifest.json``.
+
+A dataset is written once, whole, and read back equal. Its rows are of one type, which the manifest names; `DATASET_TYPES` has the class,
+the columns and the loss of each type. Neither writing nor reading row by row holds more than a few rows.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from agentr.errors import DataError
+from agentr.store import version1
+from agentr.store.files import make_folder, read_json, write_json
+from agentr.store.rows import Dropped, Preference, Provenance, Row
+from agentr.store.seal import FORMAT, check_format, hash_file
+from agentr.store.tables import HINT, TableWriter, footer_hash, read_table
+from agentr.types import Loss
+
+ROWS = "rows.parquet"
+DROPPED = "dropped.parquet"
+
+
+@dataclass(frozen=True)
+class DatasetType:
+    """A type of dataset.
+
+    Attributes:
+        row: Class of its rows.
+        columns: Names of its own columns (fields of the class) and their Arrow types. Empty lists and texts are kept as null.
+        loss: The loss that such a dataset is trained with.
+    """
+
+    row: type
+    columns: dict[str, str]
+    loss: Loss
+
+
+#: The types of datasets, by their names in a manifest. To add a type, write a class with the members of `TrainingRow`
+#: and its line here.
+DATASET_TYPES: dict[str, DatasetType] = {
+    "sequences": DatasetType(
+        Row,
+        {
+            "input_ids": "list<int32>",
+            "loss_mask": "list<int8>",
+            "logprobs": "list<float>",
+            "weights": "list<float>",
+            "group": "string",
+            "rewards": "json",
+        },
+        Loss.IMITATE,
+    ),
+    "preferences": DatasetType(
+        Preference,
+        {
+            "prompt_ids": "list<int32>",
+            "chosen_ids": "list<int32>",
+            "chosen_mask": "list<int8>",
+            "chosen_logprobs": "list<float>",
+            "rejected_ids": "list<int32>",
+            "rejected_mask": "list<int8>",
+            "rejected_logprobs": "list<float>",
+        },
+        Loss.PREFER,
+    ),
+}
+
+#: Columns that say what a row or a dropped candidate was made from: the fields of `Provenance`.
+PROVENANCE: dict[str, str] = {
+    "stage": "string",
+    "tree": "string",
+    "nodes": "list<int32>",
+    "kind": "string",
+    "detail": "json",
+    "rejected_stage": "string",
+    "rejected_tree": "string",
+    "rejected": "list<int32>",
+}
+
+
+# writing --------------------------------------------------------------------------------------------------------------
+
+
+def write_rows(folder: Path, rows: Iterable[Row | Preference], **about: Any) -> dict[str, Any]:
+    """Writes a dataset and returns its manifest.
+
+    Args:
+        folder: Made if it is missing.
+        rows: Rows of one type. A dataset without rows is one of sequences.
+        about: Further entries of the manifest (counts of what was dropped, configuration).
+    """
+    make_folder(folder)
+    coming = iter(rows)
+    first = list(itertools.islice(coming, 1))
+    row_class = type(first[0]) if first else Row
+    name, described = next((name, described) for name, described in DATASET_TYPES.items() if described.row is row_class)
+    kinds: Counter[str] = Counter()
+    count = tokens = targets = 0
+    with TableWriter(folder / ROWS, {**described.columns, **PROVENANCE}) as table:
+        for row in itertools.chain(first, coming):
+            table.add({**{column: _stored(getattr(row, column)) for column in described.columns}, **_provenance(row.provenance)})
+            kinds[row.provenance.kind] += 1
+            count, tokens, targets = count + 1, tokens + row.tokens, targets + row.targets
+    manifest = {
+        "format": FORMAT,
+        "type": name,
+        "rows": count,
+        "kinds": dict(kinds),
+        "tokens": tokens,
+        "trained_tokens": targets,
+        "rows_hash": hash_file(folder / ROWS).blake3,
+        **about,
+    }
+    write_json(folder / "manifest.json", manifest)
+    return manifest
+
+
+class DroppedWriter(TableWriter):
+    """Writes the dropped candidates of a dataset, in the order in which they come, and counts them by reason."""
+
+    def __init__(self, folder: Path) -> None:
+        make_folder(folder)
+        super().__init__(folder / DROPPED, {**PROVENANCE, "reason": "string"})
+        self.reasons: Counter[str] = Counter()
+
+    def drop(self, candidate: Dropped) -> None:
+        self.reasons[candidate.reason] += 1
+        self.add({**_provenance(candidate.provenance), "reason": candidate.reason})
+
+
+def _provenance(provenance: Provenance) -> dict[str, Any]:
+    return {column: _stored(value) for column, value in vars(provenance).items()}
+
+
+def _stored(value: Any) -> Any:
+    if not value:
+        return None
+    return json.dumps(value, sort_keys=True) if isinstance(value, Mapping) else value
+
+
+# reading --------------------------------------------------------------------------------------------------------------
+
+
+def read_manifest(folder: Path) -> dict[str, Any]:
+    """Reads the manifest of a dataset.
+
+    Raises:
+        DataError: There is no dataset in ``folder``, or one of a later version.
+    """
+    try:
+        found = read_json(folder / "manifest.json")
+    except DataError as error:
+        raise DataError(f"{folder} holds no readable dataset: {error.message}", hint="Build it with 'agentr build'.") from error
+    check_format(found, f"the dataset {folder}")
+    return found
+
+
+def rows_hash(folder: Path) -> str:
+    """Returns the hash of a dataset's rows, as its manifest has it: what a training was made of.
+
+    Raises:
+        DataError: As ``read_manifest``.
+    """
+    manifest = read_manifest(folder)
+    return manifest.get("rows_hash") or manifest["sha256"]
+
+
+def dataset_loss(folder: Path) -> Loss:
+    """Returns the loss that a dataset is trained with.
+
+    Raises:
+        DataError: There is no dataset in ``folder``, or one of a type that is not known here.
+    """
+    return _described(folder, read_manifest(folder)["type"]).loss
+
+
+def iter_rows(folder: Path) -> Iterator[Any]:
+    """Yields the rows of a dataset of any type, in the order written; only a few are in memory at a time.
+
+    Raises:
+        DataError: The dataset is missing, or does not match its manifest.
+    """
+    manifest = read_manifest(folder)
+    described = _described(folder, manifest["type"])
+    path = folder / ROWS
+    _check(path, manifest)
+    for batch in read_table(path, footer_hash(path), [*described.columns, *PROVENANCE], rows=256):
+        for entry in batch.to_pylist():
+            own = {column: _read(kind, entry.get(column)) for column, kind in described.columns.items()}
+            yield described.row(**own, provenance=_provenance_of(entry))
+
+
+def iter_dropped(folder: Path) -> Iterator[Dropped]:
+    """Yields the dropped candidates of a dataset, in the order in which they came; of datasets of version 1 none.
+
+    Raises:
+        DataError: The file is damaged.
+    """
+    footer = read_manifest(folder).get("dropped_footer")
+    if footer is None:
+        return
+    for batch in read_table(folder / DROPPED, footer):
+        for entry in batch.to_pylist():
+            yield Dropped(_provenance_of(entry), entry["reason"])
+
+
+def read_rows(folder: Path) -> list[Row]:
+    """Reads the rows of a dataset of sequences, in the order written.
+
+    Raises:
+        DataError: The dataset is missing, does not match its manifest, or holds preferences.
+    """
+    return _read_all(folder, "sequences")
+
+
+def read_preferences(folder: Path) -> list[Preference]:
+    """Reads the rows of a dataset of preferences, in the order written.
+
+    Raises:
+        DataError: As ``read_rows``.
+    """
+    return _read_all(folder, "preferences")
+
+
+def read_any(folder: Path) -> list[Any]:
+    """Reads the rows of a dataset of any type, in the order written.
+
+    Raises:
+        DataError: As ``iter_rows``.
+    """
+    return list(iter_rows(folder))
+
+
+def _read_all(folder: Path, wanted: str) -> list[Any]:
+    manifest = read_manifest(folder)
+    if manifest["rows"] and manifest["type"] != wanted:
+        raise DataError(f"{folder} holds {manifest['type']}, and {wanted} are wanted")
+    return list(iter_rows(folder))
+
+
+def _described(folder: Path, name: str) -> DatasetType:
+    if name not in DATASET_TYPES:
+        known = ", ".join(DATASET_TYPES)
+        hint = "Is it of a newer version of agentr?"
+        raise DataError(f"{folder} holds a dataset of type {name!r}; known are {known}.", hint=hint)
+    return DATASET_TYPES[name]
+
+
+def _check(path: Path, manifest: dict[str, Any]) -> None:
+    if "sha256" in manifest:
+        version1.check_rows(path, manifest["sha256"])
+    elif not path.exists() or hash_file(path).blake3 != manifest["rows_hash"]:
+        raise DataError(f"{path} is missing or does not match its manifest", hint=HINT)
+
+
+def _read(kind: str, value: Any) -> Any:
+    if kind.startswith("list<"):
+        return tuple(value or ())
+    return json.loads(value or "{}") if kind == "json" else value or ""
+
+
+def _provenance_of(entry: dict[str, Any]) -> Provenance:
+    return Provenance(**{column: _read(kind, entry.get(column)) for column, kind in PROVENANCE.items()})

@@ -1,0 +1,128 @@
+"""The records of a run's stages: read from their seals, and from the run's manifest, which has a copy of each.
+
+The manifest also knows the stages that are running and the configuration. It is an index: lost or damaged, it is made anew from the seals.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from agentr.errors import DataError
+from agentr.store import version1
+from agentr.store.files import read_json
+from agentr.store.layout import Layout, stages_on_disk
+from agentr.store.seal import FORMAT, LaterFormat, StageRecord, check_format, hash_of, read_seal, write_checked
+
+
+@dataclass
+class Index:
+    """The manifest of a run.
+
+    Attributes:
+        name: Name of the run.
+        config: Its configuration, as plain data; empty if the index is lost.
+        stages: Records of its stages, in the order of their first start.
+        problem: Why the manifest cannot be read; empty if it can.
+    """
+
+    name: str = ""
+    config: dict[str, Any] = field(default_factory=dict)
+    stages: dict[str, StageRecord] = field(default_factory=dict)
+    problem: str = ""
+
+
+def read_index(root: Path) -> Index:
+    """Reads the manifest of a run; what is lost or damaged is named in ``problem``, and the index is empty.
+
+    Raises:
+        LaterFormat: The run is of a later version.
+    """
+    path = Layout(root).manifest
+    if not path.exists():
+        return Index(problem="is missing")
+    try:
+        stored = read_json(path)
+        if not isinstance(stored, dict):
+            raise DataError(f"{path} holds no table")
+        if version1.is_index(stored):
+            return Index(stored.get("name", ""), {}, version1.records(root, stored))
+        check_format(stored, f"the run {root}")
+        if stored.pop("checksum", None) != hash_of(stored):
+            return Index(problem="does not match its own checksum")
+        stages = {name: StageRecord.of({**entry, "name": name}) for name, entry in stored["stages"].items()}
+        return Index(stored["name"], stored["config"], stages)
+    except LaterFormat:
+        raise
+    except DataError as error:
+        return Index(problem=f"cannot be read: {error.message}")
+    except (KeyError, TypeError, AttributeError) as error:
+        return Index(problem=f"cannot be read: {error!r}")
+
+
+def write_index(root: Path, index: Index) -> None:
+    """Writes the manifest of a run."""
+    stages = {
+        name: {key: value for key, value in record.stored().items() if key != "name"}
+        for name, record in index.stages.items()
+        if record.state != "damaged"
+    }
+    write_checked(Layout(root).manifest, {"format": FORMAT, "name": index.name, "config": index.config, "stages": stages})
+
+
+def read_records(root: Path, index: Index | None = None) -> dict[str, StageRecord]:
+    """Reads the records of a run's stages, in the order of their first start.
+
+    A seal holds against the index. A stage whose seal is lost or damaged is taken from the index; if that does not have it either, its
+    state is ``damaged``.
+
+    Raises:
+        LaterFormat: The run is of a later version.
+    """
+    index = index or read_index(root)
+    found = dict(index.stages)
+    for name in stages_on_disk(root):
+        try:
+            sealed = read_seal(root / name)
+        except LaterFormat:
+            raise
+        except DataError:
+            if name not in found or not found[name].sealed:
+                found[name] = StageRecord(name=name, state="damaged", started=0.0, seconds=0.0, summary={})
+            continue
+        if sealed is not None:
+            found[name] = sealed if name == sealed.name else StageRecord.of({**sealed.stored(), "name": name})
+    order = {name: number for number, name in enumerate(index.stages)}
+    return dict(sorted(found.items(), key=lambda item: (order.get(item[0], len(order)), item[1].started)))
+
+
+def read_config(root: Path) -> dict[str, Any]:
+    """Returns the configuration of a run, as plain data: its ``config.yaml``, or the manifest's copy if that cannot be read.
+
+    Raises:
+        DataError: The directory holds no run; the error names runs below it. Or the run is of a version that is not read any more.
+    """
+    layout = Layout(root)
+    try:
+        stored = yaml.safe_load(layout.config.read_text(encoding="utf-8"))
+        problem = "" if isinstance(stored, dict) else f"{layout.config} holds no configuration"
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        stored, problem = None, " ".join(str(error).split())
+    if problem:
+        stored = read_index(root).config
+    if not stored:
+        raise not_a_run(root, problem)
+    if "method" not in stored:
+        hint = "Read it with the version that made it, or start it anew in another run.dir."
+        raise DataError(f"{root} was made by an earlier version of agentr: its configuration has no section 'method'", hint=hint)
+    return stored
+
+
+def not_a_run(root: Path, problem: str = "") -> DataError:
+    """Returns the error for a folder that is no run; it names the nearest runs below it."""
+    found = sorted(path.parent for depth in ("*", "*/*", "*/*/*") for path in root.glob(f"{depth}/config.yaml"))
+    hint = f"Runs below it: {', '.join(str(path) for path in found[:5])}." if found else "Start one with 'agentr run CONFIG'."
+    return DataError(f"{root} holds no run" + (f": {problem}" if problem else ""), hint=hint)

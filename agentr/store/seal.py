@@ -1,0 +1,243 @@
+"""Seals: what a sealed stage says of itself, in ``stage.json`` in its folder.
+
+A seal names every file of the stage with its size and its BLAKE3 hash, what the stage was made from, and what it came to. It is written
+last and in one step: a stage is sealed if and only if its seal is there. The manifest of the run has a copy of every seal, so either can
+be made from the other.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass, field
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import Any
+
+from blake3 import blake3
+
+from agentr.errors import DataError
+from agentr.store.files import read_json, write_json
+from agentr.store.summaries import S, Summary
+
+#: Version of the stored form of a run; a reader refuses what it does not know.
+FORMAT = 2
+
+#: Name of the seal in the folder of a stage.
+SEAL = "stage.json"
+
+#: Files of a stage that nobody needs once it is sealed: they are not part of the seal.
+SPARE = ("checkpoint-*", ".*", "*.log", "damaged", SEAL)
+
+
+@dataclass(frozen=True)
+class FileRecord:
+    """Size and hash of a file.
+
+    Attributes:
+        size: In bytes.
+        blake3: First 128 bits of the BLAKE3 hash, in hexadecimal.
+    """
+
+    size: int
+    blake3: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Damage:
+    """A file that is not what it was when its stage was sealed.
+
+    Attributes:
+        path: Relative to the run directory.
+        stage: The stage that the file is of; empty for files of the run itself.
+        problem: missing, or what is wrong with it.
+    """
+
+    path: str
+    stage: str
+    problem: str
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.problem}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class StageRecord:
+    """A stage of a run.
+
+    Attributes:
+        name: Path of the stage below the run directory, such as ``rounds/01/collect``.
+        state: running, sealed, or damaged (neither its seal nor the copy in the run's manifest can be read).
+        started: Time of its last start, in seconds since 1970.
+        seconds: Seconds of work on it, those of failed attempts included.
+        summary: What it came to, as its type keeps it.
+        inputs: Content of each stage that it was made from, by name.
+        config: Values of the configuration that it was made with.
+        files: Its files, by their paths in its folder.
+        content: Hash of what later stages read of it; empty for stages of version 1.
+        agentr: Version of agentr that sealed it, and commit where known.
+        format: Version of its stored form.
+    """
+
+    name: str
+    state: str
+    started: float
+    seconds: float
+    summary: dict[str, Any]
+    inputs: dict[str, str] = field(default_factory=dict)
+    config: dict[str, Any] = field(default_factory=dict)
+    files: dict[str, FileRecord] = field(default_factory=dict)
+    content: str = ""
+    agentr: str = ""
+    format: int = FORMAT
+
+    @property
+    def sealed(self) -> bool:
+        return self.state == "sealed"
+
+    def read(self, kind: type[S]) -> S:
+        """Returns the summary as the type of its kind of stage."""
+        return kind.read(self.summary)
+
+    def stored(self) -> dict[str, Any]:
+        """Returns the record as plain data."""
+        return asdict(self)
+
+    @classmethod
+    def of(cls, stored: Mapping[str, Any]) -> StageRecord:
+        """Reads what ``stored`` returned; keys that are not known are left out.
+
+        Raises:
+            DataError: The record is of a later version, or lacks something.
+        """
+        check_format(stored, "this stage")
+        known = {key: value for key, value in stored.items() if key in cls.__dataclass_fields__}
+        try:
+            return cls(**{**known, "files": {name: FileRecord(**entry) for name, entry in stored.get("files", {}).items()}})
+        except TypeError as error:
+            raise DataError(f"not the record of a stage: {error}") from error
+
+
+class LaterFormat(DataError):
+    """Data of a later version of agentr."""
+
+
+def check_format(stored: Mapping[str, Any], what: str) -> None:
+    """Refuses data of a later version.
+
+    Raises:
+        LaterFormat: With the version that is needed.
+    """
+    found = stored.get("format", FORMAT)
+    if isinstance(found, int) and found > FORMAT:
+        wrote = f"agentr {stored['agentr']} or later" if stored.get("agentr") else "a later version of agentr"
+        raise LaterFormat(f"{what} is stored in format {found}; this version of agentr reads up to {FORMAT}", hint=f"Read it with {wrote}.")
+
+
+# hashes ---------------------------------------------------------------------------------------------------------------
+
+
+def hash_file(path: Path) -> FileRecord:
+    """Hashes a file, with all cores if it is large.
+
+    Raises:
+        OSError: The file cannot be read.
+    """
+    with path.open("rb"):  # a folder, or a file that may not be read, by its own error
+        pass
+    hasher = blake3(max_threads=blake3.AUTO)
+    hasher.update_mmap(path)
+    return FileRecord(path.stat().st_size, hasher.hexdigest(length=16))
+
+
+def hash_files(folder: Path, names: list[str]) -> dict[str, FileRecord]:
+    """Hashes files of a folder, several at a time."""
+    with ThreadPoolExecutor(8) as threads:
+        return dict(zip(names, threads.map(lambda name: hash_file(folder / name), names), strict=True))
+
+
+def hash_of(data: Any) -> str:
+    """Returns the hash of plain data, which does not depend on the order of keys."""
+    text = json.dumps(data, sort_keys=True, separators=(",", ":"), default=str)
+    return blake3(text.encode()).hexdigest(length=16)
+
+
+def files_of(folder: Path) -> list[str]:
+    """Returns the files in the folder of a stage that its seal names: all but those that are spare."""
+    found = []
+    for path in sorted(folder.rglob("*")) if folder.is_dir() else ():
+        name = path.relative_to(folder)
+        if path.is_file() and not any(fnmatch(part, spare) for part in name.parts for spare in SPARE):
+            found.append(name.as_posix())
+    return found
+
+
+def content_hash(files: Mapping[str, FileRecord], summary: Summary) -> str:
+    """Returns the hash of what later stages read of a stage: the files that its kind of summary names."""
+    read = sorted((name, entry.blake3) for name, entry in files.items() if any(fnmatch(name, pattern) for pattern in summary.content))
+    return hash_of([read, summary.outside()])
+
+
+# seals ----------------------------------------------------------------------------------------------------------------
+
+
+def write_seal(folder: Path, record: StageRecord) -> None:
+    """Writes the seal of a stage."""
+    write_checked(folder / SEAL, record.stored())
+
+
+def read_seal(folder: Path) -> StageRecord | None:
+    """Reads the seal of a stage; None if there is none.
+
+    Raises:
+        DataError: It is damaged, or of a later version.
+    """
+    path = folder / SEAL
+    return StageRecord.of(read_checked(path)) if path.exists() else None
+
+
+def verify(root: Path, record: StageRecord) -> Iterator[Damage]:
+    """Yields the files of a sealed stage that are missing or are not what they were."""
+    folder = root / record.name
+    for name, entry in record.files.items():
+        path = f"{record.name}/{name}"
+        try:
+            size = (folder / name).stat().st_size
+            if size != entry.size:
+                yield Damage(path=path, stage=record.name, problem=f"has {size:,} bytes in place of {entry.size:,}")
+            elif hash_file(folder / name) != entry:
+                yield Damage(path=path, stage=record.name, problem="has another hash than when it was sealed")
+        except FileNotFoundError:
+            yield Damage(path=path, stage=record.name, problem="is missing")
+        except OSError as error:
+            yield Damage(path=path, stage=record.name, problem=f"cannot be read: {error.strerror}")
+    if outside := record.summary.get("folder_hash"):
+        path = record.summary["path"]
+        if not Path(path).is_dir():
+            yield Damage(path=path, stage=record.name, problem="is missing: say where it is now with --model PATH")
+        elif hash_folder(Path(path)) != outside:
+            yield Damage(path=path, stage=record.name, problem="holds another model than when the run was started")
+
+
+def hash_folder(folder: Path) -> str:
+    """Returns the hash of all files in a folder, whatever its name."""
+    return hash_of(sorted((name, entry.blake3) for name, entry in hash_files(folder, files_of(folder)).items()))
+
+
+def write_checked(path: Path, data: dict[str, Any]) -> None:
+    """Writes JSON with a checksum of its own, so that a changed byte is noticed."""
+    plain = json.loads(json.dumps(data, default=str))
+    write_json(path, {**plain, "checksum": hash_of(plain)})
+
+
+def read_checked(path: Path) -> dict[str, Any]:
+    """Reads what ``write_checked`` wrote.
+
+    Raises:
+        DataError: The file is missing or damaged.
+    """
+    data = read_json(path)
+    if not isinstance(data, dict) or data.pop("checksum", None) != hash_of(data):
+        raise DataError(f"{path} is damaged: it does not match its own checksum")
+    return data
