@@ -9,7 +9,8 @@ from typing import Annotated
 
 import typer
 
-from agentr import __version__, env_cli
+import agentr
+from agentr import __version__, env_cli, run_cli
 from agentr.errors import AgentrError
 
 app = typer.Typer(
@@ -22,10 +23,11 @@ app = typer.Typer(
 bench = typer.Typer(help="Measure on this machine.", no_args_is_help=True)
 app.add_typer(bench, name="bench")
 env_cli.register(app, bench)
+run_cli.register(app)
 
 ConfigPath = Annotated[Path, typer.Argument(metavar="CONFIG", help="YAML file; see configs/.")]
 Overrides = Annotated[list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Override keys, such as run.seed=1.")]
-RunDir = Annotated[Path, typer.Argument(metavar="RUN", help="Run directory, such as runs/demo.")]
+RunDir = run_cli.RunDir
 AllowChange = Annotated[bool, typer.Option("--allow-config-change", help="Continue although the configuration changed.")]
 RoundNumber = Annotated[int, typer.Option("--round", help="Which round; 0 is the warm start.")]
 
@@ -70,16 +72,22 @@ def methods() -> None:
 
 
 @app.command()
-def resume(run_dir: RunDir, overrides: Overrides = None) -> None:
+def resume(
+    run_dir: RunDir,
+    overrides: Overrides = None,
+    model: Annotated[Path | None, typer.Option("--model", help="Where the model is now that was given from outside.")] = None,
+) -> None:
     """Continue a run from its directory alone. Keys that only say where and how fast it runs may be overridden."""
+    if model is not None:
+        from agentr.launch.doctor import relocate
+
+        relocate(run_dir, model)
     from agentr.launch.run import run as run_experiment
     from agentr.observe.progress import Reporter
     from agentr.recipes import load
-    from agentr.store.run import RunStore
 
-    store = RunStore(run_dir)
-    store.stored_config()
-    config = load(store.layout.config, [*(overrides or []), f"run.dir={run_dir.resolve()}"], files=False)
+    opened = agentr.open(run_dir)
+    config = load(opened.layout.config, [*(overrides or []), f"run.dir={opened.path}"], files=False)
     run_experiment(config, Reporter())
 
 
@@ -91,7 +99,6 @@ def status(run_dir: RunDir, as_json: Annotated[bool, typer.Option("--json", help
     from agentr.observe.comparison import PLAN, progress, read_plan
     from agentr.observe.progress import Reporter
     from agentr.observe.status import describe_stage
-    from agentr.store.run import RunStore
 
     if (run_dir / PLAN).exists():
         runs = progress(read_plan(run_dir))
@@ -104,11 +111,10 @@ def status(run_dir: RunDir, as_json: Annotated[bool, typer.Option("--json", help
             shown.add_row(run["method"], str(run["seed"]), run["state"], str(run["stages"]), success)
         Reporter().console.print(shown)
         return
-    store = RunStore(run_dir)
-    name = store.stored_config()["run"]["name"]
-    records, owner = store.records(), store.owner()
+    opened = agentr.open(run_dir)
+    name, records, owner = opened.name, list(opened.records().values()), opened.owner
     if as_json:
-        typer.echo(json.dumps({"run": name, "owner": owner, "stages": [vars(r) for r in records]}, indent=2, default=str))
+        typer.echo(json.dumps({"run": name, "owner": owner, "stages": [r.stored() for r in records]}, indent=2, default=str))
         return
     shown = Table(title=f"{name}: " + (f"being worked on by {owner}" if owner else "nobody works on it"))
     for column in ("stage", "state", "seconds", "summary"):
@@ -249,18 +255,20 @@ def compare(
 
 
 @app.command()
-def report(run_dir: RunDir) -> None:
+def report(
+    run_dir: RunDir,
+    out: Annotated[Path | None, typer.Option("--out", help="Folder to write it into, such as for a run that may only be read.")] = None,
+) -> None:
     """Write the report of a run or a comparison anew, finished or not, and show its table."""
     from agentr.launch.run import report as make_report
     from agentr.observe.comparison import PLAN
     from agentr.observe.comparison_page import rewrite_comparison, table
     from agentr.observe.progress import Reporter
-    from agentr.store.run import RunStore
 
     if (run_dir / PLAN).exists():
         Reporter().console.print(table(rewrite_comparison(run_dir)))
         return
-    make_report(RunStore(run_dir), Reporter())
+    make_report(agentr.open(run_dir), Reporter(), out)
 
 
 @app.command()

@@ -88,7 +88,7 @@ def test_a_round_is_exported(tmp_path: Path) -> None:
         shown = agentr("export", tmp_path / "run", "--out", tmp_path / kind, "--format", kind)
         assert shown.exit_code == 0, (kind, shown.exception)
         assert written_ in shown.stdout
-    assert "no trees of round 2" in str(
+    assert "has no round 2" in str(
         agentr("export", tmp_path / "run", "--out", tmp_path / "x", "--format", "agent_r_trees", "--round", "2").exception
     )
     assert "holds no run" in str(agentr("export", tmp_path / "nowhere", "--out", tmp_path / "x").exception)

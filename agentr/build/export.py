@@ -11,77 +11,78 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 from agentr.build.export_text import TEXT_FORMATS
 from agentr.errors import DataError
 from agentr.search.tree import Node, Origin, Tree
-from agentr.store.files import write_bytes
-from agentr.store.forest import Forest
-from agentr.store.rows import Row
+from agentr.store.files import write_bytes, write_lines, write_list
+from agentr.store.rows import Provenance, Row
 from agentr.tasks.formats import ActionFormat
 from agentr.types import Message
 
 FORMATS = ("sharegpt", "trl", "agent_r")
 
 #: agentr's roles as ShareGPT names them.
+#: Gives the tree that a row was made from.
+FindTree = Callable[[Provenance], Tree | None]
+
 _FROM = {"user": "human", "assistant": "gpt", "system": "system"}
 
 
-def export_rows(path: Path, rows: Iterable[Row], forest: Forest | None, action_format: ActionFormat | None, kind: str) -> int:
-    """Writes a dataset in another tool's format and returns the number of entries.
+def export_rows(path: Path, rows: Iterable[Any], find: FindTree | None, action_format: ActionFormat | None, kind: str) -> int:
+    """Writes a dataset of sequences in another tool's format, a row at a time, and returns the number of entries.
 
     Args:
-        forest: The trees that the rows were made from; needed for all formats but ``trl``.
+        find: Gives the tree that a row was made from, None for rows from files; needed for all formats but ``trl``.
         action_format: The action format of those trees; needed with them.
 
     Raises:
-        DataError: The format is unknown, or rows name trees that are not in the forest.
+        DataError: The format is unknown, or the rows are pairs.
     """
-    rows = list(rows)
     if kind == "trl":
-        lines = [
-            {"input_ids": r.input_ids, "labels": [i if m else -100 for i, m in zip(r.input_ids, r.loss_mask, strict=True)]} for r in rows
-        ]
-        write_bytes(path, _json_lines(lines))
-        return len(lines)
+        return write_lines(path, (_labelled(row) for row in _sequences(rows)))
     if kind not in FORMATS:
         raise DataError(f"unknown export format {kind!r}", hint=f"Formats: {', '.join((*FORMATS, *TEXT_FORMATS))}.")
-    if forest is None or action_format is None:
+    if find is None or action_format is None:
         hint = "A method that does not explore has no trees: use --format trl, or a format of texts."
         raise DataError(f"the export format {kind} needs the trees that the rows were made from", hint=hint)
-    known = forest.finished()
-    # Demonstrations and general rows live in other forests; only the agent's own rows have a tree here.
-    own = [
-        (row, forest.read(row.provenance.tree)) for row in rows if row.provenance.tree in known and row.provenance.kind != "demonstration"
-    ]
+    own = ((row, tree) for row in _sequences(rows) if (tree := find(row.provenance)) is not None)
     if kind == "sharegpt":
-        entries = [_sharegpt(number, row, tree, action_format) for number, (row, tree) in enumerate(own)]
-        write_bytes(path, (json.dumps(entries, ensure_ascii=False, indent=1) + "\n").encode())
-    else:
-        entries = [_agent_r(row, tree, action_format) for row, tree in own]
-        write_bytes(path, _json_lines(entries))
-    return len(entries)
+        return write_list(path, (_sharegpt(number, row, tree, action_format) for number, (row, tree) in enumerate(own)))
+    return write_lines(path, (_agent_r(row, tree, action_format) for row, tree in own))
+
+
+def _sequences(rows: Iterable[Any]) -> Iterator[Row]:
+    for row in rows:
+        if not isinstance(row, Row):
+            hint = "Formats for pairs: eto-dpo, llamafactory."
+            raise DataError("the dataset holds preferences, and this format is for sequences", hint=hint)
+        yield row
+
+
+def _labelled(row: Row) -> dict[str, Any]:
+    return {"input_ids": row.input_ids, "labels": [i if m else -100 for i, m in zip(row.input_ids, row.loss_mask, strict=True)]}
 
 
 def export_demonstrations(path: Path, trees: Iterable[Tree]) -> int:
     """Writes the successful path of each tree of an EXPERT stage and returns their number: JSON lines of ``{"id", "split", "reward",
     "conversations"}``, the conversations as ShareGPT has them. Trees without a success are left out."""
-    entries = []
-    for tree in trees:
-        for leaf in tree.successes():
-            conversation: list[dict[str, Any]] = [
-                {"from": _FROM[m.role], "value": m.content, **({"loss": False} if m.role == "assistant" else {})} for m in tree.messages
-            ]
-            for node in tree.path(leaf.id):
-                conversation.append({"from": "gpt", "value": node.text, "loss": True})
-                conversation.append({"from": "human", "value": node.observation})
-            task = tree.task
-            entries.append({"id": task.id, "split": task.split, "reward": leaf.reward, "conversations": conversation[:-1]})
-    write_bytes(path, _json_lines(entries))
-    return len(entries)
+    return write_lines(path, (entry for tree in trees for entry in _demonstrations(tree)))
+
+
+def _demonstrations(tree: Tree) -> Iterator[dict[str, Any]]:
+    for leaf in tree.successes():
+        conversation: list[dict[str, Any]] = [
+            {"from": _FROM[m.role], "value": m.content, **({"loss": False} if m.role == "assistant" else {})} for m in tree.messages
+        ]
+        for node in tree.path(leaf.id):
+            conversation.append({"from": "gpt", "value": node.text, "loss": True})
+            conversation.append({"from": "human", "value": node.observation})
+        task = tree.task
+        yield {"id": task.id, "split": task.split, "reward": leaf.reward, "conversations": conversation[:-1]}
 
 
 def export_trees(folder: Path, trees: Iterable[Tree]) -> int:
@@ -181,7 +182,3 @@ def _agent_r(row: Row, tree: Tree, action_format: ActionFormat) -> dict[str, Any
 def _log(tree: Tree, leaf: int) -> list[dict[str, Any]]:
     messages = tree.conversation(leaf)
     return [{"role": m.role, "content": m.content, **({"loss": True} if m.role == "assistant" else {})} for m in messages]
-
-
-def _json_lines(entries: Iterable[dict[str, Any]]) -> bytes:
-    return "".join(json.dumps(e, ensure_ascii=False) + "\n" for e in entries).encode()

@@ -8,15 +8,14 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 from agentr.build.conversations import ConversationReader, answers
 from agentr.errors import DataError
 from agentr.policy.chat import ChatCodec
-from agentr.store.files import write_bytes
+from agentr.store.files import write_list
 from agentr.store.rows import Preference, Row
 from agentr.types import Message
 
@@ -26,7 +25,7 @@ TEXT_FORMATS: dict[str, tuple[type, ...]] = {"eto-sft": (Row,), "eto-dpo": (Pref
 _FROM = {"user": "human", "assistant": "gpt", "system": "system"}
 
 
-def export_texts(path: Path, rows: Sequence[Row] | Sequence[Preference], codec: ChatCodec, kind: str) -> tuple[int, int]:
+def export_texts(path: Path, rows: Iterable[Row | Preference], codec: ChatCodec, kind: str) -> tuple[int, int]:
     """Writes a dataset, of trees or imported, as a JSON list of texts.
 
     Returns:
@@ -39,17 +38,23 @@ def export_texts(path: Path, rows: Sequence[Row] | Sequence[Preference], codec: 
     if kind not in TEXT_FORMATS:
         raise DataError(f"unknown export format {kind!r}", hint=f"Formats: {', '.join(TEXT_FORMATS)}.")
     reader = ConversationReader(codec)
-    entries, inexact = [], 0
-    for number, row in enumerate(rows):
-        if not isinstance(row, TEXT_FORMATS[kind]):
-            fitting = [name for name, types in TEXT_FORMATS.items() if isinstance(row, types)]
-            what = "preferences" if isinstance(row, Preference) else "sequences"
-            raise DataError(f"the format {kind} has no place for {what}.", hint=f"Formats that have: {', '.join(fitting)}.")
-        entry, exact = _pair_entry(row, reader, codec, kind) if isinstance(row, Preference) else _sequence_entry(row, reader, codec, kind)
-        entries.append({"id": f"{row.provenance.tree}_{number}", "kind": row.provenance.kind, **entry})
-        inexact += not exact
-    write_bytes(path, (json.dumps(entries, ensure_ascii=False, indent=1) + "\n").encode())
-    return len(entries), inexact
+    inexact = 0
+
+    def entries() -> Iterator[dict[str, Any]]:
+        nonlocal inexact
+        for number, row in enumerate(rows):
+            if not isinstance(row, TEXT_FORMATS[kind]):
+                fitting = [name for name, types in TEXT_FORMATS.items() if isinstance(row, types)]
+                what = "preferences" if isinstance(row, Preference) else "sequences"
+                raise DataError(f"the format {kind} has no place for {what}.", hint=f"Formats that have: {', '.join(fitting)}.")
+            if isinstance(row, Preference):
+                entry, exact = _pair_entry(row, reader, codec, kind)
+            else:
+                entry, exact = _sequence_entry(row, reader, codec, kind)
+            inexact += not exact
+            yield {"id": f"{row.provenance.tree}_{number}", "kind": row.provenance.kind, **entry}
+
+    return write_list(path, entries()), inexact
 
 
 def _sequence_entry(row: Row, reader: ConversationReader, codec: ChatCodec, kind: str) -> tuple[dict[str, Any], bool]:

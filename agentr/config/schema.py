@@ -6,6 +6,7 @@ Imports nothing heavy, so that ``agentr run --dry-run`` answers at once. Numbers
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -84,6 +85,14 @@ class SamplingConfig:
     """Longest completion, in tokens; a turn that reaches it is cut off and not executed."""
 
 
+def rounds_kept(rule: str) -> int | None:
+    """Returns how many of the last rounds keep their weights by ``run.keep``: 0 means all; None if it is no such rule."""
+    if rule in ("all", "best"):
+        return int(rule == "best")
+    found = re.fullmatch(r"last ([1-9]\d*)", rule)
+    return int(found[1]) if found else None
+
+
 @dataclass
 class RunConfig:
     """What this experiment is called and how long it goes on."""
@@ -98,6 +107,13 @@ class RunConfig:
     """Rounds of self-training after the warm start; 0 evaluates the warm start only."""
     control: bool = False
     """Also train the warm start on demonstrations alone for as many steps, and evaluate it."""
+    keep: str = "all"
+    """Rounds that keep their weights once the next one is measured: all, best, or last N. The warm start, the best and the last round
+    always do; 'agentr prune' deletes by hand."""
+
+    def problems(self) -> Iterator[Problem]:
+        if rounds_kept(self.keep) is None:
+            yield Problem("keep", f"{self.keep!r} is no rule", "Give all, best, or last N, such as 'last 2'.")
 
 
 @dataclass

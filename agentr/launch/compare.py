@@ -15,7 +15,7 @@ from agentr.config.identity import changed_keys, plain
 from agentr.config.schema import Config
 from agentr.errors import ConfigError, DataError, RunError
 from agentr.launch.run import run, run_dir, serving
-from agentr.observe.comparison import Comparison, Line, compare_runs, run_folder, write_plan
+from agentr.observe.comparison import Comparison, compare_runs, line, run_folder, write_plan
 from agentr.observe.comparison_page import write_comparison
 from agentr.observe.progress import Reporter
 from agentr.recipes import load, recipe_of
@@ -103,7 +103,7 @@ def compare(entries: Sequence[Entry], folder: Path, reporter: Reporter) -> Compa
             except (DataError, RunError) as error:
                 failed[f"{entry.label}, seed {entry.seed}"] = str(error)
                 reporter.say(f"{entry.label}, seed {entry.seed}: {error}", "red")
-            lines = [Line(e.label, e.seed, RunStore(run_dir(e.config))) for e in entries[:number]]
+            lines = [line(folder, e.label, e.seed) for e in entries[:number]]
             result = compare_runs(lines, failed)
             write_comparison(result, folder)
     return result

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from pathlib import Path
 
+import agentr
 from agentr.build.export import export_rows, export_trees
 from agentr.build.export_text import TEXT_FORMATS, export_texts
 from agentr.errors import DataError
-from agentr.models.load import load_codec
-from agentr.observe.summary import COMMON_STAGES
-from agentr.recipes import load
-from agentr.store.dataset import read_any, read_rows
-from agentr.store.forest import Forest
-from agentr.store.layout import DATASET, MODEL, arm_of, stage_of
-from agentr.store.run import RunStore
-from agentr.store.summaries import ModelSummary
+from agentr.launch.run import codec_of
+from agentr.read.run import Run
+from agentr.read.stage import Trees
+from agentr.search.tree import Tree
+from agentr.store.layout import DATASET
+from agentr.store.rows import Provenance
 from agentr.tasks.formats import action_format
+
+#: Trees that are kept while rows are written, which name them in no order.
+_TREES = 256
 
 
 def export(run_dir: Path, round_: int, kind: str, out: Path) -> str:
@@ -28,24 +31,44 @@ def export(run_dir: Path, round_: int, kind: str, out: Path) -> str:
     Raises:
         DataError: The run has no such round, the round has no trees where they are needed, or the format is unknown.
     """
-    store = RunStore(run_dir)
-    store.stored_config()
-    arm = arm_of(round_)
-    rows = store.layout.stage(arm.stage(DATASET))
+    run = agentr.open(run_dir)
+    if not 0 <= round_ < len(run.rounds):
+        there = f"0 to {len(run.rounds) - 1}" if len(run.rounds) else "none yet"
+        raise DataError(f"{run_dir} has no round {round_}", hint=f"Its rounds: {there}.")
+    here = run.rounds[round_]
     # The last stage that left trees: its trees are those that the rows were made from.
-    places = [(record.name, stage_of(record.name)) for record in store.records() if record.sealed]
-    stages = [name for name, place in places if place is not None and place[0] == arm and place[1] not in COMMON_STAGES]
-    forest = Forest(store.layout.stage(stages[-1])) if stages else None
+    trees = next((stage for stage in reversed(here.exploration().values()) if stage.sealed), None)
     if kind == "agent_r_trees":
-        if forest is None:
+        if trees is None:
             raise DataError(f"{run_dir} has no trees of round {round_}", hint=f"Collect first: agentr collect CONFIG --round {round_}")
-        return f"{export_trees(out, forest)} trees in {out}"
+        return f"{export_trees(out, trees)} trees in {out}"
+    out.parent.mkdir(parents=True, exist_ok=True)
+    dataset = here[DATASET]
     if kind in TEXT_FORMATS:
-        model = store.record(MODEL)
-        if model is None:
-            raise DataError(f"{run_dir} has no model yet", hint="Start it with 'agentr run CONFIG'.")
-        codec = load_codec(store.model_path(model.read(ModelSummary).path), load(store.layout.config, files=False).model)
-        entries, inexact = export_texts(out, read_any(rows), codec, kind)
+        entries, inexact = export_texts(out, dataset.rows, codec_of(run), kind)
         return f"{entries} rows in {out}; {inexact} of them in other tokens than the policy's when read back"
-    turns = action_format(forest.manifest["stage"]["action_format"]) if forest is not None else None
-    return f"{export_rows(out, read_rows(rows), forest, turns, kind)} rows in {out}"
+    turns = action_format(trees.forest.manifest["stage"]["action_format"]) if trees is not None else None
+    entries = export_rows(out, dataset.rows, _finder(run, trees) if trees is not None else None, turns, kind)
+    left_out = len(dataset.rows) - entries
+    return f"{entries} rows in {out}" + (f"; {left_out} come from no tree of the run and are left out" if left_out else "")
+
+
+def _finder(run: Run, trees: Trees):
+    """Returns what gives the tree that a row was made from, or None if it was made from none.
+
+    Args:
+        trees: Where rows of version 1 are looked for, which do not name a stage; demonstrations are never there.
+    """
+
+    @lru_cache(maxsize=_TREES)
+    def read(stage: str, key: str) -> Tree:
+        return run.stage(stage)[key]
+
+    known = set(trees.keys())
+
+    def find(made: Provenance) -> Tree | None:
+        if made.stage:
+            return read(made.stage, made.tree)
+        return read(trees.name, made.tree) if made.tree in known and made.kind != "demonstration" else None
+
+    return find

@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
+import logging
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from types import FrameType
 from typing import NoReturn
 
 from agentr.config.schema import Config
+from agentr.errors import DataError, ModelError
 from agentr.models.load import load_codec
 from agentr.observe.progress import Reporter
 from agentr.observe.report import table, write_report
 from agentr.observe.summary import RunSummary
+from agentr.policy.chat import ChatCodec
+from agentr.read.run import Run
 from agentr.recipes import load, recipe_of
 from agentr.rounds.experiment import Experiment
 from agentr.rounds.loop import run_rounds
 from agentr.rounds.services import Services
-from agentr.store.layout import MODEL
+from agentr.store.files import make_folder
 from agentr.store.run import RunStore
-from agentr.store.summaries import ModelSummary
 
 
 def run_dir(config: Config) -> Path:
@@ -51,8 +54,13 @@ def opened(config: Config, reporter: Reporter, *, allow_change: bool = False, se
     """
     store = RunStore(run_dir(config))
     store.open(config, allow_change=allow_change)
+    make_folder(store.layout.logs)
     try:
-        with nullcontext(services) if services else serving(config, store.layout.logs, reporter) as running:
+        with (
+            reporter.logged(store.layout.driver_log),
+            _logging_to(store.layout.driver_log),
+            nullcontext(services) if services else serving(config, store.layout.logs, reporter) as running,
+        ):
             running.take_over(config)
             yield Experiment(config, store, running, reporter)
     finally:
@@ -67,24 +75,57 @@ def run(config: Config, reporter: Reporter, *, allow_change: bool = False, servi
     """
     with opened(config, reporter, allow_change=allow_change, services=services) as experiment:
         run_rounds(experiment, recipe_of(config))
-        return report(experiment.store, reporter)
+        return report(Run(experiment.root), reporter)
 
 
-def report(store: RunStore, reporter: Reporter) -> RunSummary:
-    """Writes the report of a run and shows its table and its findings."""
-    stored = store.stored_config()
-    model = store.record(MODEL)
-    decode: Callable | None = None
-    if model is not None and model.sealed:
-        config = load(store.layout.config, files=False)
-        codec = load_codec(store.model_path(model.read(ModelSummary).path), config.model)
-        decode = lambda ids: codec.decode(ids, special=True)  # noqa: E731
-    summary = write_report(store, decode)
-    reporter.console.print(table(summary))
+def report(run: Run, reporter: Reporter, out: Path | None = None) -> RunSummary:
+    """Writes the report of a run and shows its table and its findings.
+
+    Args:
+        out: Folder to write it into; by default the run directory.
+    """
+    if out is not None:
+        out.mkdir(parents=True, exist_ok=True)
+    summary = write_report(run, decoder(run), out)
+    reporter.show(table(summary))
     for comparison in summary.comparisons:
         reporter.say(comparison.words)
-    reporter.say(f"Report: {store.layout.report} (seed {stored['run']['seed']}, {summary.seconds:.0f} s of work)")
+    page = (out or run.path) / run.layout.report.name
+    reporter.say(f"Report: {page} (seed {run.config['run']['seed']}, {summary.seconds:.0f} s of work)")
     return summary
+
+
+def codec_of(run: Run) -> ChatCodec:
+    """Returns conversations as token ids, for the tokenizer of a run's model.
+
+    Raises:
+        DataError: The run has no model yet.
+        ModelError: The model is not where the run says.
+    """
+    return load_codec(run.model, load(run.layout.config, files=False).model)
+
+
+def decoder(run: Run) -> Callable[[Sequence[int]], str] | None:
+    """Returns what makes text of token ids, special tokens included; None if the run has no model, or it is elsewhere now."""
+    try:
+        codec = codec_of(run)
+    except (DataError, ModelError):
+        return None
+    return lambda ids: codec.decode(ids, special=True)
+
+
+@contextmanager
+def _logging_to(path: Path) -> Iterator[None]:
+    """Adds warnings and errors of the driver to its log."""
+    handler = logging.FileHandler(path, encoding="utf-8", delay=True)
+    handler.setLevel(logging.WARNING)
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    logging.getLogger().addHandler(handler)
+    try:
+        yield
+    finally:
+        logging.getLogger().removeHandler(handler)
+        handler.close()
 
 
 @contextmanager

@@ -11,9 +11,9 @@ from typing import Any
 from agentr.errors import DataError
 from agentr.evaluate.statistics import Estimate, mean_interval, paired_difference
 from agentr.observe.summary import ArmSummary, RunSummary, summarise
+from agentr.read.run import Run
 from agentr.store.files import read_json, write_json
-from agentr.store.layout import CONTROL, EVAL, Arm, ArmKind, stage_of
-from agentr.store.run import RunStore
+from agentr.store.layout import CONTROL, EVAL, Arm, ArmKind, Layout, stage_of
 from agentr.store.summaries import EvalSummary
 
 #: File in which a comparison notes its runs.
@@ -22,11 +22,11 @@ PLAN = "plan.json"
 
 @dataclass(frozen=True)
 class Line:
-    """One run of a comparison."""
+    """One run of a comparison; ``run`` is None before it is started."""
 
     label: str
     seed: int
-    store: RunStore
+    run: Run | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,18 +91,24 @@ def read_plan(folder: Path) -> list[Line]:
     Raises:
         DataError: The folder holds no comparison.
     """
-    return [Line(label, seed, RunStore(run_folder(folder, label, seed))) for label, seed in read_json(folder / PLAN)["runs"]]
+    return [line(folder, label, seed) for label, seed in read_json(folder / PLAN)["runs"]]
+
+
+def line(folder: Path, label: str, seed: int) -> Line:
+    """Returns one run of a comparison, started or not."""
+    path = run_folder(folder, label, seed)
+    return Line(label, seed, Run(path) if Layout(path).config.exists() else None)
 
 
 def progress(lines: Sequence[Line]) -> list[dict[str, Any]]:
     """Returns the progress of each run: label, seed, state (not begun, done, or the running stage), sealed stages, success by policy."""
     found = []
     for line in lines:
-        records = line.store.records()
+        records = list(line.run.records().values()) if line.run else []
         unsealed = [record.name for record in records if not record.sealed]
-        if not records:
+        if line.run is None or not records:
             state = "not begun"
-        elif summarise(line.store).complete:
+        elif summarise(line.run).complete:
             state = "done"
         else:
             state = ", ".join(unsealed) or "between two stages"
@@ -123,8 +129,8 @@ def compare_runs(lines: Sequence[Line], failed: dict[str, str]) -> Comparison:
     """
     summaries: dict[str, dict[int, RunSummary]] = {}
     for line in lines:
-        if line.store.records():
-            summaries.setdefault(line.label, {})[line.seed] = summarise(line.store)
+        if line.run is not None and line.run.records():
+            summaries.setdefault(line.label, {})[line.seed] = summarise(line.run)
     if not summaries:
         raise DataError("no run of this comparison has a stage yet", hint="Start them with 'agentr compare'.")
     points = {label: _points(by_seed) for label, by_seed in summaries.items()}

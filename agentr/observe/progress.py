@@ -6,6 +6,8 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
@@ -28,9 +30,28 @@ class Reporter:
     """Prints progress and messages. One for each process."""
 
     console: Console = field(default_factory=_console)
+    _log: Console | None = None
+
+    @contextmanager
+    def logged(self, path: Path) -> Iterator[None]:
+        """Also writes to a file, behind what is there, while the block runs."""
+        with path.open("a", encoding="utf-8") as file:
+            before, self._log = self._log, Console(file=file, soft_wrap=True, highlight=False, width=140)
+            try:
+                yield
+            finally:
+                self._log = before
 
     def say(self, text: str, style: str = "") -> None:
-        self.console.print(text, style=style or None, markup=False)
+        """Prints a message."""
+        self.show(text, style=style or None, markup=False)
+
+    def show(self, what: Any, **how: Any) -> None:
+        """Prints anything that rich can show."""
+        self.console.print(what, **how)
+        if self._log is not None:
+            self._log.print(time.strftime("%H:%M:%S"), end=" ")
+            self._log.print(what, **how)
 
     @contextmanager
     def task(self, title: str) -> Iterator[Update]:
@@ -46,14 +67,14 @@ class Reporter:
 
                 yield update
         else:
-            self.console.print(f"{title} ...")
+            self.show(f"{title} ...")
             last = time.monotonic()
 
             def log(done: float, total: float, details: str) -> None:
                 nonlocal last
                 if time.monotonic() - last >= LOG_EVERY_S:
                     last = time.monotonic()
-                    self.console.print(f"  {title}: {done:g}/{total:g} {details}".rstrip())
+                    self.show(f"  {title}: {done:g}/{total:g} {details}".rstrip())
 
             yield log
-        self.console.print(f"[green]done[/green]  {title}  [dim]{time.monotonic() - started:.1f} s[/dim]")
+        self.show(f"[green]done[/green]  {title}  [dim]{time.monotonic() - started:.1f} s[/dim]")

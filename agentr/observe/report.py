@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import html
 import io
 import itertools
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, select_autoescape
@@ -14,11 +16,11 @@ from rich.table import Table
 
 from agentr.errors import DataError
 from agentr.observe.summary import RunSummary, summarise
-from agentr.store.dataset import read_rows
+from agentr.read.run import Run
+from agentr.read.stage import Dataset
 from agentr.store.files import write_bytes, write_json
 from agentr.store.layout import DATASET, ArmKind
 from agentr.store.rows import Row
-from agentr.store.run import RunStore
 
 Decode = Callable[[Sequence[int]], str]
 
@@ -43,24 +45,26 @@ def table(summary: RunSummary) -> Table:
     return shown
 
 
-def write_report(store: RunStore, decode: Decode | None = None) -> RunSummary:
-    """Writes ``report.json`` and ``report.html`` into the run directory.
+def write_report(run: Run, decode: Decode | None = None, out: Path | None = None) -> RunSummary:
+    """Writes ``report.json`` and ``report.html``.
 
     Args:
+        out: Folder to write them into; by default the run directory.
         decode: Returns the text of token ids, special tokens included, for the example of a revision; without it there is no example.
     """
-    summary = summarise(store)
-    write_json(store.root / "report.json", summary.as_dict())
+    summary = summarise(run)
+    folder = out or run.path
+    write_json(folder / "report.json", summary.as_dict())
     environment = Environment(loader=PackageLoader("agentr.observe", "."), autoescape=select_autoescape(["html", "jinja"]))
     page = environment.get_template("report.html.jinja").render(
         summary=summary,
         success_plot=Markup(success_plot(summary)),
         time_plot=Markup(time_plot(summary)),
         preference_plot=Markup(preference_plot(summary)),
-        revision=Markup(_revision(store, summary, decode)) if decode else "",
+        revision=Markup(_revision(run, decode)) if decode else "",
         splices=_splices(summary),
     )
-    write_bytes(store.layout.report, page.encode())
+    write_bytes(folder / run.layout.report.name, page.encode())
     return summary
 
 
@@ -134,16 +138,14 @@ def mark_up(row: Row, decode: Decode) -> str:
     return "".join(parts)
 
 
-def _revision(store: RunStore, summary: RunSummary, decode: Decode) -> str:
+def _revision(run: Run, decode: Decode) -> str:
     """Returns the first revision row of the last round that has one as HTML, or nothing."""
-    for arm in reversed([a for a in summary.arms if a.arm.kind is ArmKind.ROUND]):
-        try:
-            rows = read_rows(store.layout.stage(arm.arm.stage(DATASET)))
-        except DataError:
+    for round_ in reversed(run.rounds[1:]):
+        dataset = round_.stages().get(DATASET)
+        if not isinstance(dataset, Dataset) or not dataset.sealed or not dataset.summary.kinds.get("revision"):
             continue
-        for row in rows:
-            if row.provenance.kind == "revision":
-                return mark_up(row, decode)
+        with contextlib.suppress(DataError):
+            return next(mark_up(row, decode) for row in dataset.rows if isinstance(row, Row) and row.provenance.kind == "revision")
     return ""
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from agentr.store.layout import DATASET, EVAL, RECOVERY, TRAIN, stage_of
-from agentr.store.run import StageRecord
+from agentr.store.seal import StageRecord
 from agentr.store.summaries import DatasetSummary, EvalSummary, TrainSummary, TreeSummary
 
 

@@ -8,14 +8,11 @@ from typing import Any
 from agentr.errors import DataError
 from agentr.evaluate.metrics import Evaluation
 from agentr.evaluate.statistics import Estimate, paired_difference
-from agentr.store.files import read_json, read_lines
-from agentr.store.layout import CONTROL, DATASET, EVAL, RECOVERY, TRAIN, WARM_START, Arm, ArmKind, arms_in, stage_of
-from agentr.store.run import RunStore, StageRecord
-from agentr.store.summaries import DatasetSummary, S, TrainSummary, TreeSummary
+from agentr.read.run import Round, Run
+from agentr.read.stage import Episodes, Training, summary_of
+from agentr.store.layout import CONTROL, DATASET, EVAL, RECOVERY, TRAIN, WARM_START, Arm, ArmKind
+from agentr.store.summaries import DatasetSummary, TrainSummary, TreeSummary
 from agentr.types import Cost
-
-#: Stages that are no exploration; those of a method's exploration are all others.
-COMMON_STAGES = (DATASET, TRAIN, EVAL, RECOVERY)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,26 +80,25 @@ class RunSummary:
         return asdict(self)
 
 
-def summarise(store: RunStore) -> RunSummary:
+def summarise(run: Run) -> RunSummary:
     """Reads a run, finished or not.
 
     Raises:
-        DataError: The directory holds no run.
+        DataError: The run has no stage yet.
     """
-    config = store.stored_config()
-    records = {r.name: r for r in store.records()}
-    if not records:
-        raise DataError(f"{store.root} has no stage yet", hint="Start it with 'agentr run CONFIG'.")
-    arms = [_arm(store, arm, records) for arm in arms_in(records)]
+    config, stages = run.config, run.stages()
+    if not stages:
+        raise DataError(f"{run.path} has no stage yet", hint="Start it with 'agentr run CONFIG'.")
+    arms = [_arm(round_) for round_ in run.arms]
     planned = config["run"]["rounds"] + 1 + bool(config["run"]["control"] and config["run"]["rounds"])
     splices: dict[str, int] = {}
-    for arm in arms:
-        for key, value in _read(records, arm.arm.stage(DATASET), DatasetSummary).splices.items():
+    for round_ in run.arms:
+        for key, value in summary_of(round_.stages().get(DATASET), DatasetSummary).splices.items():
             splices[key] = splices.get(key, 0) + value
     method = config["method"]
     revise = method.get("revise") or {}
     return RunSummary(
-        name=config["run"]["name"],
+        name=run.name,
         about={
             "method": method["type"],
             "preset": method["preset"],
@@ -116,28 +112,27 @@ def summarise(store: RunStore) -> RunSummary:
         arms=arms,
         comparisons=_differences(arms, config["eval"]["bootstrap"]),
         splices=splices,
-        seconds=sum(r.seconds for r in records.values()),
+        seconds=sum(stage.seconds for stage in stages.values()),
         complete=sum(a.evaluation is not None for a in arms) == planned,
     )
 
 
-def _arm(store: RunStore, arm: Arm, records: dict[str, StageRecord]) -> ArmSummary:
-    seconds = {place[1]: record.seconds for name, record in records.items() if (place := stage_of(name)) is not None and place[0] == arm}
-    names = [arm.stage(name) for name in seconds if name not in COMMON_STAGES] if arm != WARM_START else []
-    explored = {name: records[name].read(TreeSummary) for name in names}
+def _arm(round_: Round) -> ArmSummary:
+    stages = round_.stages()
+    explored = {} if round_.arm == WARM_START else {stage.name: stage.summary for stage in round_.exploration().values()}
     first = next(iter(explored.values()), TreeSummary())
-    evaluated, recovered, trained = (records.get(arm.stage(name)) for name in (EVAL, RECOVERY, TRAIN))
+    evaluated, recovered, trained = (stages.get(name) for name in (EVAL, RECOVERY, TRAIN))
     return ArmSummary(
-        arm=arm,
-        evaluation=_evaluation(store, arm.stage(EVAL)) if evaluated and evaluated.sealed else None,
+        arm=round_.arm,
+        evaluation=evaluated.evaluation if isinstance(evaluated, Episodes) and evaluated.sealed else None,
         trees=first.trees,
         solved=first.solved,
-        rows=_read(records, arm.stage(DATASET), DatasetSummary).rows,
+        rows=summary_of(stages.get(DATASET), DatasetSummary).rows,
         cost=_exploration_cost(explored),
-        seconds=seconds,
-        recovery=_evaluation(store, arm.stage(RECOVERY)).success if recovered and recovered.sealed else None,
-        training=trained.read(TrainSummary) if trained and trained.sealed else None,
-        curve=read_lines(store.layout.training_curve(arm.stage(TRAIN))),
+        seconds={name: stage.seconds for name, stage in stages.items()},
+        recovery=recovered.evaluation.success if isinstance(recovered, Episodes) and recovered.sealed else None,
+        training=trained.summary if trained and trained.sealed else None,
+        curve=trained.curve_lines() if isinstance(trained, Training) else [],
     )
 
 
@@ -145,15 +140,6 @@ def _exploration_cost(explored: dict[str, TreeSummary]) -> Cost:
     """Sums the cost of an arm's stages of trees, each tree counted once."""
     included = {summary.includes for summary in explored.values()}
     return sum((summary.cost for name, summary in explored.items() if name not in included), Cost())
-
-
-def _evaluation(store: RunStore, stage: str) -> Evaluation:
-    return Evaluation.from_dict(read_json(store.layout.evaluation(stage)))
-
-
-def _read(records: dict[str, StageRecord], stage: str, kind: type[S]) -> S:
-    """Returns the summary of a stage; an empty one if the stage was not started."""
-    return records[stage].read(kind) if stage in records else kind()
 
 
 def _differences(arms: list[ArmSummary], resamples: int) -> list[Difference]:

@@ -7,7 +7,9 @@ from pathlib import Path
 
 from agentr.config.schema import ContinueFrom, TrainConfig
 from agentr.errors import RunError
+from agentr.read.run import Run
 from agentr.rounds.experiment import Experiment
+from agentr.rounds.prune import delete, prunable
 from agentr.rounds.recipe import Recipe
 from agentr.rounds.round import Round
 from agentr.store.files import write_json, write_link
@@ -36,6 +38,7 @@ def run_rounds(experiment: Experiment, recipe: Recipe) -> None:
         start = policy if config.trainer.continue_from is ContinueFrom.previous else warm_start
         policy = experiment.train(round_.arm.stage(TRAIN), dataset, start, experiment.train_config(number))
         experiment.evaluate(round_.arm, policy)
+        delete(experiment.store, [entry for entry in prunable(Run(experiment.root), config.run.keep) if entry.what == "weights"])
 
     if config.run.control and config.run.rounds:
         run_control(experiment, recipe, warm_start, demonstrations)

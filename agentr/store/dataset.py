@@ -19,7 +19,7 @@ from agentr.store import version1
 from agentr.store.files import make_folder, read_json, write_json
 from agentr.store.rows import Dropped, Preference, Provenance, Row
 from agentr.store.seal import FORMAT, check_format, hash_file
-from agentr.store.tables import HINT, TableWriter, footer_hash, read_table
+from agentr.store.tables import HINT, TableWriter, damaged, footer_hash, open_table, read_table
 from agentr.types import Loss
 
 ROWS = "rows.parquet"
@@ -190,10 +190,36 @@ def iter_rows(folder: Path) -> Iterator[Any]:
     described = _described(folder, manifest["type"])
     path = folder / ROWS
     _check(path, manifest)
-    for batch in read_table(path, footer_hash(path), [*described.columns, *PROVENANCE], rows=256):
+    for batch in read_table(path, footer_hash(path), rows=256):
         for entry in batch.to_pylist():
-            own = {column: _read(kind, entry.get(column)) for column, kind in described.columns.items()}
-            yield described.row(**own, provenance=_provenance_of(entry))
+            yield _row_of(described, entry)
+
+
+def read_row(folder: Path, index: int) -> Any:
+    """Reads one row of a dataset, by its index.
+
+    Raises:
+        DataError: There is no such row (the error says how many there are), or the dataset is damaged.
+    """
+    manifest = read_manifest(folder)
+    if not 0 <= index < manifest["rows"]:
+        raise DataError(f"{folder} has no row {index}", hint=f"Its rows: 0 to {manifest['rows'] - 1}.")
+    path = folder / ROWS
+    _check(path, manifest)
+    first = 0
+    with open_table(path, footer_hash(path)) as file:
+        for group in range(file.num_row_groups):
+            count = file.metadata.row_group(group).num_rows
+            if index < first + count:
+                (entry,) = file.read_row_group(group, use_threads=False).slice(index - first, 1).to_pylist()
+                return _row_of(_described(folder, manifest["type"]), entry)
+            first += count
+    raise damaged(path, f"it ends before row {index}")
+
+
+def _row_of(described: DatasetType, entry: dict[str, Any]) -> Any:
+    own = {column: _read(kind, entry.get(column)) for column, kind in described.columns.items()}
+    return described.row(**own, provenance=_provenance_of(entry))
 
 
 def iter_dropped(folder: Path) -> Iterator[Dropped]:

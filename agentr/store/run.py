@@ -6,6 +6,7 @@ A restart reads everything that it needs from this state. ``agentr.store.layout`
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -80,6 +81,14 @@ class RunStore:
         write_bytes(self.layout.config, to_yaml(config).encode())
         index.name, index.config = config.run.name, plain(config)
         write_index(self.root, index)
+
+    def take(self) -> None:
+        """Takes the run for this process, as it is.
+
+        Raises:
+            RunError: Another process works on it.
+        """
+        self._owner.take()
 
     def close(self) -> None:
         self._owner.release()
@@ -197,6 +206,9 @@ class RunStore:
         record = self.record(name)
         if record is None or not record.sealed:
             raise RunError(f"{self.root} has no {name} yet", hint=f"Go on with 'agentr resume {self.root}'.")
+        if record.pruned:
+            hint = f"'agentr doctor {self.root} --repair --stage {name}' lets it be made anew."
+            raise RunError(f"the weights of {name} were deleted to save space", hint=hint)
         times = self._times(record)
         if times != self._verified.get(name):
             found = list(verify(self.root, record))
@@ -234,7 +246,7 @@ class RunStore:
             make_folder((self.root / name).parent, below=self.root)
             copy_folder(other.root / name, self.root / name)
             self._write(record)
-            self.event("stage_adopted", stage=name, source=str(other.root))
+            self.event("stage_adopted", stage=name, source=os.path.relpath(other.root, self.root))
 
     def set_aside(self, name: str) -> Path:
         """Moves a stage out of the way, as if it had never been run, and returns where it is now. Nothing is deleted."""

@@ -76,6 +76,7 @@ class StageRecord:
         config: Values of the configuration that it was made with.
         files: Its files, by their paths in its folder.
         content: Hash of what later stages read of it; empty for stages of version 1.
+        pruned: Files that were deleted since, to save space.
         agentr: Version of agentr that sealed it, and commit where known.
         format: Version of its stored form.
     """
@@ -89,6 +90,7 @@ class StageRecord:
     config: dict[str, Any] = field(default_factory=dict)
     files: dict[str, FileRecord] = field(default_factory=dict)
     content: str = ""
+    pruned: list[str] = field(default_factory=list)
     agentr: str = ""
     format: int = FORMAT
 

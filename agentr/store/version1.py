@@ -20,7 +20,6 @@ from agentr.store.files import read_json, remove, write_bytes
 from agentr.store.seal import StageRecord
 from agentr.types import Message
 
-
 # the manifest of a run ------------------------------------------------------------------------------------------------
 
 

@@ -142,7 +142,7 @@ class TrainJob:
 
     def finish(self, result: TrainResult) -> None:
         """Writes the result, which marks the stage as done: everything else must be in place."""
-        write_json(self.out / "result.json", asdict(result))
+        write_json(self.out / "result.json", {**asdict(result), "checkpoint": self.model.name})
 
 
 def empty_dataset(job: TrainJob) -> DataError:

@@ -275,7 +275,7 @@ def forest(tmp_path: Path) -> Forest:
 @pytest.mark.parametrize("splice", [Splice.executed, Splice.paper])
 def test_sharegpt_says_which_turns_are_trained_on(tmp_path: Path, forest: Forest, splice: Splice) -> None:
     path = tmp_path / "rows.json"
-    assert export_rows(path, rows(splice)[:1], forest, ReAct(), "sharegpt") == 1
+    assert export_rows(path, rows(splice)[:1], lambda made: forest.read(made.tree), ReAct(), "sharegpt") == 1
     (entry,) = json.loads(path.read_text())
     said = [(t["value"].split("Action: ")[1], t["loss"]) for t in entry["conversations"] if t["from"] == "gpt"]
     middle = [("take key", True), ("unlock", True)] if splice is Splice.executed else [("wait", True), ("take key", True), ("unlock", True)]
@@ -292,7 +292,7 @@ def test_trl_export_is_masked_by_token(tmp_path: Path) -> None:
 
 
 def test_agent_r_jsonl_and_trees_have_the_originals_keys(tmp_path: Path, forest: Forest) -> None:
-    export_rows(tmp_path / "rows.jsonl", rows(Splice.executed), forest, ReAct(), "agent_r")
+    export_rows(tmp_path / "rows.jsonl", rows(Splice.executed), lambda made: forest.read(made.tree), ReAct(), "agent_r")
     entry = json.loads((tmp_path / "rows.jsonl").read_text())
     assert set(entry) == {"task_num", "revise_log", "high_log", "low_log", "task_description", "revise", "revise_feedback"}
     assert export_trees(tmp_path / "trees", forest) == 1

@@ -14,7 +14,7 @@ from tests.docs.pages import ROOT, WIDTH, refreshed
 
 PAGE = ROOT / "docs" / "architecture.md"
 #: Modules of agentr that are in no package, by the box of the picture that they are in.
-LOOSE = {"cli": "cli", "env_cli": "cli"}
+LOOSE = {"cli": "cli", "env_cli": "cli", "run_cli": "cli"}
 WORDS = "types, errors, seeds, backoff, cpu"
 
 Graph = dict[str, set[str]]
@@ -34,7 +34,7 @@ def make(name: str) -> str:
 def imports() -> Graph:
     """Returns which boxes each box imports: the packages of agentr, its command line, its words, and the environment servers."""
     found: Graph = defaultdict(set)
-    for path in sorted((ROOT / "agentr").rglob("*.py")):
+    for path in sorted((ROOT / "agentr").glob("*/**/*.py")) + sorted((ROOT / "agentr").glob("[!_]*.py")):
         own = box(".".join(path.relative_to(ROOT).with_suffix("").parts))
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             for module in _modules(node):

@@ -15,6 +15,7 @@ from agentr.launch.compare import compare, plan, shared
 from agentr.observe.comparison import Line, compare_runs, progress, read_plan
 from agentr.observe.comparison_page import rewrite_comparison, table, write_comparison
 from agentr.observe.progress import Reporter
+from agentr.read.run import Run
 from agentr.recipes import load, recipe_of
 from agentr.recipes.dense_policy import DensePolicyConfig
 from agentr.store.files import write_json
@@ -50,10 +51,10 @@ def written(folder: Path, name: str, seed: int | str, solved: list[set[str]], ca
 
 def test_the_comparison_pools_seeds_and_pairs_tasks(tmp_path: Path) -> None:
     lines = [
-        Line("one", 0, written(tmp_path, "one", 0, [{"a"}, {"a", "b"}], 5)),
-        Line("one", 1, written(tmp_path, "one", 1, [set(), {"a"}], 7)),
-        Line("two", 0, written(tmp_path, "two", 0, [{"a"}, {"a", "b", "c"}], 50)),
-        Line("two", 1, written(tmp_path, "two", 1, [set(), {"a", "b"}], 70)),
+        Line("one", 0, Run(written(tmp_path, "one", 0, [{"a"}, {"a", "b"}], 5).root)),
+        Line("one", 1, Run(written(tmp_path, "one", 1, [set(), {"a"}], 7).root)),
+        Line("two", 0, Run(written(tmp_path, "two", 0, [{"a"}, {"a", "b", "c"}], 50).root)),
+        Line("two", 1, Run(written(tmp_path, "two", 1, [set(), {"a", "b"}], 70).root)),
     ]
     result = compare_runs(lines, {})
     write_comparison(result, tmp_path)
@@ -72,8 +73,9 @@ def test_the_comparison_pools_seeds_and_pairs_tasks(tmp_path: Path) -> None:
 
 def test_a_run_that_has_begun_a_further_round_counts_with_the_rounds_it_has(tmp_path: Path) -> None:
     """Such a run is complete by its configuration, and its last arm has no evaluation."""
-    lines = [Line(name, 0, written(tmp_path, name, 0, [{"a"}, {"a", "b"}], 5)) for name in ("one", "two")]
-    further = lines[1].store
+    lines = [Line(name, 0, Run(written(tmp_path, name, 0, [{"a"}, {"a", "b"}], 5).root)) for name in ("one", "two")]
+    assert lines[1].run is not None
+    further = RunStore(lines[1].run.path)
     with pytest.raises(RuntimeError):
         further.stage("rounds/02/collect", TreeSummary, lambda _: (_ for _ in ()).throw(RuntimeError()))
     result = compare_runs(lines, {})
@@ -87,7 +89,7 @@ def test_a_run_that_has_just_begun_has_no_points(tmp_path: Path) -> None:
     begun = RunStore(tmp_path / "begun")
     begun.open(load(None))
     begun.stage("model", ModelSummary, lambda _: ModelSummary())
-    result = compare_runs([Line("begun", 0, begun), Line("one", 0, written(tmp_path, "one", 0, [{"a"}, {"b"}], 1))], {})
+    result = compare_runs([Line("begun", 0, Run(begun.root)), Line("one", 0, Run(written(tmp_path, "one", 0, [{"a"}, {"b"}], 1).root))], {})
     write_comparison(result, tmp_path)
     assert table(result).row_count == 2
     assert (result.points["begun"], result.against_first) == ([], {})

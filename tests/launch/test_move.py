@@ -8,6 +8,7 @@ from typing import cast
 
 import pytest
 
+import agentr
 from agentr.errors import DataError
 from agentr.launch.export import export
 from agentr.launch.run import report
@@ -53,7 +54,7 @@ def moved(tmp_path: Path) -> Path:
 
 def test_a_moved_run_is_reported_exported_and_continued(moved: Path, tmp_path: Path) -> None:
     assert str(tmp_path / "here") not in (moved / "manifest.json").read_text()
-    report(RunStore(moved), Reporter())
+    report(agentr.open(moved), Reporter())
     assert "revision" in (moved / "report.html").read_text()
     assert "2 rows in" in export(moved, 1, "sharegpt", tmp_path / "rows.json")
     # The tree's tokens are not nano's; what matters is which tokenizer was loaded.

@@ -1,0 +1,306 @@
+"""Reads everything in a run directory, names what is damaged, and sets it aside so that it is made anew.
+
+Whatever is damaged in one place can be made anew from the others: the manifest from the seals and the seals from the manifest, a dataset
+from its trees, trees and weights from the policy that they were made with (the same seed gives the same). Nothing is deleted.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import yaml
+from rich.table import Table
+
+import agentr
+from agentr.config.identity import changed_keys
+from agentr.errors import AgentrError, ConfigError, DataError
+from agentr.read.run import Run
+from agentr.read.stage import Dataset, Trees
+from agentr.search.stored import from_bytes
+from agentr.search.tree import Tree
+from agentr.store.files import make_folder, write_bytes
+from agentr.store.forest import Forest
+from agentr.store.layout import MODEL
+from agentr.store.records import read_index, read_records, write_index
+from agentr.store.run import RunStore, stale
+from agentr.store.seal import SEAL, Damage, StageRecord, hash_folder, read_seal, verify, write_seal
+from agentr.store.tables import footer_hash, open_table
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finding:
+    """Something that is wrong in a run directory.
+
+    Attributes:
+        stage: The stage that it is in; empty for files of the run itself.
+        problems: Files and what is wrong with them.
+        remedy: What ``--repair`` and then ``agentr resume`` do about it; empty if nothing can be done.
+        seconds: How long the stage took when it was made.
+        depends: Stages that were made from it, directly or not.
+    """
+
+    stage: str
+    problems: tuple[str, ...]
+    remedy: str
+    seconds: float = 0.0
+    depends: tuple[str, ...] = field(default=())
+
+
+def examine(path: Path) -> Iterator[Finding]:
+    """Reads all files of a run and yields what is wrong, the run's own files first, then stages in the order in which they ran.
+
+    Raises:
+        DataError: The folder holds no run, or one of a later version.
+    """
+    run = agentr.open(path)
+    yield from _own_files(run)
+    records = run.records()
+    for name, record in records.items():
+        problems = [str(damage) for damage in _damages(run, record)]
+        about = {"stage": name, "seconds": record.seconds, "depends": _dependents(name, records)}
+        if record.state == "damaged":
+            yield Finding(problems=(f"{name}/{SEAL}: is damaged, and so is the manifest's copy",), remedy="made anew", **about)
+        elif problems:
+            yield Finding(problems=tuple(problems), remedy=_remedy(run, name), **about)
+        elif record.sealed and record.format > 1 and _seal_problem(run.path, record):
+            problem = f"{name}/{SEAL}: {_seal_problem(run.path, record)}"
+            yield Finding(stage=name, problems=(problem,), remedy="written anew from the run's manifest")
+
+
+def stale_stages(path: Path) -> Iterator[Finding]:
+    """Yields the stages of a run whose inputs were made anew since and are others."""
+    records = agentr.open(path).records()
+    for name, record in records.items():
+        if record.sealed and (reasons := stale(record, records)):
+            about = {"seconds": record.seconds, "depends": _dependents(name, records)}
+            yield Finding(stage=name, problems=tuple(reasons), remedy="made anew, with --stale", **about)
+
+
+def repair(path: Path, findings: list[Finding]) -> list[str]:
+    """Sets aside what is damaged, and makes anew what needs no run. Returns what was done, in words.
+
+    Raises:
+        RunError: A driver works on the run, or the disk cannot be written.
+    """
+    store = RunStore(path.resolve())
+    done: list[str] = []
+    with _owned(store):
+        for finding in findings:
+            if not finding.remedy:
+                continue
+            if not finding.stage:
+                done += _mend_own_files(store)
+            elif finding.remedy.startswith("written anew"):
+                record = read_records(store.root)[finding.stage]
+                write_seal(store.root / finding.stage, record)
+                done.append(f"{finding.stage}/{SEAL} was written from the manifest's copy")
+            else:
+                done.append(_reopen(store, finding.stage))
+    return done
+
+
+def chosen(path: Path, stage: str) -> Finding:
+    """Returns a stage that is to be made anew although nothing is wrong with it.
+
+    Raises:
+        DataError: There is no such stage; the error names the nearest.
+    """
+    run = agentr.open(path)
+    seconds = run.stage(stage).seconds
+    return Finding(
+        stage=stage, problems=("chosen",), remedy=_remedy(run, stage), seconds=seconds, depends=_dependents(stage, run.records())
+    )
+
+
+def table_of(finding: Finding) -> Table:
+    """Returns a finding as a table."""
+    shown = Table(title=finding.stage or "the run's own files", show_header=False, title_justify="left")
+    shown.add_column(style="bold")
+    shown.add_column(overflow="fold")
+    for problem in finding.problems:
+        shown.add_row("wrong", problem)
+    shown.add_row("remedy", finding.remedy or "none: it cannot be made anew")
+    if finding.seconds:
+        shown.add_row("cost", f"{finding.seconds:.0f} s when it was made")
+    if finding.depends:
+        shown.add_row("depends on it", ", ".join(finding.depends))
+    return shown
+
+
+def relocate(path: Path, model: Path) -> None:
+    """Says where the model of a run is now that the user gave from outside.
+
+    Raises:
+        ConfigError: The run has a model of its own, or the folder holds another one.
+    """
+    store = RunStore(path.resolve())
+    record = store.record(MODEL)
+    if record is None or not record.summary.get("folder_hash"):
+        raise ConfigError(f"{path} has its model in its own folder", hint="Leave --model out.")
+    if not model.is_dir() or hash_folder(model) != record.summary["folder_hash"]:
+        raise ConfigError(f"{model} is not the model that {path} was started with", hint="Its files must be the same, under any name.")
+    with _owned(store):
+        moved = replace(record, summary={**record.summary, "path": str(model.resolve())})
+        write_seal(store.root / MODEL, moved)
+        index = read_index(store.root)
+        index.stages[MODEL] = moved
+        index.config["model"]["path"] = str(model.resolve())
+        write_index(store.root, index)
+        write_bytes(store.layout.config, yaml.safe_dump(index.config, sort_keys=False, allow_unicode=True).encode())
+
+
+# what is wrong --------------------------------------------------------------------------------------------------------
+
+
+def _own_files(run: Run) -> Iterator[Finding]:
+    index = read_index(run.path)
+    if index.problem:
+        remedy = "made anew from the seals of the stages"
+        yield Finding(stage="", problems=(f"{run.layout.manifest.name}: {index.problem}",), remedy=remedy)
+    elif index.config and (problem := _config_problem(run.layout.config, index.config)):
+        remedy = "put back from the run's manifest"
+        yield Finding(stage="", problems=(f"{run.layout.config.name}: {problem}",), remedy=remedy)
+    try:
+        run.events()
+    except DataError as error:
+        yield Finding(stage="", problems=(f"{run.layout.events.name}: {error.message}",), remedy="")
+    if run.layout.best.is_symlink() and not run.layout.best.exists():
+        remedy = "set again when the run is resumed"
+        yield Finding(stage="", problems=(f"{run.layout.best.name}: points to a checkpoint that is not there",), remedy=remedy)
+
+
+def _config_problem(path: Path, kept: dict) -> str:
+    try:
+        found = yaml.safe_load(path.read_text(encoding="utf-8"))
+        changes = changed_keys(kept, found)
+    except FileNotFoundError:
+        return "is missing"
+    except (OSError, UnicodeDecodeError, yaml.YAMLError, AttributeError, TypeError):
+        return "cannot be read"
+    return f"is not what the run was started with: {'; '.join(changes)}" if changes else ""
+
+
+def _seal_problem(root: Path, record: StageRecord) -> str:
+    try:
+        return "is missing" if read_seal(root / record.name) is None else ""
+    except DataError:
+        return "is damaged"
+
+
+def _damages(run: Run, record: StageRecord) -> Iterator[Damage]:
+    if not record.sealed:
+        return
+    yield from verify(run.path, record)
+    if record.format > 1:
+        return
+    stage = run.stage(record.name)  # version 1 has hashes of trees and rows alone
+    try:
+        if isinstance(stage, Trees):
+            for _ in stage:
+                pass
+        elif isinstance(stage, Dataset):
+            for _ in stage.rows:
+                pass
+    except AgentrError as error:
+        yield Damage(path=record.name, stage=record.name, problem=error.message)
+
+
+def _remedy(run: Run, name: str) -> str:
+    stage = run.stage(name)
+    if name == MODEL and stage.record.summary.get("folder_hash"):
+        return ""
+    if isinstance(stage, Trees):
+        return "the trees that can be read are kept, the others grown anew"
+    return "made anew"
+
+
+def _dependents(name: str, records: dict[str, StageRecord]) -> tuple[str, ...]:
+    found: list[str] = []
+    for other, record in records.items():
+        if name in record.inputs or any(before in record.inputs for before in found):
+            found.append(other)
+    return tuple(found)
+
+
+# what is done about it ------------------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def _owned(store: RunStore) -> Iterator[None]:
+    store.take()
+    try:
+        yield
+    finally:
+        store.close()
+
+
+def _mend_own_files(store: RunStore) -> list[str]:
+    index, layout = read_index(store.root), store.layout
+    if index.problem:
+        config = yaml.safe_load(layout.config.read_text(encoding="utf-8"))
+        _set_aside(store, layout.manifest)
+        index.name, index.config = config["run"]["name"], config
+        index.stages = read_records(store.root, index)
+        write_index(store.root, index)
+        return [f"{layout.manifest.name} was made anew from the seals of {len(index.stages)} stages"]
+    if index.config and _config_problem(layout.config, index.config):
+        _set_aside(store, layout.config)
+        write_bytes(layout.config, yaml.safe_dump(index.config, sort_keys=False, allow_unicode=True).encode())
+        return [f"{layout.config.name} was put back"]
+    return []
+
+
+def _set_aside(store: RunStore, path: Path) -> None:
+    if path.exists():
+        make_folder(store.layout.damaged)
+        path.rename(store.layout.damaged / f"{path.name}.{len(list(store.layout.damaged.iterdir()))}")
+
+
+def _reopen(store: RunStore, name: str) -> str:
+    """Sets a stage aside. Of a stage of trees, those that can be read are put back as finished ones."""
+    run = agentr.open(store.root)
+    stage = run.stage(name) if name in run.records() else None
+    place = store.set_aside(name)
+    where = place.relative_to(store.root)
+    if not isinstance(stage, Trees) or not place.is_dir():
+        return f"{name} was set aside to {where}"
+    forest, kept = Forest(store.root / name), 0
+    make_folder(forest.folder.parent, below=store.root)
+    forest.prepare()
+    for tree in _readable(place, stage.record):
+        forest.write(tree)
+        kept += 1
+    return f"{name} was set aside to {where}; {kept} of its trees can be read and were kept"
+
+
+def _readable(folder: Path, record: StageRecord) -> Iterator[Tree]:
+    """Yields the trees of a damaged forest that can be read for certain."""
+    if record.format < 2:
+        with contextlib.suppress(AgentrError):
+            yield from Forest(folder)
+        return
+    try:
+        footers = {part["file"]: part["footer"] for part in Forest(folder).manifest["parts"]}
+    except (DataError, KeyError):
+        footers = {}
+    damaged = {damage.path for damage in verify(folder.parent, replace(record, name=folder.name))}
+    for name in record.files:
+        if not name.startswith("trees/"):
+            continue
+        whole = f"{folder.name}/{name}" not in damaged
+        with contextlib.suppress(AgentrError, OSError):
+            yield from _trees_in(folder / name, footers.get(name), whole)
+
+
+def _trees_in(path: Path, footer: str | None, whole: bool) -> Iterator[Tree]:
+    if footer is None and not whole:
+        return
+    with open_table(path, footer or footer_hash(path)) as file:
+        for group in range(file.num_row_groups):
+            with contextlib.suppress(DataError, OSError, ValueError):
+                for row in file.read_row_group(group, use_threads=False).to_pylist():
+                    with contextlib.suppress(DataError):
+                        yield from_bytes(row["tree"] + row["spent"])

@@ -1,0 +1,152 @@
+"""Packs a run into one archive, and unpacks it again."""
+
+from __future__ import annotations
+
+import getpass
+import io
+import json
+import re
+import socket
+import tarfile
+from collections.abc import Iterator
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import Any
+
+import yaml
+import zstandard
+
+import agentr
+from agentr.errors import ConfigError, DataError
+from agentr.read.run import Run
+from agentr.store.files import disk_errors, write_aside, writing
+from agentr.store.seal import SEAL, SPARE, hash_of, read_checked
+
+#: What an archive leaves out: what a restart makes again or nobody needs.
+LEFT_OUT = (*(pattern for pattern in SPARE if pattern != SEAL), "logs", "finished", "journal", "failures.jsonl")
+
+#: Keys of events that name machines and people.
+_PRIVATE = ("host", "pid", "command", "source")
+
+
+def pack(path: Path, out: Path, *, for_sharing: bool = False) -> tuple[int, int]:
+    """Packs a run into a ``.tar.zst`` archive and returns the number of files and the size of the archive in bytes.
+
+    Args:
+        for_sharing: Leave out names of hosts and users, absolute paths and addresses.
+
+    Raises:
+        DataError: The folder holds no run.
+        RunError: The archive cannot be written.
+    """
+    run = agentr.open(path)
+    count = 0
+    with (
+        writing(out) as file,
+        zstandard.ZstdCompressor(level=9, threads=-1).stream_writer(file, closefd=False) as compressed,
+        tarfile.open(fileobj=compressed, mode="w|", format=tarfile.PAX_FORMAT) as archive,
+    ):
+        for name in _files(run.path):
+            source = run.path / name
+            entry = archive.gettarinfo(source, f"{run.name}/{name}")
+            entry.uid = entry.gid = 0
+            entry.uname = entry.gname = ""
+            if source.is_symlink():
+                archive.addfile(entry)
+            else:
+                shared = _scrubbed(run, source) if for_sharing else None
+                if shared is None:
+                    with source.open("rb") as data:
+                        archive.addfile(entry, data)
+                else:
+                    entry.size = len(shared)
+                    archive.addfile(entry, io.BytesIO(shared))
+            count += 1
+    return count, out.stat().st_size
+
+
+def unpack(archive: Path, out: Path) -> Path:
+    """Unpacks an archive and returns the run directory: a folder of the run's name in ``out``.
+
+    Raises:
+        ConfigError: There is already something in its place.
+        DataError: The file is no archive of a run, or damaged.
+    """
+    with disk_errors(out):
+        out.mkdir(parents=True, exist_ok=True)
+    try:
+        with (
+            archive.open("rb") as file,
+            zstandard.ZstdDecompressor().stream_reader(file) as data,
+            tarfile.open(fileobj=data, mode="r|") as tar,
+        ):
+            target: Path | None = None
+            with write_aside(out / f".{archive.name}.unpacked") as aside:
+                for entry in tar:
+                    tar.extract(entry, aside, filter="data")
+                names = [path.name for path in aside.iterdir()]
+                if len(names) != 1 or not (aside / names[0] / "config.yaml").exists():
+                    raise DataError(f"{archive} holds no run")
+                target = out / names[0]
+                if target.exists():
+                    raise ConfigError(f"{target} is already there", hint="Give another folder with --out, or move it.")
+                (aside / names[0]).rename(target)
+            (out / f".{archive.name}.unpacked").rmdir()
+            return target
+    except (tarfile.TarError, zstandard.ZstdError, EOFError) as error:
+        raise DataError(f"{archive} is no archive of a run, or damaged: {error}", hint="Make it with 'agentr pack RUN'.") from error
+
+
+def _files(root: Path) -> Iterator[str]:
+    for path in sorted(root.rglob("*")):
+        name = path.relative_to(root)
+        if (path.is_file() or path.is_symlink()) and not any(fnmatch(part, pattern) for part in name.parts for pattern in LEFT_OUT):
+            yield name.as_posix()
+
+
+# sharing --------------------------------------------------------------------------------------------------------------
+
+
+def _scrubbed(run: Run, path: Path) -> bytes | None:
+    """Returns a file without names of machines and people, or None if it is to be packed as it is."""
+    if path == run.layout.config:
+        return yaml.safe_dump(_clean(run.config), sort_keys=False, allow_unicode=True).encode()
+    if path == run.layout.manifest or path.name == SEAL:
+        data = _clean(read_checked(path))
+        return (json.dumps({**data, "checksum": hash_of(data)}, indent=2, sort_keys=True) + "\n").encode()
+    if path == run.layout.events:
+        lines = [{key: value for key, value in event.items() if key not in _PRIVATE} for event in run.events()]
+        return "".join(json.dumps(_clean(line), sort_keys=True) + "\n" for line in lines).encode()
+    if path.parent == run.path and path.suffix in (".json", ".html"):
+        return _plain(path.read_text(encoding="utf-8")).encode()
+    return None
+
+
+def _clean(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _clean(found) for key, found in value.items()}
+    if isinstance(value, list):
+        return [_clean(found) for found in value]
+    if not isinstance(value, str):
+        return value
+    if re.match(r"\w+://", value):
+        return ""
+    if value.startswith(("/", "~")):
+        return Path(value).name
+    return _plain(value)
+
+
+def _plain(text: str) -> str:
+    """Returns a text without this machine's and this user's names, and without absolute paths of the user's home."""
+    text = text.replace(str(Path.home()), "~") if str(Path.home()) != "/" else text
+    for name, stands in ((socket.gethostname(), "host"), (_user(), "user")):
+        if len(name) > 2:
+            text = re.sub(rf"\b{re.escape(name)}\b", stands, text)
+    return text
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError):
+        return ""

@@ -1,0 +1,1 @@
+"""Reading runs: the public interface to run directories. ``agentr.open`` opens one."""

@@ -1,0 +1,229 @@
+"""A run directory as objects: rounds, stages, trees, rows, policies, metrics."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from agentr.errors import DataError
+from agentr.read.stage import Dataset, Episodes, Stage, Training, Trees
+from agentr.store.files import read_lines
+from agentr.store.layout import CONTROL, DATASET, EVAL, MODEL, RECOVERY, TRAIN, Arm, ArmKind, Layout, arm_of, arms_in, stage_of
+from agentr.store.owner import Owner
+from agentr.store.records import read_config, read_records
+from agentr.store.seal import StageRecord
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+#: Stages that are no exploration; those of a method's exploration are all others.
+COMMON_STAGES = (DATASET, TRAIN, EVAL, RECOVERY)
+
+_KINDS: dict[str, type[Stage]] = {DATASET: Dataset, TRAIN: Training, EVAL: Episodes, RECOVERY: Episodes}
+
+
+@dataclass(frozen=True)
+class Policy:
+    """A policy that a run trained.
+
+    Attributes:
+        name: Stage that trained it, by which trees name it.
+        path: Its folder, as Hugging Face has it.
+        success: Its held-out success; None if it was not measured.
+    """
+
+    name: str
+    path: Path
+    success: float | None
+
+
+class Round:
+    """A round (0 is the warm start), or the control: ``round.dataset``, ``round.train``, ``round.eval``, ``round.recovery``, and the
+    method's stages of trees by their names, such as ``round.collect``."""
+
+    def __init__(self, run: Run, arm: Arm) -> None:
+        self.run = run
+        self.arm = arm
+
+    @property
+    def number(self) -> int:
+        return self.arm.number
+
+    @property
+    def title(self) -> str:
+        return self.arm.title
+
+    @property
+    def dataset(self) -> Dataset:
+        return self[DATASET]
+
+    @property
+    def train(self) -> Training:
+        return self[TRAIN]
+
+    @property
+    def eval(self) -> Episodes:
+        return self[EVAL]
+
+    @property
+    def recovery(self) -> Episodes:
+        return self[RECOVERY]
+
+    def stages(self) -> dict[str, Stage]:
+        """Returns its stages by their names in the round, in the order in which they ran."""
+        return {place[1]: stage for name, stage in self.run.stages().items() if (place := stage_of(name)) and place[0] == self.arm}
+
+    def exploration(self) -> dict[str, Trees]:
+        """Returns its stages of trees without those of held-out episodes: of the warm start the demonstrations."""
+        return {name: stage for name, stage in self.stages().items() if name not in COMMON_STAGES and isinstance(stage, Trees)}
+
+    def __getitem__(self, name: str) -> Any:
+        """Returns a stage by its name.
+
+        Raises:
+            DataError: There is no such stage; the error names those that there are.
+        """
+        return self.run.stage(self.arm.stage(name))
+
+    def __getattr__(self, name: str) -> Trees:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        try:
+            return self[name]
+        except DataError as error:
+            raise AttributeError(str(error)) from error
+
+    def __repr__(self) -> str:
+        return f"<Round {self.title} of {self.run.path}: {', '.join(self.stages())}>"
+
+
+class Run:
+    """A run, read from its directory alone. What a driver writes meanwhile is seen at the next access.
+
+    Attributes:
+        path: The run directory.
+        config: The configuration, as plain data.
+
+    Raises:
+        DataError: The folder holds no run, or one of a later version.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path).resolve()
+        self.layout = Layout(self.path)
+        self.config = read_config(self.path)
+
+    @property
+    def name(self) -> str:
+        return self.config["run"]["name"]
+
+    @property
+    def owner(self) -> str:
+        """Name of the process that works on the run; empty if none does."""
+        return Owner(self.layout.owner).look()
+
+    def records(self) -> dict[str, StageRecord]:
+        """Returns what is known of each stage, in the order of their first start."""
+        return read_records(self.path)
+
+    def stages(self) -> dict[str, Stage]:
+        """Returns all stages by their names, in the order of their first start."""
+        return {name: _stage(self, record) for name, record in self.records().items()}
+
+    def stage(self, name: str) -> Any:
+        """Returns a stage by its name, such as ``rounds/01/collect``.
+
+        Raises:
+            DataError: There is no such stage; the error names the nearest.
+        """
+        records = self.records()
+        if name not in records:
+            near = difflib.get_close_matches(name, records, 3, 0.0)
+            raise DataError(f"{self.path} has no stage {name!r}", hint=f"The nearest: {', '.join(near)}." if near else "It has none yet.")
+        return _stage(self, records[name])
+
+    @property
+    def model(self) -> Path:
+        """Folder of the base model.
+
+        Raises:
+            DataError: The run has none yet.
+        """
+        return self.path / self.stage(MODEL).record.summary["path"]
+
+    @property
+    def arms(self) -> list[Round]:
+        """The warm start, the rounds and the control, as far as they were begun."""
+        return [Round(self, arm) for arm in arms_in(self.records())]
+
+    @property
+    def rounds(self) -> Sequence[Round]:
+        """The rounds by their numbers: ``rounds[0]`` is the warm start."""
+        last = max((arm.number for arm in arms_in(self.records()) if arm.kind is not ArmKind.CONTROL), default=-1)
+        return _Rounds(self, [Round(self, arm_of(number)) for number in range(last + 1)])
+
+    @property
+    def control(self) -> Round:
+        """The control arm."""
+        return Round(self, CONTROL)
+
+    def policies(self) -> list[Policy]:
+        """Returns the policies that were trained, in order, with their held-out success."""
+        found = []
+        for arm in self.arms:
+            stages = arm.stages()
+            trained, measured = stages.get(TRAIN), stages.get(EVAL)
+            if isinstance(trained, Training) and trained.sealed:
+                success = measured.summary.success if measured is not None and measured.sealed else None
+                found.append(Policy(trained.name, trained.model, success))
+        return found
+
+    def metrics(self) -> pa.Table:
+        """Returns a row for each sealed stage: its name, its seconds, and the numbers of its summary."""
+        import pyarrow as pa
+
+        rows = []
+        for name, record in self.records().items():
+            numbers = {key: float(v) for key, v in record.summary.items() if isinstance(v, int | float)}
+            if record.sealed:
+                rows.append({"stage": name, "seconds_of_work": record.seconds, **numbers})
+        columns = list(dict.fromkeys(key for row in rows for key in row))
+        return pa.table({key: [row.get(key) for row in rows] for key in columns})
+
+    def events(self) -> list[dict[str, Any]]:
+        """Returns the log of the run: who opened it with which versions, and when stages started, stopped and were sealed."""
+        return read_lines(self.layout.events)
+
+    def __repr__(self) -> str:
+        return f"<Run {self.name} in {self.path}>"
+
+
+class _Rounds(Sequence[Round]):
+    """Rounds by number, with an error that says which there are."""
+
+    def __init__(self, run: Run, rounds: list[Round]) -> None:
+        self._run = run
+        self._rounds = rounds
+
+    def __len__(self) -> int:
+        return len(self._rounds)
+
+    def __iter__(self) -> Iterator[Round]:
+        return iter(self._rounds)
+
+    def __getitem__(self, index: Any) -> Any:
+        try:
+            return self._rounds[index]
+        except IndexError:
+            there = f"0 to {len(self) - 1}" if self._rounds else "none yet"
+            raise IndexError(f"{self._run.path} has no round {index}; it has {there}") from None
+
+
+def _stage(run: Run, record: StageRecord) -> Stage:
+    place = stage_of(record.name)
+    if place is None:
+        return (Training if record.name.endswith(f"/{TRAIN}") else Stage)(run.path, record)
+    return _KINDS.get(place[1], Trees)(run.path, record)

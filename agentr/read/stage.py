@@ -1,0 +1,224 @@
+"""The stages of a run as objects: trees, datasets, trainings, evaluations. Tables are Arrow's; ``.to_pandas()`` makes pandas' of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from agentr.errors import DataError
+from agentr.read.trace import RowTrace, Use, trace_node, trace_row
+from agentr.search.tree import Tree
+from agentr.store.dataset import ROWS, iter_dropped, iter_rows, read_manifest, read_row
+from agentr.store.files import read_json, read_lines
+from agentr.store.forest import Forest
+from agentr.store.layout import EVALUATION
+from agentr.store.rows import Dropped, Preference, Row
+from agentr.store.seal import Damage, StageRecord, verify
+from agentr.store.summaries import DatasetSummary, EvalSummary, S, Summary, TrainSummary, TreeSummary
+
+if TYPE_CHECKING:
+    import datasets
+    import pyarrow as pa
+
+    from agentr.evaluate.metrics import Evaluation
+
+
+class Stage:
+    """A stage of a run.
+
+    Attributes:
+        root: The run directory.
+        record: What is known of the stage: state, times, summary, inputs, files.
+    """
+
+    kind: type[Summary] = Summary
+
+    def __init__(self, root: Path, record: StageRecord) -> None:
+        self.root = root
+        self.record = record
+
+    @property
+    def name(self) -> str:
+        """Path of the stage below the run directory."""
+        return self.record.name
+
+    @property
+    def path(self) -> Path:
+        """Its folder."""
+        return self.root / self.record.name
+
+    @property
+    def sealed(self) -> bool:
+        return self.record.sealed
+
+    @property
+    def seconds(self) -> float:
+        """Seconds of work on it."""
+        return self.record.seconds
+
+    @property
+    def summary(self) -> Any:
+        """What it came to; empty while it runs."""
+        return self.record.read(self.kind)
+
+    def verify(self) -> list[Damage]:
+        """Compares all files with their hashes and returns those that are missing or damaged."""
+        return list(verify(self.root, self.record))
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.name} of {self.root}, {self.record.state}>"
+
+
+class Trees(Stage):
+    """A stage of trees; it may still be growing.
+
+    ``stage[key]`` is a tree, by its key or its task's id: an ``agentr.search.tree.Tree``, whose nodes have visits, values and turns.
+    """
+
+    kind = TreeSummary
+
+    @cached_property
+    def forest(self) -> Forest:
+        """The trees as they are stored."""
+        return Forest(self.path, self.name)
+
+    def table(self, columns: list[str] | None = None) -> pa.Table:
+        """Returns what there is to say of each tree, a row each, in the order of keys.
+
+        Args:
+            columns: Those to read; all by default. ``agentr.store.tree_table.MEANING`` says what they are.
+        """
+        return self.forest.summary(columns)
+
+    def keys(self) -> list[str]:
+        """Returns the keys of the finished trees."""
+        return self.forest.keys()
+
+    def __getitem__(self, key: str) -> Tree:
+        if key in self.forest:
+            return self.forest.read(key)
+        tasks = self.forest.summary(["key", "task"]).to_pydict()
+        by_task = dict(zip(tasks["task"], tasks["key"], strict=True))
+        return self.forest.read(by_task.get(key, key))
+
+    def __iter__(self) -> Iterator[Tree]:
+        return iter(self.forest)
+
+    def __len__(self) -> int:
+        return len(self.forest)
+
+    def trace(self, key: str, node: int) -> list[Use]:
+        """Returns the rows of all datasets of the run that a node went into, and the candidates with it that were dropped.
+
+        Raises:
+            DataError: There is no such tree or node; the error names the nearest.
+        """
+        return trace_node(self.root, self.name, self[key], node)
+
+    def expansions(self) -> pa.Table:
+        """Returns what each expansion took: key of the tree, node, turns drawn, seconds of policy and environment, cached tokens."""
+        import pyarrow as pa
+
+        return pa.Table.from_pylist(list(self.forest.spent()))
+
+
+class Rows:
+    """The rows of a dataset: ``rows[17]``, ``len(rows)``, a loop, or a table."""
+
+    def __init__(self, dataset: Dataset) -> None:
+        self._dataset = dataset
+
+    def __len__(self) -> int:
+        return read_manifest(self._dataset.path)["rows"]
+
+    def __iter__(self) -> Iterator[Row | Preference]:
+        return iter_rows(self._dataset.path)
+
+    def __getitem__(self, index: int) -> Row | Preference:
+        return read_row(self._dataset.path, index)
+
+    def table(self) -> pa.Table:
+        """Returns all rows as they are stored."""
+        import pyarrow.parquet as pq
+
+        return pq.read_table(self._dataset.path / ROWS, use_threads=False)
+
+    def trace(self, index: int) -> RowTrace:
+        """Returns what a row was made from: its sides with their stage, tree, policy and turns.
+
+        Raises:
+            DataError: There is no such row.
+        """
+        return trace_row(self._dataset.root, self._dataset.name, index)
+
+
+class Dataset(Stage):
+    """The dataset of a round: its rows, and the candidates that became none."""
+
+    kind = DatasetSummary
+
+    @property
+    def type(self) -> str:
+        """sequences or preferences."""
+        return read_manifest(self.path)["type"]
+
+    @property
+    def rows(self) -> Rows:
+        return Rows(self)
+
+    def dropped(self) -> Iterator[Dropped]:
+        """Yields the candidates that became no row, with their reasons."""
+        return iter_dropped(self.path)
+
+    def to_datasets(self) -> datasets.Dataset:
+        """Returns the rows as a ``datasets.Dataset`` of Hugging Face."""
+        import datasets
+
+        return datasets.Dataset(self.rows.table())
+
+
+class Training(Stage):
+    """A training."""
+
+    kind = TrainSummary
+
+    @property
+    def model(self) -> Path:
+        """Folder of the trained model, as Hugging Face has it."""
+        if not self.sealed:
+            raise DataError(f"{self.name} of {self.root} is not finished", hint=f"Go on with 'agentr resume {self.root}'.")
+        return self.root / self.summary.checkpoint
+
+    def curve(self) -> pa.Table:
+        """Returns the logged steps: step, loss, and what the loss logs besides."""
+        import pyarrow as pa
+
+        return pa.Table.from_pylist(self.curve_lines())
+
+    def curve_lines(self) -> list[dict[str, Any]]:
+        """Returns the logged steps as plain data."""
+        return read_lines(self.path / "metrics.jsonl")
+
+
+class Episodes(Trees):
+    """A stage of held-out episodes with its metrics."""
+
+    kind = EvalSummary
+
+    @property
+    def evaluation(self) -> Evaluation:
+        """All metrics.
+
+        Raises:
+            DataError: They are not there yet, or damaged.
+        """
+        from agentr.evaluate.metrics import Evaluation
+
+        return Evaluation.from_dict(read_json(self.path / EVALUATION))
+
+
+def summary_of(stage: Stage | None, kind: type[S]) -> S:
+    """Returns the summary of a stage; an empty one if the stage was not started."""
+    return stage.record.read(kind) if stage is not None else kind()

@@ -1,0 +1,129 @@
+"""The commands that take care of run directories: trace, doctor, pack, unpack, prune."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+import agentr
+
+RunDir = Annotated[Path, typer.Argument(metavar="RUN", help="Run directory, such as runs/demo.")]
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the commands to the command line."""
+    for command in (trace, doctor, pack, unpack, prune):
+        app.command()(command)
+
+
+def trace(
+    run_dir: RunDir,
+    round_: Annotated[int, typer.Option("--round", help="Which round; 0 is the warm start.")] = 1,
+    row: Annotated[int | None, typer.Option("--row", help="A row of the round's dataset: show what it was made from.")] = None,
+    stage: Annotated[str, typer.Option("--stage", help="A stage of the round, such as collect, or of the run: rounds/01/collect.")] = "",
+    tree: Annotated[str, typer.Option("--tree", help="Key of a tree of that stage, or its task's id.")] = "",
+    node: Annotated[int | None, typer.Option("--node", help="A node of it: show which rows it went into, or why into none.")] = None,
+) -> None:
+    """Show what a row was made from, or which rows a turn went into."""
+    from agentr.errors import ConfigError
+    from agentr.launch.run import decoder
+    from agentr.observe.traces import describe_node, describe_row
+    from agentr.store.layout import DATASET, arm_of
+
+    run = agentr.open(run_dir)
+    if row is not None:
+        lines = describe_row(run.stage(arm_of(round_).stage(DATASET)).rows.trace(row), decoder(run))
+    elif stage and tree and node is not None:
+        name = stage if "/" in stage else arm_of(round_).stage(stage)
+        trees = run.stage(name)
+        uses = trees.trace(tree, node)
+        lines = describe_node(name, trees[tree].nodes[node], uses)
+    else:
+        raise ConfigError("say what to trace", hint="Give --row N, or --stage NAME --tree KEY --node N.")
+    for line in lines:
+        typer.echo(line)
+
+
+def doctor(
+    run_dir: RunDir,
+    repair: Annotated[bool, typer.Option("--repair", help="Set aside what is damaged, to be made anew. Nothing is deleted.")] = False,
+    stale: Annotated[bool, typer.Option("--stale", help="With --repair: also set aside stages whose inputs are others now.")] = False,
+    stages: Annotated[list[str] | None, typer.Option("--stage", help="With --repair: also set this stage aside; may be repeated.")] = None,
+    model: Annotated[Path | None, typer.Option("--model", help="Where the model is now that was given from outside.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
+) -> None:
+    """Read everything in a run, and say what is damaged, what depends on it, and what can be made anew."""
+    from agentr.launch.doctor import chosen, examine, relocate, stale_stages, table_of
+    from agentr.launch.doctor import repair as set_aside
+    from agentr.observe.progress import Reporter
+
+    if model is not None:
+        relocate(run_dir, model)
+    damaged, old = list(examine(run_dir)), list(stale_stages(run_dir))
+    if as_json:
+        typer.echo(json.dumps({"damaged": [asdict(f) for f in damaged], "stale": [asdict(f) for f in old]}, indent=2))
+    else:
+        reporter = Reporter()
+        for finding in [*damaged, *old]:
+            reporter.show(table_of(finding))
+        if not damaged and not old:
+            reporter.say(f"{run_dir}: every file is what it was when it was sealed")
+    if repair:
+        wanted = [*damaged, *(old if stale else []), *(chosen(run_dir, name) for name in stages or [])]
+        for done in set_aside(run_dir, wanted):
+            typer.echo(done)
+        if wanted:
+            typer.echo(f"'agentr resume {run_dir}' makes anew what is missing")
+    elif damaged:
+        typer.echo(f"'agentr doctor {run_dir} --repair' sets it aside, and then 'agentr resume {run_dir}' makes it anew", err=as_json)
+        raise typer.Exit(1)
+
+
+def pack(
+    run_dir: RunDir,
+    out: Annotated[Path | None, typer.Option("--out", help="The archive; by default NAME.tar.zst in the current folder.")] = None,
+    for_sharing: Annotated[bool, typer.Option("--for-sharing", help="Leave out names of hosts and users, paths and addresses.")] = False,
+) -> None:
+    """Pack a run into one archive, without what can be made again: optimiser states and logs."""
+    from agentr.launch.pack import pack as pack_run
+
+    target = out or Path(f"{agentr.open(run_dir).name}.tar.zst")
+    files, size = pack_run(run_dir, target, for_sharing=for_sharing)
+    typer.echo(f"{files} files in {target}, {size / 1e6:.1f} MB")
+
+
+def unpack(
+    archive: Annotated[Path, typer.Argument(metavar="ARCHIVE", help="What 'agentr pack' wrote.")],
+    out: Annotated[Path, typer.Option("--out", help="Folder to put the run into.")] = Path("runs"),
+) -> None:
+    """Unpack a run, and check every file of it."""
+    from agentr.launch.doctor import examine
+    from agentr.launch.pack import unpack as unpack_run
+
+    target = unpack_run(archive, out)
+    found = [problem for finding in examine(target) for problem in finding.problems]
+    typer.echo(f"{target}: " + ("; ".join(found) if found else "every file is what it was when it was sealed"))
+
+
+def prune(
+    run_dir: RunDir,
+    keep: Annotated[str, typer.Option("--keep", help="Rounds that keep their weights: all, best, or 'last N'.")] = "best",
+    yes: Annotated[bool, typer.Option("--yes", help="Delete without asking.")] = False,
+) -> None:
+    """Show what a run does not need any more (weights of earlier rounds, optimiser states, logs), and delete it if you say so."""
+    from agentr.rounds.prune import prunable
+    from agentr.rounds.prune import prune as delete
+
+    found = list(prunable(agentr.open(run_dir), keep))
+    for entry in found:
+        typer.echo(f"{entry.size / 1e6:9.1f} MB  {entry.what:17} {entry.path}")
+    total = sum(entry.size for entry in found)
+    if not found:
+        typer.echo("nothing to delete")
+    elif yes or typer.confirm(f"Delete these {total / 1e6:.1f} MB?"):
+        delete(run_dir, found)
+        typer.echo(f"{total / 1e6:.1f} MB deleted")
