@@ -317,6 +317,39 @@ def bench_collect(
     console.print(f"{result['speedup']:.1f} times the trees per minute")
 
 
+@bench.command("store")
+def bench_store(
+    trees: Annotated[int, typer.Option(help="Trees to make, seal, list, build rows of and export.", min=1)] = 100_000,
+    nodes: Annotated[int, typer.Option(help="Nodes of a tree.", min=2)] = 30,
+    seed: Annotated[int, typer.Option(help="Seed of the made-up trees.")] = 0,
+    folder: Annotated[Path | None, typer.Option(help="On which disk to work; by default that of the temporary files.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
+) -> None:
+    """Measure the run directory, as it is stored now and as version 1 stored it, on made-up trees."""
+    import tempfile
+
+    from rich.console import Console
+    from rich.table import Table
+
+    from agentr.bench.store import STEPS, measure
+    from agentr.observe.progress import Reporter
+
+    reporter = Reporter(Console(stderr=True, soft_wrap=True, highlight=False))
+    with tempfile.TemporaryDirectory(prefix="agentr-bench-", dir=folder) as scratch:
+        result = measure(Path(scratch), trees, nodes, seed, reporter.say)
+    if as_json:
+        typer.echo(json.dumps(result, indent=2))
+        return
+    shown = Table(title=f"{trees:,} trees of {nodes} nodes, seed {seed}")
+    forms = ("now", "version 1")
+    for column in ("step", *(f"{form}: {what}" for form in forms for what in ("seconds", "peak MB", "bytes a tree"))):
+        shown.add_column(column, justify="left" if column == "step" else "right")
+    for step in STEPS:
+        cells = [result[form][step] for form in forms]
+        shown.add_row(step, *(f"{v:,.4g}" for c in cells for v in (c["seconds"], c["peak_mb"], c["size"] / trees)))
+    Console().print(shown)
+
+
 @app.callback(invoke_without_command=True)
 def _root(version: Annotated[bool, typer.Option("--version", help="Show the version.")] = False) -> None:
     if version:

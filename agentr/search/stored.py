@@ -11,15 +11,23 @@ from collections.abc import Mapping
 from dataclasses import asdict, fields
 from typing import Any
 
+import msgspec
 import zstandard
 
 from agentr.errors import DataError
-from agentr.search.revision import Rating, Revision, Verdict
-from agentr.search.tree import Child, Node, Origin, Spent, Tree
-from agentr.types import Cost, FinishReason, Message, Outcome, Task
+from agentr.search.tree import Child, Spent, Tree
+from agentr.types import Cost, FinishReason, Outcome
 
 #: Version of the stored form; a reader refuses what it does not know.
 FORMAT = 2
+
+
+class _Formatted(msgspec.Struct):
+    format: int
+
+
+_FORMAT = msgspec.json.Decoder(_Formatted)
+_TREE = msgspec.json.Decoder(Tree)
 
 _COST = tuple(field.name for field in fields(Cost))
 _IDS = ("token_ids", "bridge_ids", "logprobs")
@@ -31,7 +39,7 @@ _BESIDE = ("stage", "spent")
 def to_json(tree: Tree) -> str:
     """Writes a tree as canonical text: the same tree always gives the same bytes. What was spent on it is left out."""
     data = {key: value for key, value in asdict(tree).items() if key not in _BESIDE}
-    del data["cost"]["cached_tokens"]
+    data["cost"]["cached_tokens"] = 0
     return _text({"format": FORMAT, **data})
 
 
@@ -42,18 +50,11 @@ def from_json(text: str | bytes) -> Tree:
         DataError: The text is not a tree of a known format.
     """
     try:
-        data = json.loads(text)
-        if data.pop("format") != FORMAT:
+        if _FORMAT.decode(text).format != FORMAT:
             raise DataError("this tree was written by another version of agentr", hint=f"This version reads format {FORMAT}.")
-        data["task"] = task_of(data["task"])
-        data["messages"] = tuple(Message(**m) for m in data["messages"])
-        data["prompt_ids"] = tuple(data["prompt_ids"])
-        data["nodes"] = [node_of(n, _verdict(n["verdict"])) for n in data["nodes"]]
-        data["revisions"] = [Revision(**r) for r in data["revisions"]]
-        data["cost"] = Cost(**data["cost"])
-        return Tree(**data)
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise DataError(f"not a stored tree: {error!r}") from error
+        return _TREE.decode(text)
+    except msgspec.MsgspecError as error:
+        raise DataError(f"not a stored tree: {error}") from error
 
 
 def to_bytes(tree: Tree) -> bytes:
@@ -67,17 +68,20 @@ def from_bytes(data: bytes) -> Tree:
     Raises:
         DataError: The bytes are damaged or no tree.
     """
+    return split_bytes(data)[2]
+
+
+def split_bytes(data: bytes) -> tuple[bytes, bytes, Tree]:
+    """Returns the two parts of what ``to_bytes`` wrote, the tree and what was spent on it, and the tree that they hold.
+
+    Raises:
+        DataError: The bytes are damaged or no tree.
+    """
     text, rest = decompressed(data)
     tree = from_json(text)
     if rest:
         read_spent(tree, rest)
-    return tree
-
-
-def split_bytes(data: bytes) -> tuple[bytes, bytes]:
-    """Returns the two parts of what ``to_bytes`` wrote: the tree, and what was spent on it."""
-    rest = decompressed(data)[1]
-    return data[: len(data) - len(rest)], rest
+    return data[: len(data) - len(rest)], rest, tree
 
 
 def read_spent(tree: Tree, data: bytes) -> None:
@@ -128,20 +132,6 @@ def split_counts(counts: Mapping[str, int]) -> tuple[Cost, dict[str, int]]:
     """Returns the cost and the events in a table of ``stored_counts``."""
     cost = Cost(**{name: counts[name] for name in _COST if name in counts})
     return cost, {name: amount for name, amount in counts.items() if name not in _COST}
-
-
-def task_of(data: Mapping[str, Any]) -> Task:
-    """Reads a task."""
-    return Task(**data)
-
-
-def node_of(data: Mapping[str, Any], verdict: Verdict | None) -> Node:
-    """Reads a node with its verdict."""
-    return Node(**{**_typed(dict(data)), "origin": Origin(data["origin"]), "verdict": verdict})
-
-
-def _verdict(data: Mapping[str, Any] | None) -> Verdict | None:
-    return None if data is None else Verdict(**{**data, "rating": Rating(data["rating"])})
 
 
 def _text(data: Any) -> str:

@@ -174,7 +174,7 @@ class Forest:
     def _finished_tree(self, key: str) -> tuple[bytes, bytes, Tree]:
         data = (self._finished / f"{key}{SUFFIX}").read_bytes()
         try:
-            return *split_bytes(data), from_bytes(data)
+            return split_bytes(data)
         except DataError as error:
             hint = "Start the same run again: the tree is set aside and grown anew."
             raise DataError(f"tree {key!r} in {self.folder} is damaged: {error.message}", hint=hint) from error

@@ -37,7 +37,7 @@ class TableWriter(AbstractContextManager[Any]):
         compressed: Whether to compress; values that are compressed already gain nothing.
     """
 
-    def __init__(self, path: Path, columns: Mapping[str, str], *, group_bytes: int = 1 << 23, compressed: bool = True) -> None:
+    def __init__(self, path: Path, columns: Mapping[str, str], *, group_bytes: int = 1 << 21, compressed: bool = True) -> None:
         self.schema = schema(columns)
         self._path = path
         self._kinds = columns

@@ -14,11 +14,11 @@ from typing import Any
 
 from agentr.errors import DataError
 from agentr.search.revision import Rating, Revision, Verdict
-from agentr.search.stored import decompressed, node_of, split_counts, task_of, to_bytes
-from agentr.search.tree import Tree
+from agentr.search.stored import decompressed, split_counts, to_bytes
+from agentr.search.tree import Node, Origin, Tree
 from agentr.store.files import read_json, remove, write_bytes
 from agentr.store.seal import StageRecord
-from agentr.types import Message
+from agentr.types import FinishReason, Message, Outcome, Task
 
 # the manifest of a run ------------------------------------------------------------------------------------------------
 
@@ -90,7 +90,7 @@ def tree_of(data: bytes) -> Tree:
         stored = json.loads(decompressed(data)[0])
         if stored.pop("format") != 1:
             raise DataError("this tree is not of version 1")
-        stored["task"] = task_of(stored["task"])
+        stored["task"] = Task(**stored["task"])
         stored["messages"] = tuple(Message(**m) for m in stored["messages"])
         stored["prompt_ids"] = tuple(stored["prompt_ids"])
         stored["nodes"] = [_node(n) for n in stored["nodes"]]
@@ -101,10 +101,14 @@ def tree_of(data: bytes) -> Tree:
         raise DataError(f"not a stored tree: {error!r}") from error
 
 
-def _node(data: dict[str, Any]) -> Any:
+def _node(data: dict[str, Any]) -> Node:
     rating, note = data.pop("judgement"), data.pop("note")
-    verdict = Verdict(Rating(rating), note.get("reason")) if rating else None
-    return node_of({**data, "verdict": None, "branch": note.get("label")}, verdict)
+    data["verdict"] = Verdict(Rating(rating), note.get("reason")) if rating else None
+    data["finish"], data["origin"] = FinishReason(data["finish"]), Origin(data["origin"])
+    data["outcome"] = Outcome(data["outcome"]) if data["outcome"] else None
+    for name in ("token_ids", "bridge_ids", "logprobs"):
+        data[name] = tuple(data[name])
+    return Node(**data, branch=note.get("label"))
 
 
 def convert_growing(folder: Path, finished: Path, suffix: str) -> None:

@@ -1,0 +1,306 @@
+"""Measures the run directory: sealing, listing, reading one tree, building and exporting, in seconds, memory and bytes a tree.
+
+The same made-up trees are stored twice: as now, and as version 1 of the stored form did (one table, read and checked whole; rows collected
+in memory). Each step runs in a process of its own, so that its peak of memory is its own.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import multiprocessing
+import random
+import resource
+import shutil
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import zstandard
+
+from agentr.build.dataset import write_dataset
+from agentr.build.export import export_rows
+from agentr.build.revision import good_rows
+from agentr.search.stored import from_bytes, stored_counts
+from agentr.search.tree import Child, Origin, Spent, Tree
+from agentr.store.dataset import iter_rows
+from agentr.store.files import make_folder, write_bytes
+from agentr.store.forest import SUFFIX, Forest
+from agentr.store.rows import Row
+from agentr.store.tree_table import summary_row
+from agentr.store.version1 import tree_of
+from agentr.types import Cost, FinishReason, Message, Outcome, Task
+
+#: Steps in the order in which they run.
+STEPS = ("seal", "list", "one tree", "build", "export")
+
+#: Trees that are read one by one.
+_PROBES = 50
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What one step took.
+
+    Attributes:
+        seconds: Wall clock; of "one tree" the median of several.
+        peak_mb: Peak of the process's memory, in megabytes.
+        base_mb: Memory of the process before the step, everything imported.
+        size: Bytes that it wrote; of "one tree" 0.
+    """
+
+    seconds: float
+    peak_mb: float
+    base_mb: float
+    size: int
+
+
+def measure(folder: Path, trees: int, nodes: int, seed: int, say: Callable[[str], None]) -> dict[str, Any]:
+    """Runs all steps on both stored forms and returns what they took.
+
+    Args:
+        folder: An empty folder to work in; what is left there is the caller's.
+        say: Is told of each step.
+    """
+    grown = folder / "grown"
+    made = _alone(_grow, grown, trees, nodes, seed)
+    say(f"{trees:,} trees of {nodes} nodes made: {1000 * made.seconds / trees:.2f} ms each, {made.size / trees:,.0f} bytes each")
+    result: dict[str, Any] = {"trees": trees, "nodes": nodes, "seed": seed, "grow": asdict(made)}
+    for form, steps in (("now", _NOW), ("version 1", _VERSION1)):
+        place = folder / form
+        if form == "now":
+            shutil.copytree(grown, place)
+        else:
+            _alone(_convert, grown, place)
+        result[form] = {}
+        for name in STEPS:
+            found = _alone(steps[name], place, trees)
+            result[form][name] = asdict(found)
+            say(f"{form}: {name} {found.seconds:.4g} s, peak {found.peak_mb:.0f} MB")
+        shutil.rmtree(place)
+    return result
+
+
+def _alone(step: Callable[..., Any], *arguments: Any) -> Measured:
+    """Runs a step in a new process. It returns what it wrote in bytes, or seconds and bytes."""
+    context = multiprocessing.get_context("spawn")
+    receiver, sender = context.Pipe(duplex=False)
+    process = context.Process(target=_measured, args=(sender, step, arguments))
+    process.start()
+    sender.close()
+    try:
+        return receiver.recv()
+    finally:
+        process.join()
+
+
+def _measured(sender: Any, step: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
+
+    base, started = _peak_mb(), time.perf_counter()
+    found = step(*arguments)
+    seconds, size = found if isinstance(found, tuple) else (time.perf_counter() - started, found)
+    sender.send(Measured(seconds, _peak_mb(), base, size))
+
+
+def _peak_mb() -> float:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1000
+
+
+# trees ----------------------------------------------------------------------------------------------------------------
+
+
+def made_up(number: int, nodes: int, seed: int) -> Tree:
+    """Returns a tree of so many nodes: turns of 20 tokens, observations of 30, one success in three ends."""
+    chance = random.Random(f"{seed}/{number}")
+    task = Task("made-up", f"task {number}", "train", {"depth": number % 4})
+    tree = Tree.start(
+        task, (Message("user", f"Do task {number}. " * 10),), tuple(chance.choices(range(32_000), k=120)), number, "rounds/00/train"
+    )
+    while len(tree.nodes) < nodes:
+        parent = max(0, len(tree.nodes) - chance.choice((1, 1, 1, 2, 5)))
+        if tree.nodes[parent].outcome is not None:
+            parent = 0
+        ended = tree.nodes[parent].depth >= 7
+        good = ended and chance.random() < 0.33
+        node = tree.add(parent, _turn(chance, good, ended), Origin.POLICY)
+        if ended:
+            tree.back_up(node.id)
+        tree.spend(Cost(calls=1, completions=4, prompt_tokens=400, completion_tokens=80, env_steps=4))
+        tree.pay(Spent(parent, 0, 4, 0.01, 0.002, 300))
+    return tree
+
+
+def _turn(chance: random.Random, good: bool, ended: bool) -> Child:
+    words = " ".join(chance.choices(("take", "the", "key", "open", "door", "look", "around", "craft", "planks", "using", "logs"), k=14))
+    return Child(
+        text=f"Thought: {words}\nAction: {words[:20]}",
+        token_ids=tuple(chance.choices(range(32_000), k=20)),
+        bridge_ids=tuple(chance.choices(range(32_000), k=30)),
+        logprobs=tuple(round(-chance.random(), 6) for _ in range(20)),
+        finish=FinishReason.STOP,
+        action=words[:20],
+        observation=f"You {words}.",
+        reward=float(good),
+        valid=True,
+        outcome=(Outcome.SUCCESS if good else Outcome.FAILURE) if ended else None,
+    )
+
+
+def _grow(folder: Path, trees: int, nodes: int, seed: int) -> int:
+    make_folder(folder)
+    forest = Forest(folder)
+    for number in range(trees):
+        forest.write(made_up(number, nodes, seed))
+    return _size(folder)
+
+
+# as now ---------------------------------------------------------------------------------------------------------------
+
+
+def _seal(folder: Path, trees: int) -> int:
+    Forest(folder).seal()
+    return _size(folder)
+
+
+def _list(folder: Path, trees: int) -> int:
+    table = Forest(folder).summary(["key", "turns", "best", "successes"]).sort_by([("successes", "descending"), ("turns", "ascending")])
+    assert table.num_rows == trees
+    return 0
+
+
+def _read_one(folder: Path, trees: int) -> tuple[float, int]:
+    forest = Forest(folder)
+    return _median(forest.read, trees), 0
+
+
+def _build(folder: Path, trees: int) -> int:
+    manifest = write_dataset(folder / "dataset", _candidates(Forest(folder)), 10_000)
+    assert manifest["rows"]
+    return _size(folder / "dataset")
+
+
+def _export(folder: Path, trees: int) -> int:
+    out = folder / "rows.jsonl"
+    export_rows(out, iter_rows(folder / "dataset"), None, None, "trl")
+    return out.stat().st_size
+
+
+def _candidates(forest: Any) -> Iterator[Any]:
+    for tree in forest:
+        yield from good_rows(tree, 1.0, limit=4, train_on_invalid=True)
+
+
+# as version 1 ---------------------------------------------------------------------------------------------------------
+
+
+def _convert(grown: Path, place: Path) -> int:
+    """Writes trees as version 1 did."""
+    (place / "finished").mkdir(parents=True)
+    for path in (grown / "finished").iterdir():
+        tree = from_bytes(path.read_bytes())
+        data = asdict(tree)
+        for key in ("spent", "stage", "revisions", "cost", "events"):
+            del data[key]
+        for node in data["nodes"]:
+            for key in ("verdict", "branch", "draws"):
+                del node[key]
+            node |= {"judgement": "", "note": {}}
+        text = json.dumps({"format": 1, **data, "counts": stored_counts(tree.cost, tree.events)}, sort_keys=True, separators=(",", ":"))
+        (place / "finished" / path.name).write_bytes(zstandard.ZstdCompressor(level=6).compress(text.encode()))
+    return 0
+
+
+def _seal_1(folder: Path, trees: int) -> int:
+    paths = sorted((folder / "finished").glob(f"*{SUFFIX}"))
+    blobs = [path.read_bytes() for path in paths]
+    for blob in blobs:
+        tree_of(blob)
+    keys = [path.name.removesuffix(SUFFIX) for path in paths]
+    sha256 = _write_table(folder / "trees.parquet", {"key": keys, "tree": blobs})
+    write_bytes(folder / "manifest.json", json.dumps({"sha256": sha256}).encode())
+    shutil.rmtree(folder / "finished")
+    return _size(folder)
+
+
+def _trees_1(folder: Path) -> dict[str, list[Any]]:
+    return _read_table(folder / "trees.parquet", json.loads((folder / "manifest.json").read_text())["sha256"])
+
+
+def _list_1(folder: Path, trees: int) -> int:
+    rows = [summary_row(tree_of(blob)) for blob in _trees_1(folder)["tree"]]
+    rows.sort(key=lambda row: (-row["successes"], row["turns"]))
+    return 0
+
+
+def _read_one_1(folder: Path, trees: int) -> int:
+    found = _trees_1(folder)
+    tree_of(found["tree"][found["key"].index(_key(trees // 2))])
+    return 0
+
+
+def _build_1(folder: Path, trees: int) -> int:
+    rows = [row for row in _candidates(map(tree_of, _trees_1(folder)["tree"])) if isinstance(row, Row)]
+    make_folder(folder / "dataset")
+    columns: dict[str, Any] = {name: [list(getattr(row, name)) for row in rows] for name in ("input_ids", "loss_mask")}
+    columns |= {name: [getattr(row.provenance, name) for row in rows] for name in ("tree", "nodes", "kind")}
+    columns["detail"] = [json.dumps(row.provenance.detail, sort_keys=True) for row in rows]
+    sha256 = _write_table(folder / "dataset" / "rows.parquet", columns)
+    write_bytes(folder / "dataset" / "manifest.json", json.dumps({"sha256": sha256}).encode())
+    return _size(folder / "dataset")
+
+
+def _export_1(folder: Path, trees: int) -> int:
+    found = _read_table(folder / "dataset" / "rows.parquet", json.loads((folder / "dataset" / "manifest.json").read_text())["sha256"])
+    pairs = zip(found["input_ids"], found["loss_mask"], strict=True)
+    lines = [{"input_ids": ids, "labels": [i if m else -100 for i, m in zip(ids, mask, strict=True)]} for ids, mask in pairs]
+    out = folder / "rows.jsonl"
+    write_bytes(out, "".join(json.dumps(line) + "\n" for line in lines).encode())
+    return out.stat().st_size
+
+
+def _write_table(path: Path, columns: dict[str, Any]) -> str:
+    import io
+
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    buffer = io.BytesIO()
+    pq.write_table(pa.table(columns), buffer)
+    write_bytes(path, buffer.getvalue())
+    return hashlib.sha256(buffer.getvalue()).hexdigest()
+
+
+def _read_table(path: Path, sha256: str) -> dict[str, list[Any]]:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    data = path.read_bytes()
+    assert hashlib.sha256(data).hexdigest() == sha256
+    return pq.read_table(pa.BufferReader(data), use_threads=False).to_pydict()
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+
+
+def _key(number: int) -> str:
+    return Task("made-up", f"task {number}", "train").key
+
+
+def _median(read: Callable[[str], Any], trees: int) -> float:
+    taken = []
+    for number in random.Random(0).sample(range(trees), min(_PROBES, trees)):
+        started = time.perf_counter()
+        read(_key(number))
+        taken.append(time.perf_counter() - started)
+    return statistics.median(taken)
+
+
+def _size(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+
+
+_NOW = {"seal": _seal, "list": _list, "one tree": _read_one, "build": _build, "export": _export}
+_VERSION1 = {"seal": _seal_1, "list": _list_1, "one tree": _read_one_1, "build": _build_1, "export": _export_1}
