@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import deepcopy
+from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
+from agentr.config.schema import Config
 from agentr.observe.progress import Reporter
 from agentr.recipes import load, recipe_of
 from agentr.rounds.experiment import Experiment
@@ -35,6 +38,10 @@ def given(store: RunStore, stage: str, trees: Sequence[Tree]) -> None:
     store.stage(stage, TreeSummary, write)
 
 
+#: Configuration of a small Agent-R round.
+AGENT_R = ["method.type=agent_r", "method.revise.alpha=[0.5]"]
+
+
 def round_of(
     root: Path,
     overrides: Sequence[str],
@@ -51,16 +58,25 @@ def round_of(
         experts: Trees of the warm start's demonstrations.
         stages: Trees of the round's stages, by their names.
     """
-    config = load(None, overrides)
+    config = deepcopy(_loaded(tuple(overrides)))
     store = RunStore(root)
     store.open(config)
-    experiment = Experiment(config, store, _SERVICES, Reporter())
-    experiment.codec = codec()
-    store.stage(MODEL, ModelSummary, lambda folder: ModelSummary(path=store.stored_path(model or folder)))
-    given(store, arm_of(0).stage("demonstrations"), experts)
-    for name, trees in stages.items():
-        given(store, arm_of(number).stage(name), trees)
+    try:
+        experiment = Experiment(config, store, _SERVICES, Reporter())
+        experiment.codec = codec()
+        store.stage(MODEL, ModelSummary, lambda folder: ModelSummary(path=store.stored_path(model or folder)))
+        given(store, arm_of(0).stage("demonstrations"), experts)
+        for name, trees in stages.items():
+            given(store, arm_of(number).stage(name), trees)
+    except BaseException:
+        store.close()
+        raise
     return Round(experiment, number, Checkpoint("test", root))
+
+
+@cache
+def _loaded(overrides: tuple[str, ...]) -> Config:
+    return load(None, overrides)
 
 
 def dataset(round_: Round) -> tuple[Path, dict[str, Any]]:

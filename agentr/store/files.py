@@ -185,7 +185,7 @@ def write_link(path: Path, target: Path) -> None:
 
 def remove(path: Path) -> None:
     """Deletes a file or a folder with all that is in it; nothing if it is not there."""
-    with contextlib.suppress(FileNotFoundError):
+    with disk_errors(path), contextlib.suppress(FileNotFoundError):
         if path.is_dir() and not path.is_symlink():
             for below in path.iterdir():
                 remove(below)
@@ -238,7 +238,7 @@ def write_aside(folder: Path) -> Iterator[Path]:
             remove(folder)
             disk.rename(temporary, folder)
         except BaseException:  # also when interrupted
-            with contextlib.suppress(OSError):
+            with contextlib.suppress(OSError, RunError):
                 remove(temporary)
             raise
         _sync_folder(folder.parent)

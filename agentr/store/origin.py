@@ -66,6 +66,7 @@ def hardware() -> dict[str, Any]:
     return {"machine": platform.machine(), "cores": os.cpu_count(), "memory_gib": round(memory / 2**30, 1), "gpus": gpus}
 
 
+@cache
 def _installed(name: str) -> str:
     try:
         return metadata.version(name)

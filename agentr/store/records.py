@@ -17,6 +17,9 @@ from agentr.store.files import read_json
 from agentr.store.layout import Layout, stages_on_disk
 from agentr.store.seal import FORMAT, LaterFormat, StageRecord, check_format, hash_of, read_seal, write_checked
 
+#: libyaml's loader where it is there: ten times as fast.
+_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
 
 @dataclass
 class Index:
@@ -107,7 +110,7 @@ def read_config(root: Path) -> dict[str, Any]:
     """
     layout = Layout(root)
     try:
-        stored = yaml.safe_load(layout.config.read_text(encoding="utf-8"))
+        stored = yaml.load(layout.config.read_text(encoding="utf-8"), _LOADER)
         problem = "" if isinstance(stored, dict) else f"{layout.config} holds no configuration"
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         stored, problem = None, " ".join(str(error).split())
