@@ -53,5 +53,5 @@ def flatten(data: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
     elif isinstance(data, list) and any(isinstance(v, dict) for v in data):
         for index, value in enumerate(data):
             yield from flatten(value, f"{prefix}[{index}]")
-    else:
+    elif prefix:
         yield prefix, data

@@ -218,11 +218,10 @@ def _remedy(run: Run, name: str) -> str:
 
 
 def _dependents(name: str, records: dict[str, StageRecord]) -> tuple[str, ...]:
-    found: list[str] = []
-    for other, record in records.items():
-        if name in record.inputs or any(before in record.inputs for before in found):
-            found.append(other)
-    return tuple(found)
+    found: set[str] = set()
+    while more := {other for other, record in records.items() if record.inputs.keys() & {name, *found}} - found:
+        found |= more
+    return tuple(other for other in records if other in found)
 
 
 # what is done about it ------------------------------------------------------------------------------------------------

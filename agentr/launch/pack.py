@@ -10,6 +10,7 @@ import socket
 import tarfile
 from collections.abc import Iterator
 from fnmatch import fnmatch
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,8 @@ import yaml
 import zstandard
 
 import agentr
+from agentr.config.identity import flatten, plain
+from agentr.config.schema import Config
 from agentr.errors import ConfigError, DataError
 from agentr.read.run import Run
 from agentr.store.files import disk_errors, write_aside, writing
@@ -127,13 +130,19 @@ def _clean(value: Any) -> Any:
         return {key: _clean(found) for key, found in value.items()}
     if isinstance(value, list):
         return [_clean(found) for found in value]
-    if not isinstance(value, str):
+    if not isinstance(value, str) or value in _defaults():
         return value
     if re.match(r"\w+://", value):
         return ""
     if value.startswith(("/", "~")):
         return Path(value).name
     return _plain(value)
+
+
+@cache
+def _defaults() -> set[str]:
+    """Returns the texts that stand in every configuration."""
+    return {value for _, value in flatten(plain(Config())) if isinstance(value, str)}
 
 
 def _plain(text: str) -> str:

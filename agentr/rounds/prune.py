@@ -49,7 +49,11 @@ def prunable(run: Run, rule: str) -> Iterator[Prunable]:
     count = rounds_kept(rule)
     if count is None:
         raise ConfigError(f"{rule!r} does not say which checkpoints are kept", hint="Give all, best, or last N, such as 'last 2'.")
-    measured = {round_.number: stage.summary.success for round_ in run.rounds if (stage := round_.stages().get(EVAL)) and stage.sealed}
+    measured = {
+        round_.number: evaluated.summary.success
+        for round_ in run.rounds
+        if (evaluated := round_.stages().get(EVAL)) is not None and evaluated.sealed
+    }
     rounds = [run.rounds[number] for number in measured if number]
     best = max(measured, key=lambda number: measured[number], default=0)
     kept = {round_.number for round_ in (rounds[-count:] if count else rounds)} | {best, max(measured, default=0)}

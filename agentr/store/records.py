@@ -56,8 +56,8 @@ def read_index(root: Path) -> Index:
         check_format(stored, f"the run {root}")
         if stored.pop("checksum", None) != hash_of(stored):
             return Index(problem="does not match its own checksum")
-        stages = {name: StageRecord.of({**entry, "name": name}) for name, entry in stored["stages"].items()}
-        return Index(stored["name"], stored["config"], stages)
+        records = [StageRecord.of(entry) for entry in stored["stages"]]
+        return Index(stored["name"], stored["config"], {record.name: record for record in records})
     except LaterFormat:
         raise
     except DataError as error:
@@ -68,11 +68,7 @@ def read_index(root: Path) -> Index:
 
 def write_index(root: Path, index: Index) -> None:
     """Writes the manifest of a run."""
-    stages = {
-        name: {key: value for key, value in record.stored().items() if key != "name"}
-        for name, record in index.stages.items()
-        if record.state != "damaged"
-    }
+    stages = [record.stored() for record in index.stages.values() if record.state != "damaged"]
     write_checked(Layout(root).manifest, {"format": FORMAT, "name": index.name, "config": index.config, "stages": stages})
 
 

@@ -1,0 +1,193 @@
+"""Runs as objects: the public interface."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+import agentr
+from agentr.errors import DataError
+from agentr.read.run import Run
+from agentr.search.stored import to_json
+from agentr.store.forest import Forest
+from agentr.store.layout import arm_of
+from agentr.store.summaries import TrainSummary
+from agentr.store.tree_table import COLUMNS, MEANING
+from agentr.types import Outcome
+from tests.runs import AGENT_R, dataset, round_of
+from tests.trees import door, episode
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    """One round of Agent-R: trees, their dataset, and a training."""
+    trees = [door(), episode("t1", ["open", "wait"], 0.0, Outcome.FAILURE, 1)]
+    round_ = round_of(tmp_path / "run", AGENT_R, collect=trees, revise=[door()])
+    dataset(round_)
+
+    def train(folder: Path) -> TrainSummary:
+        (folder / "model").mkdir()
+        (folder / "metrics.jsonl").write_text('{"step": 1, "loss": 2.5}\n{"step": 2, "loss": 0.5}\n')
+        return TrainSummary(checkpoint="rounds/01/train/model", steps=2, last_loss=0.5)
+
+    round_.experiment.store.stage("rounds/01/train", TrainSummary, train)
+    round_.experiment.store.close()
+    return agentr.open(tmp_path / "run")
+
+
+def test_rounds_and_stages(run: Run) -> None:
+    assert run.name == "experiment" and run.config["method"]["type"] == "agent_r" and run.owner == ""
+    assert list(run.stages()) == [
+        "model",
+        "rounds/00/demonstrations",
+        *(f"rounds/01/{n}" for n in ("collect", "revise", "dataset", "train")),
+    ]
+    assert [round_.title for round_ in run.rounds] == ["warm start", "round 1"]
+    assert run.rounds[-1].number == 1 and len(run.rounds) == 2
+    assert list(run.rounds[1].exploration()) == ["collect", "revise"]
+    assert [policy.name for policy in run.policies()] == ["rounds/01/train"]
+    assert run.rounds[1].train.curve().to_pydict() == {"step": [1, 2], "loss": [2.5, 0.5]}
+    assert run.metrics().to_pydict()["stage"] == list(run.stages())
+    assert [event["event"] for event in run.events()][:3] == ["opened", "stage_started", "stage_sealed"]
+    assert {"agentr", "command", "packages", "hardware", "python"} <= run.events()[0].keys()
+    for stage in run.stages().values():
+        assert stage.sealed and stage.verify() == []
+
+
+def test_what_is_not_there_is_answered_with_the_nearest(run: Run, tmp_path: Path) -> None:
+    with pytest.raises(IndexError, match="no round 2; it has 0 to 1"):
+        run.rounds[2]
+    with pytest.raises(AttributeError, match=r"no stage 'rounds/01/colect'.*rounds/01/collect"):
+        _ = run.rounds[1].colect
+    with pytest.raises(DataError, match=r"no stage 'rounds/1/train'.*rounds/01/train"):
+        run.stage("rounds/1/train")
+    with pytest.raises(DataError, match=r"no tree 'dor'.*door"):
+        run.rounds[1].collect["dor"]
+    with pytest.raises(DataError, match=r"has no row 2.*0 to 1"):
+        run.rounds[1].dataset.rows[2]
+    with pytest.raises(DataError, match=r"has no node 99.*0 to 8"):
+        run.rounds[1].revise.trace("door", 99)
+    with pytest.raises(DataError, match=rf"{tmp_path} holds no run.*Runs below it: {tmp_path}/run"):
+        agentr.open(tmp_path)
+
+
+def test_trees_are_listed_by_columns_and_read_by_key_or_task(run: Run) -> None:
+    collect = run.rounds[1].collect
+    table = collect.table(["key", "turns", "successes", "best", "mean", "revisions"]).to_pylist()
+    assert table[0] == {"key": "door", "turns": 8, "successes": 2, "best": 1.0, "mean": pytest.approx(2.2 / 4), "revisions": 2}
+    assert collect.table().column_names == list(COLUMNS) == list(MEANING)
+    assert to_json(collect["door"]) == to_json(door()) and collect["t1"].stage == "rounds/01/collect"
+    assert [tree.task.key for tree in collect] == collect.keys() == ["door", "t1"]
+    assert len(collect) == 2 and collect.expansions().num_rows == 0
+
+
+def test_a_row_is_traced_to_its_nodes_and_a_node_to_its_rows(run: Run) -> None:
+    rows = run.rounds[1].dataset.rows
+    for index, row in enumerate(rows):
+        trace = rows.trace(index)
+        assert trace.row == row and trace.chosen.stage == "rounds/01/revise" and trace.rejected is None
+        assert tuple(node.id for node in trace.chosen.nodes if node) == row.provenance.nodes
+        for node in row.provenance.nodes:
+            uses = run.rounds[1].revise.trace("door", node)
+            assert index in [use.index for use in uses], "and back"
+    (failed,) = run.rounds[1].revise.trace("door", 5)
+    assert (failed.index, failed.reason) == (None, "trajectory with too low a return")
+    assert run.rounds[1].revise.trace("door", 0) == [], "nothing is made of the root"
+
+
+def test_a_pair_names_both_sides(tmp_path: Path) -> None:
+    from tests.trees import expert, explored
+
+    method = ["method.type=eto"]
+    round_ = round_of(tmp_path, method, experts=[expert()], collect=[explored(("wait wait", 0.0))])
+    dataset(round_)
+    round_.experiment.store.close()
+    trace = agentr.open(tmp_path).rounds[1].dataset.rows.trace(0)
+    assert (trace.chosen.stage, trace.rejected and trace.rejected.stage) == (arm_of(0).stage("demonstrations"), "rounds/01/collect")
+    assert [node and node.action for node in trace.chosen.nodes] == ["take", "unlock"]
+    uses = agentr.open(tmp_path).rounds[1].collect.trace("door", 1)
+    assert [(use.side, use.index) for use in uses] == [("rejected", 0)]
+    uses = agentr.open(tmp_path).rounds[0].demonstrations.trace("door", 1)
+    assert [(use.side, use.index) for use in uses] == [("chosen", 0)]
+
+
+def test_rows_as_a_table_and_as_hugging_face_has_them(run: Run) -> None:
+    dataset = run.rounds[1].dataset
+    assert dataset.rows.table().num_rows == len(dataset.rows) == 2
+    found = dataset.to_datasets()
+    assert found[0]["input_ids"] == list(dataset.rows[0].input_ids) and found[0]["stage"] == "rounds/01/revise"
+    assert dataset.rows.table().to_pandas()["kind"].tolist() == [row.provenance.kind for row in dataset.rows]
+
+
+def test_a_growing_stage_is_read_also_while_it_is_sealed(tmp_path: Path) -> None:
+    """Whoever reads while a stage is sealed sees every tree, before and after, and no error."""
+    round_ = round_of(tmp_path, AGENT_R)
+    store, keys = round_.experiment.store, [f"t{n:03d}" for n in range(60)]
+    going, problems, seen = threading.Event(), [], 0
+
+    def grow(folder: Path):
+        nonlocal seen
+        forest = Forest(folder)
+        for key in keys:
+            forest.write(episode(key, ["open"], 1.0, Outcome.SUCCESS, 1))
+        watched = agentr.open(tmp_path).rounds[1].collect
+        assert len(watched) == 60 and watched["t001"].successes() and not watched.sealed
+
+        def watch() -> None:
+            nonlocal seen
+            while not going.is_set():
+                collect = agentr.open(tmp_path).rounds[1].collect
+                try:
+                    assert len(list(collect)) == len(collect.keys()) == collect.table(["key"]).num_rows == 60
+                    seen += 1
+                except Exception as error:  # noqa: BLE001  (whatever it is, it is what the test is about)
+                    problems.append(error)
+
+        watcher = threading.Thread(target=watch)
+        watcher.start()
+        try:
+            while seen < 2 and not problems:
+                pass
+            manifest = forest.seal(stage={"action_format": "react"})
+            before = seen
+            while seen < before + 3 and not problems:
+                pass
+        finally:
+            going.set()
+            watcher.join()
+        from agentr.store.summaries import TreeSummary
+
+        return TreeSummary(trees=60, trees_hash=manifest["trees_hash"])
+
+    from agentr.store.summaries import TreeSummary
+
+    store.stage("rounds/01/collect", TreeSummary, grow)
+    assert problems == []
+
+
+def test_opening_needs_no_torch_and_no_ray(run: Run) -> None:
+    code = f"import sys, agentr; agentr.open({str(run.path)!r}).rounds[1].collect.table(); print(sorted(sys.modules))"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    for module in ("torch", "ray", "transformers", "vllm"):
+        assert f"'{module}'" not in loaded
+
+
+def test_readers_never_stand_in_the_way_of_a_driver(run: Run) -> None:
+    """While somebody asks for the owner all the time, a driver can still take the run, every time."""
+    from agentr.store.run import RunStore
+
+    code = f"import agentr\nrun = agentr.open({str(run.path)!r})\nprint('on', flush=True)\nwhile True: run.owner"
+    watcher = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+    try:
+        assert watcher.stdout is not None and watcher.stdout.readline() == "on\n"
+        for _ in range(200):
+            store = RunStore(run.path)
+            store.take()
+            store.close()
+    finally:
+        watcher.kill()
+        watcher.wait()
