@@ -64,6 +64,8 @@ def test_status_and_report_of_a_run_show_losses_and_success(tmp_path: Path) -> N
     assert shown.exit_code == 0, shown.exception
     assert "loss 1.5 -> 0.25" in shown.stdout and "success 66.7 % of 3 tasks" in shown.stdout
     assert json.loads(agentr("status", store.root, "--json").stdout)["run"] == "one"
+    assert agentr("report", store.root, "--out", tmp_path / "there").exit_code == 0 and (tmp_path / "there/report.html").exists()
+    assert not (store.root / "report.html").exists()
     reported = agentr("report", store.root)
     assert reported.exit_code == 0, reported.exception
     assert "round 1" in reported.stdout and (store.root / "report.html").exists()
@@ -92,6 +94,51 @@ def test_a_round_is_exported(tmp_path: Path) -> None:
         agentr("export", tmp_path / "run", "--out", tmp_path / "x", "--format", "agent_r_trees", "--round", "2").exception
     )
     assert "holds no run" in str(agentr("export", tmp_path / "nowhere", "--out", tmp_path / "x").exception)
+
+
+def test_a_run_is_traced_checked_packed_and_pruned(tmp_path: Path) -> None:
+    """Each command is started once with each of its ways; what they do is tested beside the code."""
+    round_ = round_of(tmp_path / "run", ["method.revise.alpha=[1.0]"], collect=[door()], revise=[door()])
+    dataset(round_)
+    round_.experiment.store.close()
+    run = tmp_path / "run"
+
+    def said(*words: object, code: int = 0) -> str:
+        result = agentr(*words)
+        assert result.exit_code == code, (words, result.exception, result.output)
+        return result.stdout
+
+    assert "made from: tree door of rounds/01/revise" in said("trace", run, "--row", "0")
+    shown = said("trace", run, "--stage", "revise", "--tree", "door", "--node", "5")
+    assert "node 5 (policy, return 0, failure)" in shown and "dropped from rounds/01/dataset, 1 times: trajectory with too low" in shown
+    assert "say what to trace" in str(agentr("trace", run).exception)
+    assert "every file is what it was" in said("doctor", run)
+    assert json.loads(said("doctor", run, "--json")) == {"damaged": [], "stale": []}
+    assert "set aside" in said("doctor", run, "--repair", "--stage", "rounds/01/dataset")
+    round_ = round_of(run, ["method.revise.alpha=[1.0]"], collect=[door()], revise=[door()])
+    dataset(round_)
+    round_.experiment.store.close()
+    (run / "rounds/01/dataset/rows.parquet").write_bytes(b"")
+    assert "rows.parquet" in said("doctor", run, code=1)
+    assert json.loads(said("doctor", run, "--json", code=1))["damaged"][0]["stage"] == "rounds/01/dataset"
+    assert "resume" in said("doctor", run, "--repair", "--stale")
+    for command in ("doctor", "resume"):
+        assert "has its model in its own folder" in str(agentr(command, run, "--model", tmp_path).exception)
+    assert "files in" in said("pack", run, "--out", tmp_path / "run.tar.zst", "--for-sharing")
+    assert "every file is what it was" in said("unpack", tmp_path / "run.tar.zst", "--out", tmp_path / "there")
+    (run / "logs").mkdir(exist_ok=True)
+    (run / "logs/server.log").write_text("x" * 1000)
+    assert "logs/server.log" in said("prune", run, "--keep", "last 2", "--yes")
+    assert "nothing to delete" in said("prune", run, "--keep", "all")
+    assert not (run / "logs/server.log").exists()
+
+
+def test_the_store_is_measured_beside_its_first_version() -> None:
+    found = json.loads(agentr("bench", "store", "--trees", "40", "--nodes", "20", "--json").stdout)
+    assert found["trees"] == 40 and found["now"].keys() == found["version 1"].keys() == {"seal", "list", "one tree", "build", "export"}
+    assert found["now"]["export"]["size"] == found["version 1"]["export"]["size"] > 0, "both export the same rows"
+    shown = agentr("bench", "store", "--trees", "40", "--nodes", "20").stdout
+    assert "40 trees of 20 nodes" in shown
 
 
 def test_a_run_of_an_earlier_version_is_refused_with_what_to_do(tmp_path: Path) -> None:

@@ -50,7 +50,7 @@ def export(run_dir: Path, round_: int, kind: str, out: Path) -> str:
     turns = action_format(trees.forest.manifest["stage"]["action_format"]) if trees is not None else None
     entries = export_rows(out, dataset.rows, _finder(run, trees) if trees is not None else None, turns, kind)
     left_out = len(dataset.rows) - entries
-    return f"{entries} rows in {out}" + (f"; {left_out} come from no tree of the run and are left out" if left_out else "")
+    return f"{entries} rows in {out}" + (f"; {left_out} name no tree of the run and are left out" if left_out else "")
 
 
 def _finder(run: Run, trees: Trees):

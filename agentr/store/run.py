@@ -5,6 +5,7 @@ A restart reads everything that it needs from this state. ``agentr.store.layout`
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import time
@@ -250,8 +251,10 @@ class RunStore:
 
     def set_aside(self, name: str) -> Path:
         """Moves a stage out of the way, as if it had never been run, and returns where it is now. Nothing is deleted."""
-        place = self.layout.damaged / time.strftime("%Y-%m-%dT%H-%M-%S") / name
         make_folder(self.layout.damaged)
+        now = time.strftime("%Y-%m-%dT%H-%M-%S")
+        number = next(number for number in itertools.count(1) if not (self.layout.damaged / f"{now}-{number}" / name).exists())
+        place = self.layout.damaged / f"{now}-{number}" / name
         make_folder(place.parent, below=self.layout.damaged)
         if (self.root / name).exists():
             disk.rename(self.root / name, place)

@@ -13,11 +13,12 @@ import agentr
 from agentr.errors import DataError
 from agentr.read.run import Run
 from agentr.search.stored import to_json
+from agentr.store.dataset import DATASET_TYPES, PROVENANCE
 from agentr.store.forest import Forest
 from agentr.store.layout import arm_of
-from agentr.store.summaries import TrainSummary
+from agentr.store.summaries import TrainSummary, TreeSummary
 from agentr.store.tree_table import COLUMNS, MEANING
-from agentr.types import Outcome
+from agentr.types import Outcome, Task
 from tests.runs import AGENT_R, dataset, round_of
 from tests.trees import door, episode
 
@@ -159,11 +160,8 @@ def test_a_growing_stage_is_read_also_while_it_is_sealed(tmp_path: Path) -> None
         finally:
             going.set()
             watcher.join()
-        from agentr.store.summaries import TreeSummary
 
         return TreeSummary(trees=60, trees_hash=manifest["trees_hash"])
-
-    from agentr.store.summaries import TreeSummary
 
     store.stage("rounds/01/collect", TreeSummary, grow)
     assert problems == []
@@ -191,3 +189,28 @@ def test_readers_never_stand_in_the_way_of_a_driver(run: Run) -> None:
     finally:
         watcher.kill()
         watcher.wait()
+
+
+def test_the_readmes_example_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    text = (Path(__file__).parents[2] / "README.md").read_text()
+    (example,) = [block.split("```")[0] for block in text.split("```python\n")[1:] if "agentr.open" in block]
+    trees = [door() for _ in range(20)]
+    for number, tree in enumerate(trees):
+        tree.task = Task("toy", f"door {number}", "train")
+    round_ = round_of(tmp_path / "runs/demo", AGENT_R, number=2, collect=trees, revise=trees)
+    round_.experiment.store.stage("rounds/01/train", TrainSummary, lambda folder: TrainSummary(checkpoint="rounds/01/train/model"))
+    dataset(round_)
+    round_.experiment.store.close()
+    monkeypatch.chdir(tmp_path)
+    exec(compile(example, "README.md", "exec"), {})
+    said = capsys.readouterr().out
+    assert "Policy(name='rounds/01/train'" in said and "rounds/02/revise door~20~" in said and "Use(dataset='rounds/02/dataset'" in said
+
+
+def test_the_page_names_every_file_and_column(run: Run) -> None:
+    text = (Path(__file__).parents[2] / "docs" / "run_directory.md").read_text()
+    for name in (*COLUMNS, *PROVENANCE, *(column for kind in DATASET_TYPES.values() for column in kind.columns)):
+        assert f"`{name}`" in text, name
+    for path in run.path.rglob("*"):
+        if path.is_file() and "model" not in path.parts:
+            assert path.name in text, path
