@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from typing import Literal
 
@@ -63,10 +63,10 @@ class Cost:
     judge_calls: int = 0
 
     def __add__(self, other: Cost) -> Cost:
-        return Cost(*(a + b for a, b in zip(vars(self).values(), vars(other).values(), strict=True)))
+        return Cost(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(Cost)))
 
     def __sub__(self, other: Cost) -> Cost:
-        return Cost(*(a - b for a, b in zip(vars(self).values(), vars(other).values(), strict=True)))
+        return Cost(*(getattr(self, f.name) - getattr(other, f.name) for f in fields(Cost)))
 
 
 @dataclass(frozen=True)

@@ -64,7 +64,8 @@ def examine(path: Path) -> Iterator[Finding]:
         if record.state == "damaged":
             yield Finding(problems=(f"{name}/{SEAL}: is damaged, and so is the manifest's copy",), remedy="made anew", **about)
         elif problems:
-            yield Finding(problems=tuple(problems), remedy=_remedy(run, name), **about)
+            unreadable = any("cannot be read" in problem for problem in problems)  # no reason to make it anew
+            yield Finding(problems=tuple(problems), remedy="" if unreadable else _remedy(run, name), **about)
         elif record.sealed and record.format > 1 and _seal_problem(run.path, record):
             problem = f"{name}/{SEAL}: {_seal_problem(run.path, record)}"
             yield Finding(stage=name, problems=(problem,), remedy="written anew from the run's manifest")

@@ -74,7 +74,8 @@ def disk_errors(path: Path) -> Iterator[None]:
             hint = "Raise the limit (ulimit -f, a quota) and start the same run again: it continues where it stopped."
             raise RunError(f"{path} cannot be written: it is larger than this process may write", hint=hint) from error
         if error.errno in (errno.EACCES, errno.EROFS, errno.EPERM):
-            raise RunError(f"{path} cannot be written: {error.strerror}", hint="Choose another run.dir.") from error
+            hint = "Write to another place (run.dir, --out), or ask for permission to write there."
+            raise RunError(f"{path} cannot be written: {error.strerror}", hint=hint) from error
         if error.errno in (errno.ENOENT, errno.ENOTDIR):
             hint = "Was its folder moved or deleted? Put it back, or give its new place, and start the same run again."
             raise RunError(f"{path} cannot be written: its folder is gone", hint=hint) from error
@@ -232,7 +233,8 @@ def write_aside(folder: Path) -> Iterator[Path]:
         try:
             yield temporary
             for path in temporary.rglob("*"):
-                if path.is_file():
+                if path.is_file() and not path.is_symlink():
+                    path.chmod(0o666 & ~_umask())  # safetensors writes files that nobody else may read, whatever the umask
                     with path.open("rb") as file:
                         disk.sync(file.fileno())
             remove(folder)
@@ -242,6 +244,12 @@ def write_aside(folder: Path) -> Iterator[Path]:
                 remove(temporary)
             raise
         _sync_folder(folder.parent)
+
+
+def _umask() -> int:
+    """Returns the umask, without the moment of another one that ``os.umask`` would need."""
+    status = Path("/proc/self/status").read_text(encoding="utf-8")
+    return int(status.partition("Umask:")[2].split()[0], 8)
 
 
 def copy_folder(source: Path, target: Path) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import fields
+from dataclasses import asdict, fields
 from statistics import fmean
 from typing import Any
 
@@ -80,7 +80,7 @@ def summary_row(tree: Tree) -> dict[str, Any]:
         "revisions": len(tree.revisions),
         "stopped": str(tree.search.get("stopped") or ""),
         "events": json.dumps(tree.events, sort_keys=True),
-        **vars(tree.cost),
+        **asdict(tree.cost),
         "policy_s": sum(spent.policy_s for spent in tree.spent),
         "env_s": sum(spent.env_s for spent in tree.spent),
     }

@@ -97,9 +97,11 @@ def test_files_follow_the_umask(tmp_path: Path) -> None:
         try:
             files.write_json(tmp_path / f"{mask}.json", {})
             files.append_line(tmp_path / f"{mask}.jsonl", {})
+            with files.write_aside(tmp_path / f"{mask}") as folder:
+                (folder / "weights").touch(0o600)
         finally:
             os.umask(before)
-        assert {path.stat().st_mode & 0o777 for path in tmp_path.glob(f"{mask}.*")} == {mode}
+        assert {path.stat().st_mode & 0o777 for path in (*tmp_path.glob(f"{mask}.*"), tmp_path / f"{mask}" / "weights")} == {mode}
 
 
 def test_a_run_that_is_refused_is_not_kept_locked(store: RunStore) -> None:
