@@ -110,10 +110,8 @@ def chosen(path: Path, stage: str) -> Finding:
         DataError: There is no such stage; the error names the nearest.
     """
     run = agentr.open(path)
-    seconds = run.stage(stage).seconds
-    return Finding(
-        stage=stage, problems=("chosen",), remedy=_remedy(run, stage), seconds=seconds, depends=_dependents(stage, run.records())
-    )
+    about = {"seconds": run.stage(stage).seconds, "depends": _dependents(stage, run.records())}
+    return Finding(stage=stage, problems=("chosen",), remedy=_remedy(run, stage), **about)
 
 
 def table_of(finding: Finding) -> Table:
@@ -144,11 +142,13 @@ def relocate(path: Path, model: Path) -> None:
     if not model.is_dir() or hash_folder(model) != record.summary["folder_hash"]:
         raise ConfigError(f"{model} is not the model that {path} was started with", hint="Its files must be the same, under any name.")
     with _owned(store):
-        moved = replace(record, summary={**record.summary, "path": str(model.resolve())})
+        path_now = str(model.resolve())
+        made_with = {**record.config, "model": {**record.config.get("model", {}), "path": path_now}}
+        moved = replace(record, summary={**record.summary, "path": path_now}, config=made_with)
         write_seal(store.root / MODEL, moved)
         index = read_index(store.root)
         index.stages[MODEL] = moved
-        index.config["model"]["path"] = str(model.resolve())
+        index.config["model"]["path"] = path_now
         write_index(store.root, index)
         write_bytes(store.layout.config, yaml.safe_dump(index.config, sort_keys=False, allow_unicode=True).encode())
 

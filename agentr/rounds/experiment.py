@@ -200,12 +200,12 @@ class Experiment:
             forest.seal(stage=about, progress=progress)
         manifest = forest.manifest
         progress = manifest["progress"]
-        if progress["regrown"]:
+        if progress.get("regrown"):
             self.reporter.say(
                 f"        {len(progress['regrown'])} damaged trees were set aside and grown anew: {_some(progress['regrown'])}"
             )
         counts = {"trees": manifest["trees"], "failed": progress["failed"], "solved": progress["successes"]}
-        return TreeSummary.read({**counts, **progress["counts"], "trees_hash": manifest["trees_hash"]})
+        return TreeSummary.read({**counts, **progress["counts"], "trees_hash": manifest.get("trees_hash")})
 
     # evaluation -------------------------------------------------------------------------------------------------------
 

@@ -68,8 +68,7 @@ def run_control(experiment: Experiment, recipe: Recipe, warm_start: Checkpoint, 
         results = experiment.train_many(jobs, name)
         return replace(results[-1], steps=sum(result.steps for result in results))
 
-    trains = [_control_config(experiment, recipe, number) for number in range(1, config.run.rounds + 1)]
-    experiment.store.stage(name, TrainSummary, work, {"train": trains, "seed": config.run.seed})
+    experiment.store.stage(name, TrainSummary, work, {"rounds": config.run.rounds, "seed": config.run.seed})
     experiment.evaluate(CONTROL, experiment.store.layout.checkpoint(name, f"{config.run.rounds:02d}"))
 
 

@@ -138,9 +138,12 @@ class RunStore:
             hint = f"Say 'agentr doctor {self.root} --repair', then 'agentr resume {self.root}'."
             raise DataError(f"what {self.root} knows of its stage {name} is damaged", hint=hint)
         if record is not None and record.sealed:
-            for reason in stale(record, read_records(self.root), values):
-                self.say(f"{name} is stale: {reason}. 'agentr doctor {self.root}' says what to do.")
-                self.event("stage_stale", stage=name, reason=reason)
+            if reasons := stale(record, read_records(self.root), values):
+                more = f"; and {len(reasons) - 3} more" if len(reasons) > 3 else ""
+                self.say(
+                    f"{name} is stale: {'; '.join(reasons[:3])}{more}. It stays as it is; 'agentr doctor {self.root}' lets it be made anew."
+                )
+                self.event("stage_stale", stage=name, reasons=reasons)
             return record.read(kind)
         started = time.time()
         spent = record.seconds if record is not None else 0.0

@@ -145,7 +145,7 @@ def test_a_stage_whose_input_is_another_is_stale(sound: Path, tmp_path: Path) ->
     store.stage("rounds/01/eval", EvalSummary, lambda folder: pytest.fail("it stays as it is"), {"episodes": 3})
     store.close()
     assert "rounds/01/train is stale: rounds/01/dataset was made anew" in said[0]
-    assert "rounds/01/eval is stale: episodes: None -> 3" in said[1]
+    assert "rounds/01/eval is stale: episodes: None -> 3. It stays as it is" in said[1]
 
 
 def test_a_run_of_a_later_version_is_not_touched(sound: Path, tmp_path: Path) -> None:
