@@ -80,6 +80,8 @@ class RunStore:
             for change in changes:
                 self.event("config_changed", change=change)
         write_bytes(self.layout.config, to_yaml(config).encode())
+        if index.problem and index.stages:
+            self.event("manifest_made_anew", problem=index.problem, stages=len(index.stages))
         index.name, index.config = config.run.name, plain(config)
         write_index(self.root, index)
 

@@ -227,3 +227,22 @@ def test_failures_are_forgotten_once_the_tree_is_there(tmp_path: Path) -> None:
     assert set(forest.failures()) == {"door", "window"}
     forest.write(door())
     assert set(forest.failures()) == {"window"}
+
+
+@pytest.mark.parametrize("damage", ["", "{", '{"format": 2, "name": "x", "config": {}, "stages": [], "checksum": "0"}', None])
+def test_a_lost_manifest_is_made_anew_from_the_seals(store: RunStore, damage: str | None) -> None:
+    store.stage("rounds/01/dataset", DatasetSummary, lambda folder: DatasetSummary(rows=3))
+    store.stage("model", Summary, lambda folder: Summary())
+    store.close()
+    before = {record.name: record for record in RunStore(store.root).records()}
+    if damage is None:
+        store.layout.manifest.unlink()
+    else:
+        store.layout.manifest.write_text(damage)
+    assert {record.name: record for record in RunStore(store.root).records()} == before, "it is read without"
+    again = RunStore(store.root)
+    again.open(load(None))
+    assert again.stage("rounds/01/dataset", DatasetSummary, lambda folder: pytest.fail("it is sealed")).rows == 3
+    again.close()
+    assert {record.name: record for record in RunStore(store.root).records()} == before
+    assert "manifest_made_anew" in store.layout.events.read_text()
