@@ -160,7 +160,7 @@ def train(
     dataset: Annotated[Path | None, typer.Option(help="Train the configured model on this dataset instead (see import).")] = None,
 ) -> None:
     """Train one round's policy on its dataset, or the model on a dataset of your own."""
-    from agentr.config.schema import ContinueFrom
+    from agentr.config.training import ContinueFrom
     from agentr.store.layout import DATASET, TRAIN, arm_of
 
     with _experiment(config, overrides) as experiment:

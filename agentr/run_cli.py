@@ -97,7 +97,7 @@ def pack(
 
 
 def unpack(
-    archive: Annotated[Path, typer.Argument(metavar="ARCHIVE", help="What 'agentr pack' wrote.")],
+    archive: Annotated[Path, typer.Argument(metavar="ARCHIVE", exists=True, dir_okay=False, help="What 'agentr pack' wrote.")],
     out: Annotated[Path, typer.Option("--out", help="Folder to put the run into.")] = Path("runs"),
 ) -> None:
     """Unpack a run, and check every file of it."""

@@ -68,7 +68,7 @@ def round_of(
         given(store, arm_of(0).stage("demonstrations"), experts)
         for name, trees in stages.items():
             given(store, arm_of(number).stage(name), trees)
-    except BaseException:
+    except BaseException:  # also when a test is interrupted: the next one takes the run again
         store.close()
         raise
     return Round(experiment, number, Checkpoint("test", root))

@@ -25,10 +25,10 @@ from agentr.types import Message
 
 FORMATS = ("sharegpt", "trl", "agent_r")
 
-#: agentr's roles as ShareGPT names them.
 #: Gives the tree that a row was made from.
 FindTree = Callable[[Provenance], Tree | None]
 
+#: agentr's roles as ShareGPT names them.
 _FROM = {"user": "human", "assistant": "gpt", "system": "system"}
 
 

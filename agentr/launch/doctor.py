@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from enum import StrEnum
 from pathlib import Path
 
 import yaml
@@ -21,13 +22,26 @@ from agentr.read.run import Run
 from agentr.read.stage import Dataset, Trees
 from agentr.search.stored import from_bytes
 from agentr.search.tree import Tree
-from agentr.store.files import make_folder, write_bytes
+from agentr.store.files import disk, make_folder, write_bytes
 from agentr.store.forest import Forest
 from agentr.store.layout import MODEL
 from agentr.store.records import read_index, read_records, write_index
 from agentr.store.run import RunStore, stale
 from agentr.store.seal import SEAL, Damage, StageRecord, hash_folder, read_seal, verify, write_seal
-from agentr.store.tables import footer_hash, open_table
+from agentr.store.tables import footer_hash, open_table, read_group
+
+
+class Remedy(StrEnum):
+    """What ``--repair`` and then ``agentr resume`` do about a finding, in words."""
+
+    NONE = "none: it cannot be made anew"
+    MADE_ANEW = "made anew"
+    STALE = "made anew, with --stale"
+    TREES = "the trees that can be read are kept, the others grown anew"
+    SEAL = "written anew from the run's manifest"
+    MANIFEST = "made anew from the seals of the stages"
+    CONFIG = "put back from the run's manifest"
+    BEST = "set again when the run is resumed"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,14 +51,14 @@ class Finding:
     Attributes:
         stage: The stage that it is in; empty for files of the run itself.
         problems: Files and what is wrong with them.
-        remedy: What ``--repair`` and then ``agentr resume`` do about it; empty if nothing can be done.
+        remedy: What can be done about it.
         seconds: How long the stage took when it was made.
         depends: Stages that were made from it, directly or not.
     """
 
     stage: str
     problems: tuple[str, ...]
-    remedy: str
+    remedy: Remedy
     seconds: float = 0.0
     depends: tuple[str, ...] = field(default=())
 
@@ -59,16 +73,17 @@ def examine(path: Path) -> Iterator[Finding]:
     yield from _own_files(run)
     records = run.records()
     for name, record in records.items():
-        problems = [str(damage) for damage in _damages(run, record)]
+        damages = list(_damages(run, record))
+        problems = tuple(map(str, damages))
         about = {"stage": name, "seconds": record.seconds, "depends": _dependents(name, records)}
         if record.state == "damaged":
-            yield Finding(problems=(f"{name}/{SEAL}: is damaged, and so is the manifest's copy",), remedy="made anew", **about)
+            yield Finding(problems=(f"{name}/{SEAL}: is damaged, and so is the manifest's copy",), remedy=Remedy.MADE_ANEW, **about)
         elif problems:
-            unreadable = any("cannot be read" in problem for problem in problems)  # no reason to make it anew
-            yield Finding(problems=tuple(problems), remedy="" if unreadable else _remedy(run, name), **about)
+            unreadable = any(damage.unreadable for damage in damages)  # no reason to make it anew
+            yield Finding(problems=problems, remedy=Remedy.NONE if unreadable else _remedy(run, name), **about)
         elif record.sealed and record.format > 1 and _seal_problem(run.path, record):
             problem = f"{name}/{SEAL}: {_seal_problem(run.path, record)}"
-            yield Finding(stage=name, problems=(problem,), remedy="written anew from the run's manifest")
+            yield Finding(stage=name, problems=(problem,), remedy=Remedy.SEAL)
 
 
 def stale_stages(path: Path) -> Iterator[Finding]:
@@ -77,7 +92,7 @@ def stale_stages(path: Path) -> Iterator[Finding]:
     for name, record in records.items():
         if record.sealed and (reasons := stale(record, records)):
             about = {"seconds": record.seconds, "depends": _dependents(name, records)}
-            yield Finding(stage=name, problems=tuple(reasons), remedy="made anew, with --stale", **about)
+            yield Finding(stage=name, problems=tuple(reasons), remedy=Remedy.STALE, **about)
 
 
 def repair(path: Path, findings: list[Finding]) -> list[str]:
@@ -90,11 +105,11 @@ def repair(path: Path, findings: list[Finding]) -> list[str]:
     done: list[str] = []
     with _owned(store):
         for finding in findings:
-            if not finding.remedy:
+            if finding.remedy is Remedy.NONE:
                 continue
             if not finding.stage:
                 done += _mend_own_files(store)
-            elif finding.remedy.startswith("written anew"):
+            elif finding.remedy is Remedy.SEAL:
                 record = read_records(store.root)[finding.stage]
                 write_seal(store.root / finding.stage, record)
                 done.append(f"{finding.stage}/{SEAL} was written from the manifest's copy")
@@ -121,7 +136,7 @@ def table_of(finding: Finding) -> Table:
     shown.add_column(overflow="fold")
     for problem in finding.problems:
         shown.add_row("wrong", problem)
-    shown.add_row("remedy", finding.remedy or "none: it cannot be made anew")
+    shown.add_row("remedy", finding.remedy)
     if finding.seconds:
         shown.add_row("cost", f"{finding.seconds:.0f} s when it was made")
     if finding.depends:
@@ -159,18 +174,15 @@ def relocate(path: Path, model: Path) -> None:
 def _own_files(run: Run) -> Iterator[Finding]:
     index = read_index(run.path)
     if index.problem:
-        remedy = "made anew from the seals of the stages"
-        yield Finding(stage="", problems=(f"{run.layout.manifest.name}: {index.problem}",), remedy=remedy)
+        yield Finding(stage="", problems=(f"{run.layout.manifest.name}: {index.problem}",), remedy=Remedy.MANIFEST)
     elif index.config and (problem := _config_problem(run.layout.config, index.config)):
-        remedy = "put back from the run's manifest"
-        yield Finding(stage="", problems=(f"{run.layout.config.name}: {problem}",), remedy=remedy)
+        yield Finding(stage="", problems=(f"{run.layout.config.name}: {problem}",), remedy=Remedy.CONFIG)
     try:
         run.events()
     except DataError as error:
-        yield Finding(stage="", problems=(f"{run.layout.events.name}: {error.message}",), remedy="")
+        yield Finding(stage="", problems=(f"{run.layout.events.name}: {error.message}",), remedy=Remedy.NONE)
     if run.layout.best.is_symlink() and not run.layout.best.exists():
-        remedy = "set again when the run is resumed"
-        yield Finding(stage="", problems=(f"{run.layout.best.name}: points to a checkpoint that is not there",), remedy=remedy)
+        yield Finding(stage="", problems=(f"{run.layout.best.name}: points to a checkpoint that is not there",), remedy=Remedy.BEST)
 
 
 def _config_problem(path: Path, kept: dict) -> str:
@@ -209,13 +221,11 @@ def _damages(run: Run, record: StageRecord) -> Iterator[Damage]:
         yield Damage(path=record.name, stage=record.name, problem=error.message)
 
 
-def _remedy(run: Run, name: str) -> str:
+def _remedy(run: Run, name: str) -> Remedy:
     stage = run.stage(name)
     if name == MODEL and stage.record.summary.get("folder_hash"):
-        return ""
-    if isinstance(stage, Trees):
-        return "the trees that can be read are kept, the others grown anew"
-    return "made anew"
+        return Remedy.NONE
+    return Remedy.TREES if isinstance(stage, Trees) else Remedy.MADE_ANEW
 
 
 def _dependents(name: str, records: dict[str, StageRecord]) -> tuple[str, ...]:
@@ -256,7 +266,7 @@ def _mend_own_files(store: RunStore) -> list[str]:
 def _set_aside(store: RunStore, path: Path) -> None:
     if path.exists():
         make_folder(store.layout.damaged)
-        path.rename(store.layout.damaged / f"{path.name}.{len(list(store.layout.damaged.iterdir()))}")
+        disk.rename(path, store.layout.damaged / f"{path.name}.{len(list(store.layout.damaged.iterdir()))}")
 
 
 def _reopen(store: RunStore, name: str) -> str:
@@ -300,7 +310,7 @@ def _trees_in(path: Path, footer: str | None, whole: bool) -> Iterator[Tree]:
         return
     with open_table(path, footer or footer_hash(path)) as file:
         for group in range(file.num_row_groups):
-            with contextlib.suppress(DataError, OSError, ValueError):
-                for row in file.read_row_group(group, use_threads=False).to_pylist():
+            with contextlib.suppress(DataError):
+                for row in read_group(file, path, group).to_pylist():
                     with contextlib.suppress(DataError):
                         yield from_bytes(row["tree"] + row["spent"])

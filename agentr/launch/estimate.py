@@ -6,7 +6,8 @@ import math
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from agentr.config.schema import Config, ModelSource, PolicyBackend, TaskSelection, TrainConfig
+from agentr.config.schema import Config, ModelSource, PolicyBackend, TaskSelection
+from agentr.config.training import TrainConfig
 from agentr.envs.selection import select
 from agentr.recipes import recipe_of
 from agentr.types import Task

@@ -6,7 +6,7 @@ from functools import lru_cache
 from pathlib import Path
 
 import agentr
-from agentr.build.export import export_rows, export_trees
+from agentr.build.export import FindTree, export_rows, export_trees
 from agentr.build.export_text import TEXT_FORMATS, export_texts
 from agentr.errors import DataError
 from agentr.launch.run import codec_of
@@ -53,7 +53,7 @@ def export(run_dir: Path, round_: int, kind: str, out: Path) -> str:
     return f"{entries} rows in {out}" + (f"; {left_out} name no tree of the run and are left out" if left_out else "")
 
 
-def _finder(run: Run, trees: Trees):
+def _finder(run: Run, trees: Trees) -> FindTree:
     """Returns what gives the tree that a row was made from, or None if it was made from none.
 
     Args:

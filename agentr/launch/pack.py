@@ -8,6 +8,7 @@ import json
 import re
 import socket
 import tarfile
+import tempfile
 from collections.abc import Iterator
 from fnmatch import fnmatch
 from functools import cache
@@ -22,7 +23,7 @@ from agentr.config.identity import flatten, plain
 from agentr.config.schema import Config
 from agentr.errors import ConfigError, DataError
 from agentr.read.run import Run
-from agentr.store.files import disk_errors, write_aside, writing
+from agentr.store.files import disk, disk_errors, writing
 from agentr.store.seal import SEAL, SPARE, hash_of, read_checked
 
 #: What an archive leaves out: what a restart makes again or nobody needs.
@@ -82,19 +83,18 @@ def unpack(archive: Path, out: Path) -> Path:
             archive.open("rb") as file,
             zstandard.ZstdDecompressor().stream_reader(file) as data,
             tarfile.open(fileobj=data, mode="r|") as tar,
+            disk_errors(out),
+            tempfile.TemporaryDirectory(prefix=".unpacked-", dir=out) as aside,
         ):
-            target: Path | None = None
-            with write_aside(out / f".{archive.name}.unpacked") as aside:
-                for entry in tar:
-                    tar.extract(entry, aside, filter="data")
-                names = [path.name for path in aside.iterdir()]
-                if len(names) != 1 or not (aside / names[0] / "config.yaml").exists():
-                    raise DataError(f"{archive} holds no run")
-                target = out / names[0]
-                if target.exists():
-                    raise ConfigError(f"{target} is already there", hint="Give another folder with --out, or move it.")
-                (aside / names[0]).rename(target)
-            (out / f".{archive.name}.unpacked").rmdir()
+            for entry in tar:
+                tar.extract(entry, aside, filter="data")
+            found = list(Path(aside).iterdir())
+            if len(found) != 1 or not (found[0] / "config.yaml").exists():
+                raise DataError(f"{archive} holds no run")
+            target = out / found[0].name
+            if target.exists():
+                raise ConfigError(f"{target} is already there", hint="Give another folder with --out, or move it.")
+            disk.rename(found[0], target)
             return target
     except (tarfile.TarError, zstandard.ZstdError, EOFError) as error:
         raise DataError(f"{archive} is no archive of a run, or damaged: {error}", hint="Make it with 'agentr pack RUN'.") from error

@@ -21,7 +21,7 @@ from agentr.recipes import recipes
 _HEAD = """\
 # Configuration
 
-Made from `agentr/config/schema.py` and `agentr/recipes/` by `python -m agentr.launch.reference`.
+Made from `agentr/config/` and `agentr/recipes/` by `python -m agentr.launch.reference`.
 
 - A configuration is YAML with these sections. `include: [file]` merges other files first; later values win. On the command line any
   key can be set as `section.key=value`.

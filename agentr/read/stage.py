@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from agentr.errors import DataError
 from agentr.read.trace import RowTrace, Use, trace_node, trace_row
 from agentr.search.tree import Tree
-from agentr.store.dataset import ROWS, iter_dropped, iter_rows, read_manifest, read_row
+from agentr.store.dataset import iter_dropped, iter_rows, read_manifest, read_row, read_row_table
 from agentr.store.files import read_json, read_lines
 from agentr.store.forest import Forest
 from agentr.store.layout import EVALUATION
@@ -97,8 +97,9 @@ class Trees(Stage):
         return self.forest.keys()
 
     def __getitem__(self, key: str) -> Tree:
-        if key in self.forest:
-            return self.forest.read(key)
+        tree = self.forest.find(key)
+        if tree is not None:
+            return tree
         tasks = self.forest.summary(["key", "task"]).to_pydict()
         by_task = dict(zip(tasks["task"], tasks["key"], strict=True))
         return self.forest.read(by_task.get(key, key))
@@ -141,9 +142,7 @@ class Rows:
 
     def table(self) -> pa.Table:
         """Returns all rows as they are stored."""
-        import pyarrow.parquet as pq
-
-        return pq.read_table(self._dataset.path / ROWS, use_threads=False)
+        return read_row_table(self._dataset.path)
 
     def trace(self, index: int) -> RowTrace:
         """Returns what a row was made from: its sides with their stage, tree, policy and turns.

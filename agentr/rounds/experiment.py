@@ -19,7 +19,8 @@ from agentr.collect.demonstrate import Demonstrate
 from agentr.collect.grow import BadBeginning, Grow
 from agentr.collect.job import TreeJob, Work
 from agentr.collect.units import Limits
-from agentr.config.schema import Config, TrainConfig
+from agentr.config.schema import Config
+from agentr.config.training import TrainConfig
 from agentr.errors import ConfigError, RunError
 from agentr.evaluate.metrics import Evaluation, evaluate, revision_length
 from agentr.models.load import load_codec, resolve

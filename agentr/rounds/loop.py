@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from agentr.config.schema import ContinueFrom, TrainConfig
+from agentr.config.training import ContinueFrom, TrainConfig
 from agentr.errors import RunError
 from agentr.read.run import Run
 from agentr.rounds.experiment import Experiment

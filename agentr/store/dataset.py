@@ -12,15 +12,18 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from agentr.errors import DataError
 from agentr.store import version1
 from agentr.store.files import make_folder, read_json, write_json
 from agentr.store.rows import Dropped, Preference, Provenance, Row
 from agentr.store.seal import FORMAT, check_format, hash_file
-from agentr.store.tables import HINT, TableWriter, damaged, footer_hash, open_table, read_table
+from agentr.store.tables import TableWriter, damaged, footer_hash, open_table, read_group, read_table
 from agentr.types import Loss
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 ROWS = "rows.parquet"
 DROPPED = "dropped.parquet"
@@ -115,6 +118,7 @@ def write_rows(folder: Path, rows: Iterable[Row | Preference], **about: Any) -> 
         "tokens": tokens,
         "trained_tokens": targets,
         "rows_hash": hash_file(folder / ROWS).blake3,
+        "rows_footer": table.footer,
         **about,
     }
     write_json(folder / "manifest.json", manifest)
@@ -188,9 +192,7 @@ def iter_rows(folder: Path) -> Iterator[Any]:
     """
     manifest = read_manifest(folder)
     described = _described(folder, manifest["type"])
-    path = folder / ROWS
-    _check(path, manifest)
-    for batch in read_table(path, footer_hash(path), rows=256):
+    for batch in read_table(folder / ROWS, _rows_footer(folder, manifest), rows=256):
         for entry in batch.to_pylist():
             yield _row_of(described, entry)
 
@@ -204,17 +206,29 @@ def read_row(folder: Path, index: int) -> Any:
     manifest = read_manifest(folder)
     if not 0 <= index < manifest["rows"]:
         raise DataError(f"{folder} has no row {index}", hint=f"Its rows: 0 to {manifest['rows'] - 1}.")
-    path = folder / ROWS
-    _check(path, manifest)
     first = 0
-    with open_table(path, footer_hash(path)) as file:
+    with open_table(folder / ROWS, _rows_footer(folder, manifest)) as file:
         for group in range(file.num_row_groups):
             count = file.metadata.row_group(group).num_rows
             if index < first + count:
-                (entry,) = file.read_row_group(group, use_threads=False).slice(index - first, 1).to_pylist()
+                (entry,) = read_group(file, folder / ROWS, group).slice(index - first, 1).to_pylist()
                 return _row_of(_described(folder, manifest["type"]), entry)
             first += count
-    raise damaged(path, f"it ends before row {index}")
+    raise damaged(folder / ROWS, f"it ends before row {index}")
+
+
+def read_row_table(folder: Path) -> pa.Table:
+    """Reads all rows of a dataset of any type as an Arrow table, as they are stored.
+
+    Raises:
+        DataError: As ``iter_rows``.
+    """
+    import pyarrow as pa
+
+    manifest = read_manifest(folder)
+    with open_table(folder / ROWS, _rows_footer(folder, manifest)) as file:
+        groups = [read_group(file, folder / ROWS, group) for group in range(file.num_row_groups)]
+        return pa.concat_tables(groups) if groups else file.schema_arrow.empty_table()
 
 
 def _row_of(described: DatasetType, entry: dict[str, Any]) -> Any:
@@ -278,11 +292,12 @@ def _described(folder: Path, name: str) -> DatasetType:
     return DATASET_TYPES[name]
 
 
-def _check(path: Path, manifest: dict[str, Any]) -> None:
+def _rows_footer(folder: Path, manifest: dict[str, Any]) -> str:
+    """Returns the hash that the footer of the rows must have; the pages have checksums of their own."""
     if "sha256" in manifest:
-        version1.check_rows(path, manifest["sha256"])
-    elif not path.exists() or hash_file(path).blake3 != manifest["rows_hash"]:
-        raise DataError(f"{path} is missing or does not match its manifest", hint=HINT)
+        version1.check_rows(folder / ROWS, manifest["sha256"])
+        return footer_hash(folder / ROWS)
+    return manifest["rows_footer"]
 
 
 def _read(kind: str, value: Any) -> Any:

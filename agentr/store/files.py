@@ -1,6 +1,8 @@
-"""Writes files: a reader sees the old file or the new one, never a part. Nothing else in agentr changes what a run directory holds.
+"""Writes files: a reader sees the old file or the new one, never a part.
 
-All changes go through one object, ``disk``, a system call at a time, so that a test can let the n-th of them fail, or be the last.
+Nothing else changes the state of a run, or what a stage seals. Checkpoints of a training and logs are written by those who train and log,
+in places that nobody relies on before the stage is sealed. All changes go through one object, ``disk``, a system call at a time, so that
+a test can let the n-th of them fail, or be the last.
 """
 
 from __future__ import annotations
@@ -41,6 +43,9 @@ class Disk:
 
     def make_folder(self, path: Path) -> None:
         path.mkdir()
+
+    def set_mode(self, path: Path, mode: int) -> None:
+        path.chmod(mode)
 
     def link(self, path: Path, target: Path) -> None:
         path.symlink_to(target)
@@ -234,7 +239,7 @@ def write_aside(folder: Path) -> Iterator[Path]:
             yield temporary
             for path in temporary.rglob("*"):
                 if path.is_file() and not path.is_symlink():
-                    path.chmod(0o666 & ~_umask())  # safetensors writes files that nobody else may read, whatever the umask
+                    disk.set_mode(path, 0o666 & ~_umask())  # safetensors writes files that nobody else may read, whatever the umask
                     with path.open("rb") as file:
                         disk.sync(file.fileno())
             remove(folder)

@@ -23,7 +23,7 @@ from agentr.search.tree import Tree
 from agentr.store import version1
 from agentr.store.files import append_line, make_folder, read_json, read_lines, remove, write_bytes
 from agentr.store.seal import FORMAT, check_format, read_checked, write_checked
-from agentr.store.tables import TableWriter, damaged, open_table, read_table, schema
+from agentr.store.tables import TableWriter, damaged, open_table, read_group, read_table, schema
 from agentr.store.tree_table import COLUMNS, summary_row
 from agentr.types import Task
 
@@ -232,20 +232,28 @@ class Forest:
         Raises:
             DataError: The tree is missing or damaged; of a missing one the error names the nearest keys.
         """
+        tree = self.find(key)
+        if tree is None:
+            near = difflib.get_close_matches(key, self.keys(), 3, 0.0)
+            raise DataError(f"{self.folder} holds no tree {key!r}", hint=f"The nearest: {', '.join(near)}." if near else "It holds none.")
+        return tree
+
+    def find(self, key: str) -> Tree | None:
+        """Reads one tree, or returns None if there is none of this key.
+
+        Raises:
+            DataError: The tree is damaged.
+        """
         if not self.sealed:
             try:
                 return self._tree(key, (self._finished / f"{key}{SUFFIX}").read_bytes())
             except FileNotFoundError:
                 if not self.sealed:  # it may have been sealed since it was looked for
-                    raise self._missing(key) from None
+                    return None
         if self._version1 is not None:
-            if key not in set(self._version1.keys()):
-                raise self._missing(key)
-            return self._placed(self._version1.read(key))
+            return self._placed(self._version1.read(key)) if key in set(self._version1.keys()) else None
         row = self._row(key)
-        if row is None:
-            raise self._missing(key)
-        return self._tree(key, row["tree"], row["spent"])
+        return self._tree(key, row["tree"], row["spent"]) if row is not None else None
 
     def summary(self, columns: list[str] | None = None) -> pa.Table:
         """Returns what there is to say of each tree, a row each in the order of keys; ``agentr.store.tree_table`` has the columns.
@@ -288,12 +296,9 @@ class Forest:
         group = bisect_right(groups, key, key=lambda number: file.metadata.row_group(number).column(0).statistics.min) - 1
         if group < 0:
             return None
-        try:
-            rows = file.read_row_group(group, use_threads=False)
-            index = bisect_left(rows["key"], key, key=lambda value: value.as_py())
-            found = rows.slice(index, 1).to_pylist()
-        except (OSError, ValueError) as error:
-            raise damaged(self.folder / self._parts[place]["file"], error) from error
+        rows = read_group(file, self.folder / self._parts[place]["file"], group)
+        index = bisect_left(rows["key"], key, key=lambda value: value.as_py())
+        found = rows.slice(index, 1).to_pylist()
         return found[0] if found and found[0]["key"] == key else None
 
     def _tree(self, key: str, *parts: bytes) -> Tree:
@@ -305,10 +310,6 @@ class Forest:
     def _placed(self, tree: Tree) -> Tree:
         tree.stage = self.stage
         return tree
-
-    def _missing(self, key: str) -> DataError:
-        near = difflib.get_close_matches(key, self.keys(), 3, 0.0)
-        return DataError(f"{self.folder} holds no tree {key!r}", hint=f"The nearest: {', '.join(near)}." if near else "It holds none.")
 
 
 _TREES = {"key": "string", "tree": "binary", "spent": "binary"}

@@ -61,7 +61,7 @@ class RunStore:
         self._owner.take()
         try:
             self._keep_config(config, allow_change)
-        except BaseException:
+        except BaseException:  # also when interrupted: the run must not stay taken
             self.close()
             raise
         self.event("opened", **made_by())
@@ -99,14 +99,6 @@ class RunStore:
     def owner(self) -> str:
         """Returns the name of the live driver, or nothing if no process works on the run. Takes no lock."""
         return self._owner.look()
-
-    def stored_config(self) -> dict[str, Any]:
-        """Returns the configuration of the run, as plain data.
-
-        Raises:
-            DataError: The directory holds no run.
-        """
-        return read_config(self.root)
 
     # stages -----------------------------------------------------------------------------------------------------------
 

@@ -52,11 +52,13 @@ class Damage:
         path: Relative to the run directory.
         stage: The stage that the file is of; empty for files of the run itself.
         problem: missing, or what is wrong with it.
+        unreadable: It is there and may not be read, so that nobody knows whether it is damaged.
     """
 
     path: str
     stage: str
     problem: str
+    unreadable: bool = False
 
     def __str__(self) -> str:
         return f"{self.path}: {self.problem}"
@@ -213,7 +215,7 @@ def verify(root: Path, record: StageRecord) -> Iterator[Damage]:
         except FileNotFoundError:
             yield Damage(path=path, stage=record.name, problem="is missing")
         except OSError as error:
-            yield Damage(path=path, stage=record.name, problem=f"cannot be read: {error.strerror}")
+            yield Damage(path=path, stage=record.name, problem=f"cannot be read: {error.strerror}", unreadable=True)
     if outside := record.summary.get("folder_hash"):
         path = record.summary["path"]
         if not Path(path).is_dir():

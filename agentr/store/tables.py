@@ -134,6 +134,18 @@ def open_table(path: Path, footer: str) -> Any:
         raise damaged(path, error) from error
 
 
+def read_group(file: Any, path: Path, group: int) -> pa.Table:
+    """Reads a row group of a table that ``open_table`` opened.
+
+    Raises:
+        DataError: A page of it is damaged.
+    """
+    try:
+        return file.read_row_group(group, use_threads=False)
+    except (OSError, ValueError) as error:  # Arrow's errors are either
+        raise damaged(path, error) from error
+
+
 def footer_hash(path: Path) -> str:
     """Returns the hash of a table's footer.
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -39,21 +38,12 @@ def records(root: Path, stored: dict[str, Any]) -> dict[str, StageRecord]:
 def _moved(root: Path, name: str, summary: dict[str, Any]) -> dict[str, Any]:
     found = dict(summary)
     for key in ("path", "checkpoint"):
-        path = Path(str(summary.get(key, "")))
-        if not path.is_absolute():
-            continue
-        inside = path.parts[-len(Path(name).parts) - (1 if key == "path" else 0) :]
-        for tail in (path.relative_to(root).parts if path.is_relative_to(root) else (), *_tails(path, Path(name).parts), inside):
-            if tail and tail[: len(Path(name).parts)] == Path(name).parts and root.joinpath(*tail, "config.json").exists():
-                found[key] = Path(*tail).as_posix()
-                break
+        parts = Path(str(summary.get(key, ""))).parts
+        tails = (Path(*parts[index:]) for index in range(1, len(parts)))
+        inside = (tail for tail in tails if tail.is_relative_to(name) and (root / tail / "config.json").exists())
+        if (tail := next(inside, None)) is not None:
+            found[key] = tail.as_posix()
     return found
-
-
-def _tails(path: Path, start: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
-    for index in range(len(path.parts)):
-        if path.parts[index : index + len(start)] == start:
-            yield path.parts[index:]
 
 
 # trees ----------------------------------------------------------------------------------------------------------------

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from agentr.config.checks import find_problems
-from agentr.config.schema import TrainConfig, TrainerConfig
+from agentr.config.training import TrainConfig, TrainerConfig
 from agentr.errors import ConfigError, DataError
 from agentr.store.files import write_json
 

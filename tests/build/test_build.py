@@ -17,7 +17,7 @@ from agentr.recipes.agent_r import AgentRConfig
 from agentr.search.pairs import Pairing, falls_behind, good_suffix, pair_paths
 from agentr.search.revision import Splice
 from agentr.search.tree import Origin, Tree
-from agentr.store.dataset import read_rows, write_rows
+from agentr.store.dataset import read_row, read_row_table, read_rows, write_rows
 from agentr.store.forest import Forest
 from agentr.store.rows import Dropped, Provenance, Row
 from agentr.store.summaries import DatasetSummary
@@ -195,12 +195,17 @@ def test_filtering_keeps_the_runs_that_earned_enough_in_their_round(tmp_path: Pa
         dataset(round_of(tmp_path / "none", method, collect=[task(reasoned("give up", 0.2, Outcome.FAILURE))]))
 
 
-def test_a_corrupt_dataset_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize("place", [60, -60, None], ids=["page", "footer", "cut"])
+def test_a_corrupt_dataset_is_refused_however_it_is_read(tmp_path: Path, place: int | None) -> None:
     write_rows(tmp_path, good(door(), 0.5))
     path = tmp_path / "rows.parquet"
-    path.write_bytes(path.read_bytes()[:-10])
-    with pytest.raises(DataError, match="does not match its manifest"):
-        read_rows(tmp_path)
+    data = bytearray(path.read_bytes())
+    if place is not None:
+        data[place] ^= 1
+    path.write_bytes(data if place is not None else data[:-10])
+    for read in (read_rows, read_row_table, lambda folder: read_row(folder, 0)):
+        with pytest.raises(DataError, match=r"rows\.parquet is damaged or missing"):
+            read(tmp_path)
 
 
 def test_a_row_that_trains_on_nothing_cannot_be_made() -> None:

@@ -11,7 +11,7 @@ import pytest
 
 import agentr
 from agentr.errors import AgentrError, ConfigError, DataError, RunError
-from agentr.launch.doctor import examine, relocate, repair, stale_stages
+from agentr.launch.doctor import Remedy, examine, relocate, repair, stale_stages
 from agentr.launch.pack import pack, unpack
 from agentr.recipes import load
 from agentr.rounds.prune import prunable, prune
@@ -97,7 +97,7 @@ def test_every_file_in_turn(sound: Path, tmp_path: Path, damage: Callable[[Path]
         damage(root / name)
         found = list(examine(root))
         assert len(found) == 1 and name.name in " ".join(found[0].problems), f"{damage.__name__} {name}: {found}"
-        assert found[0].remedy
+        assert found[0].remedy is not Remedy.NONE
         run = agentr.open(root)  # everything else is still readable
         for stage in run.stages().values():
             assert stage.name == found[0].stage or stage.verify() == []
@@ -252,7 +252,7 @@ def test_a_model_outside_is_found_again_by_its_hash(tmp_path: Path) -> None:
     assert list(examine(tmp_path / "run")) == []
     model.rename(tmp_path / "moved")
     (finding,) = examine(tmp_path / "run")
-    assert "say where it is now with --model PATH" in finding.problems[0] and not finding.remedy
+    assert "say where it is now with --model PATH" in finding.problems[0] and finding.remedy is Remedy.NONE
     (tmp_path / "another").mkdir()
     (tmp_path / "another/config.json").write_text("{ }")
     with pytest.raises(ConfigError, match="is not the model that"):

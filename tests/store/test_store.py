@@ -18,6 +18,7 @@ from agentr.recipes import load
 from agentr.search.stored import to_json
 from agentr.store import files
 from agentr.store.forest import Forest
+from agentr.store.records import read_config
 from agentr.store.run import RunStore
 from agentr.store.summaries import DatasetSummary, Summary
 from tests.trees import door
@@ -137,7 +138,7 @@ def test_a_killed_drivers_run_can_be_taken_over(tmp_path: Path) -> None:
 
 def test_an_empty_directory_holds_no_run(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="holds no run"):
-        RunStore(tmp_path).stored_config()
+        read_config(tmp_path)
 
 
 def test_a_full_disk_is_an_error_with_a_name_and_leaves_no_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

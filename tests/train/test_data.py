@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from agentr.config.schema import DPOConfig, LoRAConfig, TrainConfig, TrainerConfig
+from agentr.config.training import DPOConfig, LoRAConfig, TrainConfig, TrainerConfig
 from agentr.errors import ConfigError, DataError
 from agentr.store.dataset import DATASET_TYPES, write_rows
 from agentr.store.rows import Provenance, Row
@@ -156,7 +156,7 @@ def test_bad_datasets_are_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"4 of 4 rows .* exceed train.max_length 7"):
         make_plan(make_job(tmp_path / "long", tmp_path, max_length=7))
     (tmp_path / "long" / "rows.parquet").write_bytes(b"torn")
-    with pytest.raises(DataError, match="does not match its manifest"):
+    with pytest.raises(DataError, match=r"rows\.parquet is damaged or missing"):
         make_plan(make_job(tmp_path / "long", tmp_path))
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from agentr.config.schema import DPOConfig
+from agentr.config.training import DPOConfig
 from agentr.errors import ModelError, RunError
 from agentr.store.dataset import write_rows
 from agentr.store.rows import Preference, Provenance

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from agentr.config.schema import DPOConfig, TrainConfig, TrainerConfig
+from agentr.config.training import DPOConfig, TrainConfig, TrainerConfig
 from agentr.errors import ConfigError, DataError, ModelError, RunError
 from agentr.store.dataset import write_rows
 from agentr.train.job import TrainJob

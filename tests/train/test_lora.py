@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from agentr.config.schema import LoRAConfig
+from agentr.config.training import LoRAConfig
 from agentr.errors import ConfigError, RunError
 from agentr.train.job import TrainJob
 from tests.train.test_dpo import stop_after

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from agentr.config.schema import TrainConfig
+from agentr.config.training import TrainConfig
 from agentr.errors import DataError, ModelError, RunError
 from agentr.store.dataset import write_rows
 from agentr.store.rows import Row

@@ -1,0 +1,135 @@
+"""How training is configured: schedule, loss, adapters, workers. Imports nothing heavy, as all of this package."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from agentr.config.checks import Problem, number, share
+
+
+class Schedule(StrEnum):
+    cosine = "cosine"
+    """Falls along half a cosine to ``min_lr_ratio`` of the peak."""
+    linear = "linear"
+    """Falls in a straight line to ``min_lr_ratio`` of the peak."""
+    constant_with_warmup = "constant_with_warmup"
+    """Stays at the peak after the warm-up."""
+
+
+class ContinueFrom(StrEnum):
+    previous = "previous"
+    """Each round trains on from the last round's checkpoint."""
+    warm_start = "warm_start"
+    """Each round trains on from the warm start."""
+
+
+@dataclass
+class DPOConfig:
+    """Direct preference optimisation (arXiv 2305.18290, Eq. 7), for datasets of preferences. The reference is the start checkpoint."""
+
+    beta: float = number(0.1, above=0)
+    """Strength of the pull towards the reference: the factor of the log-ratio in the implicit reward. With 0 no pair would count."""
+    sft: float = number(0.0, least=0)
+    """Weight of the chosen side's mean token loss beside it."""
+    length_normalized: bool = False
+    """Compare mean log-probabilities of a side's tokens in place of sums."""
+    label_smoothing: float = number(0.0, least=0, below=0.5)
+    """Share of pairs that are assumed to be the wrong way round (needs the loss without length_normalized)."""
+
+    def problems(self) -> Iterator[Problem]:
+        if self.label_smoothing and self.length_normalized:
+            hint = "Set one of them: the loss with wrong pairs is defined on sums."
+            yield Problem("label_smoothing", "label_smoothing and length_normalized contradict each other", hint)
+
+
+@dataclass
+class LoRAConfig:
+    """Low-rank adapters (arXiv 2106.09685). They are merged at the end: the checkpoint is a whole model."""
+
+    rank: int = number(0, least=0)
+    """0 trains all weights."""
+    alpha: float = number(16.0, above=0)
+    """Adapters are scaled by alpha / rank."""
+    dropout: float = number(0.0, least=0, below=1)
+    """Share of the adapters' inputs that is dropped in training."""
+    targets: list[str] = field(default_factory=lambda: ["all-linear"])
+    """Names of linear layers, or all-linear."""
+
+    def problems(self) -> Iterator[Problem]:
+        if not self.targets:
+            yield Problem("targets", "the list is empty", "Name linear layers, or all-linear.")
+
+
+@dataclass
+class TrainConfig:
+    """One training: how long, how fast, in which batches."""
+
+    steps: int = number(0, least=0)
+    """Optimiser steps; 0 means by epochs."""
+    epochs: float = number(1.0, least=0)
+    """Passes over the dataset, rounded up to whole batches; not used if steps is given."""
+    learning_rate: float = number(2e-5, above=0)
+    """Peak learning rate of AdamW."""
+    min_lr_ratio: float = share(0.0)
+    """Learning rate at the end of the schedule, as a share of the peak."""
+    batch_size: int = number(16, least=1)
+    """Rows in an optimiser step, over all workers; a multiple of micro_batch_size x trainer.workers."""
+    micro_batch_size: int = number(16, least=1)
+    """Rows in a forward pass of one worker; a pair is one row."""
+    schedule: Schedule = Schedule.cosine
+    """Shape of the learning rate after the warm-up."""
+    warmup_ratio: float = share(0.03)
+    """Share of the steps in which the learning rate rises to its peak."""
+    weight_decay: float = number(0.0, least=0)
+    """AdamW's decoupled weight decay."""
+    max_grad_norm: float = number(1.0, above=0)
+    """Gradients are scaled down to this norm."""
+    adam_beta2: float = number(0.999, above=0, below=1)
+    """AdamW's decay of the squared gradients."""
+    max_length: int = number(1024, least=1)
+    """Longest row that is accepted, in tokens."""
+    bf16: bool = True
+    """Compute in bfloat16; masters stay in float32."""
+    gradient_checkpointing: bool = False
+    """Compute activations again in the backward pass: less memory, more time."""
+    checkpoint_every: int = number(100, least=1)
+    """Steps between resumable checkpoints."""
+    log_every: int = number(10, least=1)
+    """Steps between two lines of metrics."""
+    seed: int = number(0, least=0)
+    """Of the order of rows; run.seed is added."""
+    dpo: DPOConfig = field(default_factory=DPOConfig)
+    """For datasets of preferences."""
+    lora: LoRAConfig = field(default_factory=LoRAConfig)
+    """Low-rank adapters in place of all weights."""
+
+    def problems(self) -> Iterator[Problem]:
+        if not self.steps and not self.epochs:
+            yield Problem("steps", "neither steps nor epochs is positive", "Set one of them.")
+
+    def batch_problems(self, workers: int) -> Iterator[Problem]:
+        """Yields a problem if a batch cannot be cut into equal micro-batches on all workers. One rule for every training."""
+        together = self.micro_batch_size * workers
+        if together > 0 and self.batch_size % together:
+            message = f"{self.batch_size} is no multiple of micro_batch_size x trainer.workers = {self.micro_batch_size} x {workers}"
+            yield Problem("batch_size", message, "Choose sizes that divide.")
+
+
+@dataclass
+class TrainerConfig:
+    """Where and how training runs."""
+
+    workers: int = number(1, least=1)
+    """Processes that share a batch; with use_gpu one GPU each."""
+    use_gpu: bool = False
+    """Train on GPUs."""
+    threads: int = number(2, least=1)
+    """OpenMP threads of a worker on a CPU."""
+    start_timeout_s: float = number(600.0, above=0)
+    """Deadline for the workers to come up."""
+    max_failures: int = number(2, least=0)
+    """Restarts from the last checkpoint after a worker died."""
+    continue_from: ContinueFrom = ContinueFrom.previous
+    """Checkpoint that a round's training starts from."""
