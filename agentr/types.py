@@ -29,6 +29,8 @@ class Loss(StrEnum):
     """Cross-entropy on the marked tokens of a sequence (supervised fine-tuning)."""
     PREFER = "prefer"
     """Direct preference optimisation on pairs of continuations (arXiv 2305.18290, Eq. 7)."""
+    REINFORCE = "reinforce"
+    """A clipped policy gradient on turns that have an advantage (arXiv 2402.03300, Eq. 3, and its successors)."""
 
 
 class FinishReason(StrEnum):

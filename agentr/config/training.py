@@ -18,6 +18,39 @@ class Schedule(StrEnum):
     """Stays at the peak after the warm-up."""
 
 
+class PolicyLoss(StrEnum):
+    grpo = "grpo"
+    """Mean over rollouts of the mean over their tokens (arXiv 2402.03300, Eq. 3)."""
+    dapo = "dapo"
+    """Mean over all tokens of a step: long rollouts weigh more (arXiv 2503.14476, Eq. 8)."""
+    dr_grpo = "dr_grpo"
+    """Sum over tokens by max_length, so that no length is preferred (arXiv 2503.20783, section 3.2)."""
+    bnpo = "bnpo"
+    """Mean over the tokens of a micro-batch."""
+    cispo = "cispo"
+    """REINFORCE with clipped importance weights, whose tokens all have a gradient (arXiv 2506.13585, Eq. 4)."""
+
+
+class RatioLevel(StrEnum):
+    token = "token"
+    """Each token by its own ratio."""
+    sequence = "sequence"
+    """All tokens of a rollout by the geometric mean of their ratios (GSPO, arXiv 2507.18071, Eq. 7); meant for loss: grpo."""
+
+
+class Correction(StrEnum):
+    none = "none"
+    """The engine's log-probabilities are those of the old policy."""
+    token_truncate = "token_truncate"
+    """The trainer computes the old policy's log-probabilities; a token weighs its ratio to the engine's, at most correction_max."""
+    token_mask = "token_mask"
+    """The same, and a token beyond correction_max does not count."""
+    sequence_truncate = "sequence_truncate"
+    """The same with the ratio of the whole rollout, at most correction_max."""
+    sequence_mask = "sequence_mask"
+    """The same, and a rollout beyond correction_max does not count."""
+
+
 class ContinueFrom(StrEnum):
     previous = "previous"
     """Each round trains on from the last round's checkpoint."""
@@ -42,6 +75,46 @@ class DPOConfig:
         if self.label_smoothing and self.length_normalized:
             hint = "Set one of them: the loss with wrong pairs is defined on sums."
             yield Problem("label_smoothing", "label_smoothing and length_normalized contradict each other", hint)
+
+
+@dataclass
+class GRPOConfig:
+    """A clipped policy gradient (PPO's, arXiv 1707.06347, Eq. 7, without a critic), for datasets of rollouts. The losses are TRL's."""
+
+    loss: PolicyLoss = PolicyLoss.dapo
+    """How tokens add up."""
+    ratio: RatioLevel = RatioLevel.token
+    """What is clipped: the new policy's probability by the old one's, of a token or of a rollout."""
+    clip: float = number(0.2, above=0)
+    """A ratio below 1 - clip earns nothing more; nor does one above 1 + clip_high."""
+    clip_high: float = number(0.0, least=0)
+    """Upper bound of the clip; 0 means as clip. 0.28 in DAPO. For cispo the largest weight, such as 5."""
+    dual_clip: float = number(0.0, least=0)
+    """Largest ratio that counts where the advantage is negative (arXiv 1912.09729, Eq. 5; c = 3 there); 0 means no bound."""
+    kl: float = number(0.0, least=0)
+    """Weight of the divergence from the start checkpoint (arXiv 2402.03300, Eq. 4); with 0 there is no reference model."""
+    entropy: float = number(0.0, least=0)
+    """Weight of the mean entropy, which is added."""
+    minibatches: int = number(1, least=1)
+    """Optimiser steps in which a step's rollouts are gone through; each takes the groups of some of the tasks."""
+    iterations: int = number(1, least=1)
+    """How often they are gone through."""
+    correction: Correction = Correction.none
+    """What is done about engine and trainer computing other log-probabilities."""
+    correction_max: float = number(3.0, above=0)
+    """Largest ratio of the trainer's to the engine's probability; see correction."""
+    share_prefixes: bool = True
+    """Compute what rollouts of a group have in common once. The result is the same but for rounding."""
+
+    def problems(self) -> Iterator[Problem]:
+        if self.dual_clip and self.dual_clip <= 1 + (self.clip_high or self.clip):
+            message = f"dual_clip = {self.dual_clip:g} is within the clip of 1 + {self.clip_high or self.clip:g}"
+            yield Problem("dual_clip", message, "Give a larger one, such as 3, or 0 for none.")
+
+    @property
+    def updates(self) -> int:
+        """Optimiser steps of a step."""
+        return self.minibatches * self.iterations
 
 
 @dataclass
@@ -102,6 +175,8 @@ class TrainConfig:
     """Of the order of rows; run.seed is added."""
     dpo: DPOConfig = field(default_factory=DPOConfig)
     """For datasets of preferences."""
+    grpo: GRPOConfig = field(default_factory=GRPOConfig)
+    """For datasets of rollouts."""
     lora: LoRAConfig = field(default_factory=LoRAConfig)
     """Low-rank adapters in place of all weights."""
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from agentr.errors import DataError
 from agentr.store import version1
 from agentr.store.files import make_folder, read_json, write_json
-from agentr.store.rows import Dropped, Preference, Provenance, Row
+from agentr.store.rows import Dropped, Preference, Provenance, Rollout, Row
 from agentr.store.seal import FORMAT, check_format, hash_file
 from agentr.store.tables import TableWriter, damaged, footer_hash, open_table, read_group, read_table
 from agentr.types import Loss
@@ -53,11 +53,20 @@ DATASET_TYPES: dict[str, DatasetType] = {
             "input_ids": "list<int32>",
             "loss_mask": "list<int8>",
             "logprobs": "list<float>",
-            "weights": "list<float>",
+        },
+        Loss.IMITATE,
+    ),
+    "rollouts": DatasetType(
+        Rollout,
+        {
+            "input_ids": "list<int32>",
+            "loss_mask": "list<int8>",
+            "logprobs": "list<float>",
+            "advantages": "list<float>",
             "group": "string",
             "rewards": "json",
         },
-        Loss.IMITATE,
+        Loss.REINFORCE,
     ),
     "preferences": DatasetType(
         Preference,

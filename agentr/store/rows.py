@@ -81,21 +81,15 @@ class Row:
         input_ids: Token ids, shape [L].
         loss_mask: 1 where the token is a training target, shape [L].
         logprobs: Log-probability of each token under the policy that drew it, shape [L]; None where it drew none. Empty if all are.
-        weights: Weight of each token in the loss, shape [L]; empty if all targets weigh the same. No loss reads it yet.
-        group: Rows whose returns are compared with each other (an advantage is over a group); empty for none.
-        rewards: Reward of the row by component; empty for none.
     """
 
     input_ids: tuple[int, ...]
     loss_mask: tuple[int, ...]
     provenance: Provenance
     logprobs: tuple[float | None, ...] = ()
-    weights: tuple[float, ...] = ()
-    group: str = ""
-    rewards: Mapping[str, float] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
-        _check(self.provenance, "", self.input_ids, self.loss_mask, self.logprobs, self.weights)
+        _check(self.provenance, "", self.input_ids, self.loss_mask, self.logprobs)
 
     @property
     def longest(self) -> int:
@@ -115,6 +109,34 @@ class Row:
     def sequences(self) -> tuple[tuple[int, ...], ...]:
         """Returns the ids of the sequence."""
         return (self.input_ids,)
+
+
+@dataclass(frozen=True)
+class Rollout(Row):
+    """A sequence whose targets have advantages.
+
+    Attributes:
+        advantages: Of each token, shape [L]; only those of targets count.
+        group: Rows that were compared with each other: the rollouts of one task in one step.
+        rewards: Reward of the rollout by component, and in all (``total``).
+    """
+
+    advantages: tuple[float, ...] = ()
+    group: str = ""
+    rewards: Mapping[str, float] = field(default_factory=dict, hash=False)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _check(self.provenance, "", self.input_ids, self.loss_mask, self.advantages)
+        if not self.advantages or any(mask and logprob is None for mask, logprob in zip(self.loss_mask, self.logprobs, strict=False)):
+            raise DataError(f"a row of {self.provenance.tree} has targets without an advantage or a log-probability")
+        if not self.logprobs:
+            raise DataError(f"a row of {self.provenance.tree} has no log-probabilities: a policy must have drawn it")
+
+    @property
+    def silent(self) -> bool:
+        """Whether the row says nothing: all its advantages are 0."""
+        return not any(advantage for advantage, mask in zip(self.advantages, self.loss_mask, strict=True) if mask)
 
 
 @dataclass(frozen=True)
@@ -170,6 +192,6 @@ def _check(provenance: Provenance, side: str, ids: tuple[int, ...], mask: tuple[
     if len(ids) != len(mask):
         raise DataError(f"a {side}row of {provenance.tree} has {len(ids)} ids and {len(mask)} mask values")
     if any(other and len(other) != len(ids) for other in others):
-        raise DataError(f"a {side}row of {provenance.tree} has {len(ids)} ids and other numbers of log-probabilities or weights")
+        raise DataError(f"a {side}row of {provenance.tree} has {len(ids)} ids and other numbers of log-probabilities or advantages")
     if not any(mask):
         raise DataError(f"a {side}row of {provenance.tree} trains on nothing")

@@ -29,16 +29,15 @@ from datasets import Dataset
 from transformers import PreTrainedModel, TrainerCallback
 from trl.trainer.dpo_config import DPOConfig
 from trl.trainer.dpo_trainer import DPOTrainer
-from trl.trainer.utils import disable_dropout_in_model
 
 from agentr.errors import RunError
 from agentr.store.dataset import rows_hash
 from agentr.store.rows import Preference
 from agentr.train.data import Plan, padded_length
 from agentr.train.job import TrainJob
-from agentr.train.model import lora_config
+from agentr.train.model import disable_dropout, lora_config
 from agentr.train.reference import read_reference, write_reference
-from agentr.train.trainer import JobTrainer, common_arguments, expect_progress
+from agentr.train.trainer import PlannedTrainer, common_arguments, expect_progress
 
 log = logging.getLogger(__name__)
 
@@ -105,7 +104,7 @@ class PairCollator:
         return batch
 
 
-class AgentDPOTrainer(JobTrainer, DPOTrainer):
+class AgentDPOTrainer(PlannedTrainer, DPOTrainer):
     """TRL's trainer on tokenised pairs, with reference log-probabilities that are computed once for a job."""
 
     reference: torch.Tensor
@@ -204,17 +203,6 @@ class Reference(TrainerCallback):
         self.trainer.prepare_reference()
 
 
-def disable_dropout(model: PreTrainedModel) -> None:
-    """Turns all dropout off, also of attention weights, for which some models have no module.
-
-    With dropout, a policy would differ from its own reference by chance.
-    """
-    disable_dropout_in_model(model)
-    for module in model.modules():
-        if hasattr(module, "attention_dropout"):
-            setattr(module, "attention_dropout", 0.0)  # noqa: B010 - to a type checker, a module has only modules and tensors
-
-
 def losses(job: TrainJob) -> tuple[list[str], list[float]]:
     """Returns TRL's names of the parts of the loss, and their weights."""
     dpo = job.config.dpo
@@ -232,7 +220,8 @@ def make_trainer(job: TrainJob, plan: Plan, model: PreTrainedModel, tokenizer: A
     disable_dropout(model)
     loss_type, loss_weights = losses(job)
     arguments = DPOConfig(
-        **common_arguments(job, plan, model.num_parameters()),
+        **common_arguments(job, plan.steps, model.num_parameters()),
+        max_length=None,
         beta=job.config.dpo.beta,
         loss_type=loss_type,
         loss_weights=loss_weights,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 import torch
@@ -10,7 +12,6 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, P
 from agentr.errors import ConfigError, ModelError
 from agentr.store.model_folder import require_model
 from agentr.train.checkpoints import publish
-from agentr.train.data import Plan, highest_token
 from agentr.train.job import TrainJob
 
 if TYPE_CHECKING:
@@ -22,11 +23,11 @@ if TYPE_CHECKING:
 ALL_LINEAR = "all-linear"
 
 
-def load_start(job: TrainJob, plan: Plan) -> tuple[PreTrainedModel, PreTrainedTokenizerBase, torch.dtype]:
+def load_start(job: TrainJob) -> tuple[PreTrainedModel, PreTrainedTokenizerBase, torch.dtype]:
     """Loads a job's start checkpoint: the model in float32, its tokenizer, and the dtype it is stored in.
 
     Raises:
-        ModelError: The checkpoint cannot be loaded, or the dataset was made with another tokenizer.
+        ModelError: The checkpoint cannot be loaded.
     """
     require_model(job.start, "the start checkpoint")
     try:
@@ -35,13 +36,20 @@ def load_start(job: TrainJob, plan: Plan) -> tuple[PreTrainedModel, PreTrainedTo
     except (OSError, ValueError, KeyError) as error:
         reason = str(error).splitlines()[0]
         raise ModelError(f"the start checkpoint {job.start} does not load: {reason}.", hint="Is its copy complete?") from error
-    vocabulary = cast(torch.nn.Embedding, model.get_input_embeddings()).num_embeddings
-    highest = highest_token(plan)
-    if highest >= vocabulary:
-        hint = "Build the dataset with the tokenizer of this model."
-        raise ModelError(f"the dataset has token {highest}, but the model in {job.start} knows {vocabulary}.", hint=hint)
     dtype = model.dtype
     return model.float(), tokenizer, dtype
+
+
+def require_vocabulary(model: PreTrainedModel, highest: int, start: Path) -> None:
+    """Checks that a model knows the largest token of a dataset.
+
+    Raises:
+        ModelError: The dataset was made with another tokenizer.
+    """
+    vocabulary = cast(torch.nn.Embedding, model.get_input_embeddings()).num_embeddings
+    if highest >= vocabulary:
+        hint = "Build the dataset with the tokenizer of this model."
+        raise ModelError(f"the dataset has token {highest}, but the model in {start} knows {vocabulary}.", hint=hint)
 
 
 def lora_config(job: TrainJob, model: PreTrainedModel) -> LoraConfig | None:
@@ -72,41 +80,54 @@ def lora_config(job: TrainJob, model: PreTrainedModel) -> LoraConfig | None:
     )
 
 
-def save_model(trainer: JobTrainer, dtype: torch.dtype) -> None:
-    """Publishes the model from the float32 masters. All workers take part; the first one writes.
-
-    The engine is unusable afterwards: its parameters are replaced one by one, so that tied weights stay tied.
-    """
+def save_model(trainer: JobTrainer, dtype: torch.dtype, folder: Path) -> None:
+    """Writes the model as it is now from the float32 masters, in one step. All workers take part; the first one writes."""
     from deepspeed.utils import safe_get_full_fp32_param
 
     job, model = trainer.job, cast(PreTrainedModel, trainer.engine().module)
     adapted = job.config.lora.rank > 0
-    for parameter in model.parameters():
-        if parameter.requires_grad:
-            master = safe_get_full_fp32_param(parameter) if job.config.bf16 else parameter.data
-            assert master is not None
-            parameter.data = master.detach().to(torch.float32 if adapted else dtype)
-        else:
-            parameter.data = torch.empty(0)  # below an adapter; with bf16 it was rounded, so the start's own weights are taken
+    weights: dict[str, torch.Tensor] = {}
+    for name, parameter in model.named_parameters():
+        if adapted and not parameter.requires_grad:
+            continue  # below an adapter; with bf16 it was rounded, so the start's own weights are taken
+        master = safe_get_full_fp32_param(parameter) if job.config.bf16 else parameter.data
+        assert master is not None
+        weights[name] = master.detach().to(torch.float32 if adapted else dtype)
     if trainer.args.should_save:
-        whole = merge_adapters(trainer, dtype) if adapted else model
-        publish(whole.save_pretrained, job.model, job.start)
+        if adapted:
+            publish(merge_adapters(job, weights, dtype).save_pretrained, folder, job.start)
+        else:
+            publish(partial(model.save_pretrained, state_dict=weights), folder, job.start)
 
 
-def merge_adapters(trainer: JobTrainer, dtype: torch.dtype) -> PreTrainedModel:
-    """Adds the trained adapters to the start checkpoint, W + alpha / rank * B A, in float32 and then in ``dtype``."""
+def merge_adapters(job: TrainJob, weights: dict[str, torch.Tensor], dtype: torch.dtype) -> PreTrainedModel:
+    """Adds trained adapters to the start checkpoint, W + alpha / rank * B A, in float32 and then in ``dtype``.
+
+    Args:
+        weights: The adapters' weights by name.
+    """
     from peft import get_peft_model
 
-    job = trainer.job
-    start, _, _ = load_start(job, trainer.plan)
+    start, _, _ = load_start(job)
     config = lora_config(job, start)
     assert config is not None
     fresh = get_peft_model(start, config)
-    model = cast(torch.nn.Module, trainer.engine().module)
-    trained = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
     places = {name: parameter for name, parameter in fresh.named_parameters() if parameter.requires_grad}
-    assert trained.keys() == places.keys()
+    assert weights.keys() == places.keys()
     for name, parameter in places.items():
-        parameter.data.copy_(trained[name].data)
+        parameter.data.copy_(weights[name])
     whole: torch.nn.Module = fresh.merge_and_unload()  # pyright: ignore[reportCallIssue]
     return cast(PreTrainedModel, whole.to(dtype))
+
+
+def disable_dropout(model: PreTrainedModel) -> None:
+    """Turns all dropout off, also of attention weights, for which some models have no module.
+
+    With dropout, a policy would differ from itself by chance.
+    """
+    from trl.trainer.utils import disable_dropout_in_model
+
+    disable_dropout_in_model(model)
+    for module in model.modules():
+        if hasattr(module, "attention_dropout"):
+            setattr(module, "attention_dropout", 0.0)  # noqa: B010 - to a type checker, a module has only modules and tensors

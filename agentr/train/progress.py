@@ -44,9 +44,7 @@ class Progress(TrainerCallback):
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         self.seconds += time.perf_counter() - self.started
-        norm = self.trainer.engine().get_global_grad_norm()
-        # DeepSpeed reports a norm of -1 or infinity where it is not a number, on all workers alike.
-        self._require(norm is None or 0.0 <= float(norm) < math.inf, state.global_step)
+        require_finite(self.job, 0.0, self.trainer.grad_norm(), state.global_step)
         if state.global_step >= state.max_steps:
             # The last window is reported even if it is short; the state after the last step is the model itself.
             control.should_log, control.should_save = True, False
@@ -54,7 +52,7 @@ class Progress(TrainerCallback):
     def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, float] | None = None, **_: Any) -> None:
         if not logs or "loss" not in logs:
             return
-        self._require(math.isfinite(logs["loss"]), state.global_step)
+        require_finite(self.job, logs["loss"], 0.0, state.global_step)
         if dist.get_rank() != 0:
             return
         tokens = int(self.plan.tokens_S[: state.global_step].sum())
@@ -76,10 +74,18 @@ class Progress(TrainerCallback):
         with self.job.metrics.open("a", encoding="utf-8") as file:
             file.write(json.dumps(line) + "\n")
 
-    def _require(self, finite: bool, step: int) -> None:
-        """Stops the training unless ``finite``, and drops the checkpoint whose weights gave the loss."""
-        if not finite:
-            shutil.rmtree(self.job.checkpoints / f"checkpoint-{step - 1}", ignore_errors=True)
-            good = latest(self.job.checkpoints) or self.job.start
-            hint = f"Lower train.learning_rate, or set train.bf16=false. The last good checkpoint is {good}."
-            raise RunError(f"the loss is no longer a number at step {step}.", hint=hint)
+
+def require_finite(job: TrainJob, loss: float, norm: float, step: int) -> None:
+    """Stops the training if its loss or the norm of its gradients is no number, and drops the checkpoint whose weights gave them.
+
+    Args:
+        norm: DeepSpeed reports -1 or infinity where it is not a number, on all workers alike.
+
+    Raises:
+        RunError: It is not; the error names the last good checkpoint.
+    """
+    if not math.isfinite(loss) or not 0.0 <= norm < math.inf:
+        shutil.rmtree(job.checkpoints / f"checkpoint-{step - 1}", ignore_errors=True)
+        good = latest(job.checkpoints) or job.start
+        hint = f"Lower train.learning_rate, or set train.bf16=false. The last good checkpoint is {good}."
+        raise RunError(f"the loss is no longer a number at step {step}.", hint=hint)

@@ -9,10 +9,11 @@ from pathlib import Path
 import torch.distributed as dist
 
 from agentr.train.checkpoints import latest
-from agentr.train.data import Plan, make_plan
+from agentr.train.data import Plan, highest_token, make_plan
 from agentr.train.job import TrainJob, TrainResult
 from agentr.train.losses import LossModule, load_loss
-from agentr.train.model import load_start, save_model
+from agentr.train.model import load_start, require_vocabulary, save_model
+from agentr.train.online_job import OnlineJob
 from agentr.train.progress import Progress
 from agentr.train.trainer import expect_progress
 
@@ -27,6 +28,10 @@ def run_job(job: TrainJob) -> TrainResult:
     """
     expect_progress(job)
     try:
+        if isinstance(job, OnlineJob):
+            from agentr.train.online import run_online
+
+            return run_online(job)
         return _train(job)
     finally:
         faulthandler.cancel_dump_traceback_later()
@@ -34,7 +39,8 @@ def run_job(job: TrainJob) -> TrainResult:
 
 def _train(job: TrainJob) -> TrainResult:
     plan = make_plan(job)
-    model, tokenizer, dtype = load_start(job, plan)
+    model, tokenizer, dtype = load_start(job)
+    require_vocabulary(model, highest_token(plan), job.start)
     found: list[Path | None] = [latest(job.checkpoints) if dist.get_rank() == 0 else None]
     dist.broadcast_object_list(found, src=0)
     resume = found[0]
@@ -44,7 +50,7 @@ def _train(job: TrainJob) -> TrainResult:
     trainer.add_callback(progress)
     trainer.train(resume_from_checkpoint=str(resume) if resume else None)
     assert trainer.state.global_step == plan.steps
-    save_model(trainer, dtype)
+    save_model(trainer, dtype, job.model)
     result = _result(job, plan, loss, progress.seconds)
     if trainer.args.should_save:
         job.finish(result)

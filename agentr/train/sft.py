@@ -23,7 +23,7 @@ from agentr.store.rows import Row
 from agentr.train.data import Plan, padded_length
 from agentr.train.job import TrainJob
 from agentr.train.model import lora_config
-from agentr.train.trainer import JobTrainer, common_arguments
+from agentr.train.trainer import PlannedTrainer, common_arguments
 
 #: Label of a token that is not a target (the convention of PyTorch and transformers).
 IGNORE = -100
@@ -69,18 +69,18 @@ class Collator:
         return batch
 
 
-class AgentSFTTrainer(JobTrainer, SFTTrainer):
+class AgentSFTTrainer(PlannedTrainer, SFTTrainer):
     """TRL's trainer on tokenised rows."""
 
 
 def make_trainer(job: TrainJob, plan: Plan, model: PreTrainedModel, tokenizer: Any) -> AgentSFTTrainer:
     """Makes the trainer of a job on sequences."""
-    arguments = common_arguments(job, plan, model.num_parameters())
+    arguments = common_arguments(job, plan.steps, model.num_parameters())
     return AgentSFTTrainer(
         job,
         plan,
         model=model,
-        args=SFTConfig(**arguments, packing=False, dataset_kwargs={"skip_prepare_dataset": True}),
+        args=SFTConfig(**arguments, max_length=None, packing=False, dataset_kwargs={"skip_prepare_dataset": True}),
         data_collator=Collator(tokenizer.pad_token_id or 0),
         train_dataset=as_dataset(plan),
         processing_class=tokenizer,

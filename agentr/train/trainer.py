@@ -65,8 +65,12 @@ def deepspeed_config(job: TrainJob, parameters: int) -> dict[str, Any]:
     }
 
 
-def common_arguments(job: TrainJob, plan: Plan, parameters: int) -> dict[str, Any]:
-    """Returns the arguments of a job that TRL's configurations share."""
+def common_arguments(job: TrainJob, steps: int, parameters: int) -> dict[str, Any]:
+    """Returns the arguments of a job that TRL's configurations share.
+
+    Args:
+        steps: Optimiser steps.
+    """
     config = job.config
     return {
         "output_dir": str(job.checkpoints),
@@ -74,7 +78,7 @@ def common_arguments(job: TrainJob, plan: Plan, parameters: int) -> dict[str, An
         "accelerator_config": {"use_configured_state": True},
         "use_cpu": not job.trainer.use_gpu,
         "bf16": config.bf16,
-        "max_steps": plan.steps,
+        "max_steps": steps,
         "per_device_train_batch_size": config.micro_batch_size,
         "gradient_accumulation_steps": config.batch_size // (job.trainer.workers * config.micro_batch_size),
         "learning_rate": config.learning_rate,
@@ -83,7 +87,6 @@ def common_arguments(job: TrainJob, plan: Plan, parameters: int) -> dict[str, An
         "max_grad_norm": config.max_grad_norm,
         "optim": "adamw_torch_fused",
         "gradient_checkpointing": config.gradient_checkpointing,
-        "max_length": None,
         "remove_unused_columns": False,
         "train_sampling_strategy": "sequential",
         "average_tokens_across_devices": True,
@@ -111,15 +114,12 @@ def score_targets_only() -> None:
 
 
 class JobTrainer(Trainer):
-    """A mixin for TRL's trainers: schedule, sealed checkpoints, and a check of the loss masks at every step.
+    """A mixin for TRL's trainers: schedule, and sealed checkpoints. Comes before TRL's trainer among the bases."""
 
-    Comes before TRL's trainer among the bases.
-    """
-
-    def __init__(self, job: TrainJob, plan: Plan, **arguments: Any) -> None:
+    def __init__(self, job: TrainJob, **arguments: Any) -> None:
         score_targets_only()
         super().__init__(**arguments)
-        self.job, self.plan = job, plan
+        self.job = job
 
     def create_scheduler(self, num_training_steps: int, optimizer: torch.optim.Optimizer | None = None):
         if self.lr_scheduler is None:
@@ -141,11 +141,13 @@ class JobTrainer(Trainer):
         assert self.model_wrapped.zero_optimization_stage() == 2
         return self.model_wrapped
 
+    def grad_norm(self) -> float:
+        """Returns the norm of the last step's gradients over all workers; 0 if there was none."""
+        norm = self.engine().get_global_grad_norm()
+        return 0.0 if norm is None else float(norm)
+
     def training_step(self, model: torch.nn.Module, inputs: dict[str, Any], num_items_in_batch: Any = None) -> torch.Tensor:
         expect_progress(self.job)
-        expected = int(self.plan.targets_S[self.state.global_step])
-        if int(num_items_in_batch) != expected:
-            raise RunError(f"step {self.state.global_step} would train on {int(num_items_in_batch)} tokens, its loss masks say {expected}")
         return super().training_step(model, inputs, num_items_in_batch)
 
     def _save_checkpoint(self, model: torch.nn.Module, trial: Any) -> None:
@@ -153,6 +155,20 @@ class JobTrainer(Trainer):
         dist.barrier()
         if self.args.should_save:
             seal(self.job.checkpoints / f"checkpoint-{self.state.global_step}")
+
+
+class PlannedTrainer(JobTrainer):
+    """A trainer whose rows are all there from the start, with a check of their loss masks at every step."""
+
+    def __init__(self, job: TrainJob, plan: Plan, **arguments: Any) -> None:
+        super().__init__(job, **arguments)
+        self.plan = plan
+
+    def training_step(self, model: torch.nn.Module, inputs: dict[str, Any], num_items_in_batch: Any = None) -> torch.Tensor:
+        expected = int(self.plan.targets_S[self.state.global_step])
+        if int(num_items_in_batch) != expected:
+            raise RunError(f"step {self.state.global_step} would train on {int(num_items_in_batch)} tokens, its loss masks say {expected}")
+        return super().training_step(model, inputs, num_items_in_batch)
 
 
 def expect_progress(job: TrainJob) -> None:

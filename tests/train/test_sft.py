@@ -124,7 +124,7 @@ def test_engine_is_deepspeed_zero_2(dataset: Path, start: Path, tmp_path: Path, 
     from agentr.train import run as running
 
     trainers, original = [], running.save_model
-    monkeypatch.setattr(running, "save_model", lambda trainer, dtype: (trainers.append(trainer), original(trainer, dtype)))
+    monkeypatch.setattr(running, "save_model", lambda trainer, *more: (trainers.append(trainer), original(trainer, *more)))
     run(make_job(dataset, start, tmp_path, steps=1))
     engine = trainers[0].model_wrapped
     assert isinstance(engine, DeepSpeedEngine)

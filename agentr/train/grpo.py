@@ -1,0 +1,277 @@
+"""Clipped policy gradients on rollouts: TRL's GRPOTrainer, with its losses, on rows that others drew and rewarded.
+
+TRL's trainer generates, rewards and compares by itself. Here all of that came before: of TRL we run what turns advantages into a loss
+(``_compute_loss``), with all its variants and metrics, and give it the tensors that its own generation would. A test compares the two.
+
+What we add: log-probabilities of rows that share beginnings are computed from packed sequences (``agentr.train.prefixes``), rows without an
+advantage do not go through the model, and means over rows are over the rows that there are, although batches have a fixed size.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import fields, replace
+from typing import Any, cast
+
+import torch
+from datasets import Dataset
+from torch.utils.data import DataLoader, IterableDataset
+from transformers import PreTrainedModel
+from trl.models.utils import disable_gradient_checkpointing
+from trl.trainer.grpo_config import GRPOConfig
+from trl.trainer.grpo_trainer import GRPOTrainer
+from trl.trainer.utils import use_adapter
+
+from agentr.config.training import Correction, PolicyLoss
+from agentr.errors import RunError
+from agentr.store.rows import Rollout
+from agentr.train.batches import IGNORE, Cut, Forward, MicroBatch, cut, micro_batch
+from agentr.train.model import disable_dropout, lora_config
+from agentr.train.online_job import OnlineJob
+from agentr.train.trainer import JobTrainer, common_arguments
+
+#: Names in ``metrics.jsonl`` of what is logged for each step, mapped to the names under which it is collected; the first are TRL's.
+METRICS = {
+    "clipped": "clip_ratio/region_mean",
+    "clipped_weights": "cispo_clip_ratio",
+    "kl": "kl",
+    "entropy": "live/entropy",
+    "logprob_difference": "live/logprob_difference",
+    "ratio_max": "live/ratio_max",
+}
+
+#: Losses that are means over rows.
+_OVER_ROWS = (PolicyLoss.grpo, PolicyLoss.dr_grpo)
+
+
+def how_to_cut(job: OnlineJob) -> Cut:
+    """Returns how a job's steps are gone through."""
+    config, workers = job.config, job.trainer.workers
+    return Cut(config.grpo.minibatches, config.batch_size // (config.micro_batch_size * workers), config.micro_batch_size, workers)
+
+
+class AgentGRPOTrainer(JobTrainer, GRPOTrainer):
+    """TRL's trainer on rollouts that are there already.
+
+    Args:
+        steps: Yields the rollouts of one step after another, the first of them the one after the last checkpoint.
+    """
+
+    job: OnlineJob
+
+    def __init__(self, job: OnlineJob, steps: Iterator[list[Rollout]], **arguments: Any) -> None:
+        super().__init__(job, **arguments)
+        self.steps = steps
+        self.packed_tokens = self.row_tokens = 0
+        self._batch: MicroBatch | None = None
+        # TRL looks at these where it weighs tokens by the ratio of trainer and engine; it must not start an engine of its own for that.
+        self.use_vllm = job.config.grpo.correction is not Correction.none
+        self.vllm_importance_sampling_correction = True
+
+    # batches ----------------------------------------------------------------------------------------------------------
+
+    def get_train_dataloader(self) -> DataLoader:
+        """Returns the micro-batches of all steps to come. It does not look ahead: the next step's rows may depend on this one's weights."""
+        return DataLoader(_Stream(self), batch_size=None)
+
+    def micro_batches(self) -> Iterator[dict[str, Any]]:
+        """Yields this worker's micro-batches, those of an optimiser step after another."""
+        job, grpo = self.job, self.job.config.grpo
+        everything = grpo.kl > 0 or grpo.entropy > 0
+        for rows in self.steps:
+            number = self.state.global_step // grpo.updates + 1
+            dealt = cut(rows, how_to_cut(job), self.args.process_index, job.config.seed + number)
+            size, pad = job.config.micro_batch_size, cast(int, self._tokenizer.pad_token_id or 0)
+            updates = []
+            for parts in dealt:
+                batches = [
+                    micro_batch([rows[i] for i in part], size, pad, everything=everything, share=grpo.share_prefixes) for part in parts
+                ]
+                updates.append([{"rollouts": self._judged(batch)} for batch in batches])
+            here = self.accelerator.reduce(torch.tensor([sum(map(len, parts)) for parts in dealt], device=self.accelerator.device))
+            targets = torch.tensor(float(sum(row.targets for row in rows)), device=self.accelerator.device)
+            for _ in range(grpo.iterations):
+                for batches, count in zip(updates, cast(torch.Tensor, here).tolist(), strict=True):
+                    for batch in batches:
+                        yield {**batch, "rows": count, "targets": targets}
+
+    def _judged(self, batch: MicroBatch) -> dict[str, Any]:
+        """Adds what is computed with the weights before the first of a step's updates: old and reference log-probabilities, corrections."""
+        batch = _on(batch, self.accelerator.device)
+        found: dict[str, Any] = {"batch": batch}
+        with torch.no_grad(), disable_gradient_checkpointing(cast(Any, self.model), cast(Any, self.args.gradient_checkpointing_kwargs)):
+            if self.use_vllm:
+                old, _ = self.score(self.model_wrapped, batch)
+                found |= {"old_per_token_logps": old, "importance_sampling_ratio": self._correction(old, batch)}
+            else:
+                found["old_per_token_logps"] = batch.drawn_RT
+            if self.beta:
+                found["ref_per_token_logps"] = self._reference(batch)
+        return found
+
+    def _reference(self, batch: MicroBatch) -> torch.Tensor:
+        if self.ref_model is not None:
+            return self.score(self.ref_model, batch)[0]
+        with use_adapter(cast(Any, self.accelerator.unwrap_model(cast(Any, self.model))), adapter_name=None):
+            return self.score(self.model_wrapped, batch)[0]
+
+    def _correction(self, old: torch.Tensor, batch: MicroBatch) -> torch.Tensor:
+        """Returns how much each token weighs because the engine's probability of it was another one; TRL's rule."""
+        grpo = self.job.config.grpo
+        difference = (old - batch.drawn_RT) * batch.mask_RT
+        if grpo.correction in (Correction.sequence_truncate, Correction.sequence_mask):
+            difference = difference.sum(-1, keepdim=True)
+        ratio = difference.exp()
+        if grpo.correction in (Correction.token_truncate, Correction.sequence_truncate):
+            return ratio.clamp(max=grpo.correction_max)
+        return ratio.masked_fill(ratio > grpo.correction_max, 0.0)
+
+    def _prepare_inputs(self, generation_batch: dict[str, Any]) -> dict[str, Any]:
+        """Returns what TRL's own generation would have."""
+        found = dict(generation_batch["rollouts"])
+        batch: MicroBatch = found.pop("batch")
+        empty = batch.mask_RT[:, :0]
+        return {
+            **found,
+            "batch": batch,
+            "rows": generation_batch["rows"],
+            "prompt_ids": empty,
+            "prompt_mask": empty,
+            "completion_ids": torch.zeros_like(batch.mask_RT),
+            "completion_mask": batch.mask_RT,
+            "advantages": batch.advantages_RT,
+            "num_items_in_batch": generation_batch["targets"],
+        }
+
+    # loss -------------------------------------------------------------------------------------------------------------
+
+    def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> torch.Tensor:
+        self._batch = inputs["batch"]
+        loss = super()._compute_loss(model, inputs)
+        if self.job.config.grpo.loss in _OVER_ROWS:
+            # TRL takes the mean over the places for rows in a batch, of which some may be empty.
+            loss = loss * (self.job.config.batch_size / max(1, inputs["rows"]))
+        return loss
+
+    def _get_per_token_logps_and_entropies(self, model: Any, *_args: Any, compute_entropy: bool = False, **_kwargs: Any) -> Any:
+        """Returns log-probabilities and entropies of the batch in hand, both of shape [R, T], and no loss of experts."""
+        assert self._batch is not None
+        logps, entropies = self.score(model, self._batch)
+        self._measure(self._batch, logps.detach(), entropies)
+        return logps, entropies, None
+
+    def score(self, model: Any, batch: MicroBatch) -> tuple[torch.Tensor, torch.Tensor]:
+        """Returns log-probabilities and entropies of a batch's targets, both of shape [R, T].
+
+        Targets of rows that do not go through the model have the engine's log-probabilities, and entropy 0.
+        """
+        forward = batch.forward or _nothing(batch.mask_RT.device)
+        if forward.sees_PLL is not None:
+            attention = forward.sees_PLL[:, None]
+        else:
+            attention = (torch.arange(forward.ids_PL.shape[1], device=forward.ids_PL.device) < forward.lengths_P[:, None]).long()
+        with self.accelerator.autocast():
+            scored = model(
+                input_ids=forward.ids_PL,
+                attention_mask=attention,
+                position_ids=forward.positions_PL,
+                shift_labels=forward.labels_PL,
+                fused_lm_head=True,
+            )
+        found = []
+        for values, fill in ((scored.log_probs, batch.drawn_RT), (scored.entropy, torch.zeros_like(batch.drawn_RT))):
+            if values is None:  # the reference has none
+                found.append(fill)
+                continue
+            if batch.forward is None:
+                found.append(fill + values.sum())  # 0: so that there is a gradient, of 0
+                continue
+            live = values.flatten()[forward.places_RT].float()
+            whole = fill.index_put((batch.live_R.nonzero()[:, 0],), live)
+            found.append(torch.where(batch.mask_RT.bool(), whole, fill))
+        return found[0], found[1]
+
+    def _measure(self, batch: MicroBatch, logps: torch.Tensor, entropies: torch.Tensor) -> None:
+        """Collects what is only true of the rows that went through the model."""
+        mask = batch.mask_RT * batch.live_R[:, None]
+        difference = ((logps - batch.drawn_RT) * mask).abs()
+        sums = torch.stack([mask.sum(), (entropies.detach() * mask).sum(), difference.sum(), difference.max().neg()])
+        every = cast(torch.Tensor, self.accelerator.gather(sums[None]))
+        count = every[:, 0].sum().item()
+        if not count:
+            return
+        metrics = self._metrics["train"]
+        metrics["live/entropy"].append(every[:, 1].sum().item() / count)
+        metrics["live/ratio_max"].append(math.exp(min(20.0, -every[:, 3].min().item())))
+        if self.state.global_step % self.job.config.grpo.updates == 0:
+            metrics["live/logprob_difference"].append(every[:, 2].sum().item() / count)
+
+
+class _Stream(IterableDataset):
+    """A trainer's micro-batches, as a data set of torch."""
+
+    def __init__(self, trainer: AgentGRPOTrainer) -> None:
+        self._trainer = trainer
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        return self._trainer.micro_batches()
+
+
+def _on(batch: MicroBatch, device: torch.device) -> MicroBatch:
+    def moved(found: Any) -> Any:
+        return {f.name: v.to(device) if isinstance(v := getattr(found, f.name), torch.Tensor) else v for f in fields(found)}
+
+    forward = Forward(**moved(batch.forward)) if batch.forward is not None else None
+    return replace(MicroBatch(**moved(batch)), forward=forward)
+
+
+def _nothing(device: torch.device) -> Forward:
+    """One token that predicts nothing: all workers must go through the model together, also those without a row."""
+    one = torch.zeros((1, 1), dtype=torch.long, device=device)
+    return Forward(one, one, torch.full_like(one, IGNORE), None, torch.ones(1, dtype=torch.long, device=device), one)
+
+
+def make_trainer(job: OnlineJob, steps: Iterator[list[Rollout]], model: PreTrainedModel, tokenizer: Any) -> AgentGRPOTrainer:
+    """Makes the trainer of an online job.
+
+    Raises:
+        RunError: A batch would have a single row, which TRL does not take.
+    """
+    disable_dropout(model)
+    config, grpo, how = job.config, job.config.grpo, how_to_cut(job)
+    if how.rows < 2:
+        raise RunError("a step of one rollout has nothing to compare it with", hint="Raise train.batch_size.")
+    arguments = GRPOConfig(
+        **common_arguments(job, job.updates, model.num_parameters()),
+        ignore_data_skip=True,  # the steps begin where the checkpoint ends
+        loss_type=grpo.loss.value,
+        importance_sampling_level=grpo.ratio.value,
+        epsilon=grpo.clip,
+        epsilon_high=grpo.clip_high or None,
+        delta=grpo.dual_clip or None,
+        beta=grpo.kl,
+        entropy_coef=grpo.entropy,
+        num_iterations=grpo.iterations,
+        max_completion_length=config.max_length,
+        # To TRL all rollouts of a step are drawn at a time, in groups of some size that divides their number.
+        steps_per_generation=how.minibatches * how.micro_batches,
+        num_generations=next(size for size in range(2, how.rows + 1) if how.rows % size == 0),
+        temperature=1.0,
+        disable_dropout=False,  # it is off; the adapters' is an option
+    )
+    return AgentGRPOTrainer(
+        job,
+        steps,
+        model=model,
+        reward_funcs=_no_reward,
+        args=arguments,
+        train_dataset=Dataset.from_dict({"prompt": [""]}),
+        processing_class=tokenizer,
+        peft_config=lora_config(job, model),
+    )
+
+
+def _no_reward(**_: Any) -> list[float]:
+    """Takes the place of a reward: TRL wants one, and never asks it here."""
+    raise AssertionError("rollouts have their rewards before they are trained on")

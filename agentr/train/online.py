@@ -1,0 +1,171 @@
+"""One online job in one worker: waits for the rollouts of each step, trains on them, publishes the weights."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import shutil
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+import torch.distributed as dist
+from transformers import PreTrainedModel, TrainerCallback
+
+from agentr.errors import DataError
+from agentr.store.dataset import read_any, read_manifest
+from agentr.store.files import write_bytes
+from agentr.store.rows import Rollout
+from agentr.train.checkpoints import latest
+from agentr.train.grpo import METRICS, AgentGRPOTrainer, make_trainer
+from agentr.train.job import TrainResult
+from agentr.train.model import load_start, require_vocabulary, save_model
+from agentr.train.online_job import OnlineJob
+from agentr.train.progress import require_finite
+from agentr.train.trainer import expect_progress
+
+#: Seconds between two looks for the next step's rows.
+POLL_S = 0.02
+
+
+class EndOfSteps(Exception):
+    """The steps ended before their greatest number."""
+
+
+class Steps(Iterator[list[Rollout]]):
+    """The rollouts of one step after another. Waits for those that are not there yet.
+
+    Attributes:
+        done: The last step that was handed out.
+    """
+
+    def __init__(self, job: OnlineJob, after: int, model: PreTrainedModel) -> None:
+        self.job, self.done, self._model = job, after, model
+
+    def __next__(self) -> list[Rollout]:
+        if self.done >= self.job.steps:
+            raise StopIteration
+        number = self.done + 1
+        while not self.job.fed(number):
+            expect_progress(self.job)
+            stopped = self.job.stopped()
+            if stopped is not None and stopped < number:
+                raise EndOfSteps
+            time.sleep(POLL_S)
+        rows = cast("list[Rollout]", read_any(self.job.rows_of(number)))
+        self._check(rows, number)
+        self.done = number
+        return rows
+
+    def _check(self, rows: list[Rollout], number: int) -> None:
+        wrong = next((row for row in rows if not isinstance(row, Rollout)), None)
+        if wrong is not None:
+            raise DataError(f"{self.job.rows_of(number)} holds {type(wrong).__name__}, and rollouts are wanted")
+        too_long = sum(row.longest > self.job.config.max_length for row in rows)
+        if too_long:
+            hint = "Raise train.max_length, or lower build.max_length."
+            raise DataError(f"{too_long} rollouts of step {number} exceed train.max_length {self.job.config.max_length}.", hint=hint)
+        require_vocabulary(self._model, max((max(row.input_ids) for row in rows), default=0), self.job.start)
+
+
+def run_online(job: OnlineJob) -> TrainResult:
+    """Runs or resumes an online job in this process; see ``agentr.train.run.run_job``."""
+    model, tokenizer, dtype = load_start(job)
+    found: list[Path | None] = [latest(job.checkpoints) if dist.get_rank() == 0 else None]
+    dist.broadcast_object_list(found, src=0)
+    resume = found[0]
+    updates = job.config.grpo.updates
+    trained = int(resume.name.rpartition("-")[2]) // updates if resume else 0
+    trainer = make_trainer(job, Steps(job, trained, model), model, tokenizer)
+    progress = StepProgress(job, trained, trainer, dtype)
+    trainer.add_callback(progress)
+    with contextlib.suppress(EndOfSteps):
+        trainer.train(resume_from_checkpoint=str(resume) if resume else None)
+    save_model(trainer, dtype, job.model)
+    result = _result(job, progress.seconds)
+    if trainer.args.should_save:
+        job.finish(result)
+        shutil.rmtree(job.checkpoints, ignore_errors=True)
+        shutil.rmtree(job.out / "published", ignore_errors=True)
+    dist.barrier()
+    return result
+
+
+class StepProgress(TrainerCallback):
+    """A callback that publishes the weights after each step, and writes ``metrics.jsonl``.
+
+    A resumed job drops the lines after its checkpoint, so each step is reported once.
+    """
+
+    def __init__(self, job: OnlineJob, resumed_at: int, trainer: AgentGRPOTrainer, dtype: torch.dtype) -> None:
+        self.job, self.trainer, self.dtype = job, trainer, dtype
+        kept = [line for line in job.read_metrics() if line["step"] <= resumed_at]
+        self.seconds: float = kept[-1]["seconds"] if kept else 0.0
+        if dist.get_rank() == 0:
+            write_bytes(job.metrics, "".join(json.dumps(line) + "\n" for line in kept).encode())
+
+    def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        self.started = time.perf_counter()
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        self.seconds += time.perf_counter() - self.started
+        require_finite(self.job, 0.0, self.trainer.grad_norm(), state.global_step)
+        updates = self.job.config.grpo.updates
+        control.should_log = state.global_step % updates == 0
+        control.should_save = False
+        if state.global_step % updates:
+            return
+        number = state.global_step // updates
+        if not self.job.fed(number + 1 + self.job.staleness):  # else this is a repetition, and nobody will ask
+            self._publish(number)
+        control.should_save = number % self.job.config.checkpoint_every == 0 and number < self.job.steps
+
+    def _publish(self, number: int) -> None:
+        folder = self.job.published(number)
+        if dist.get_rank() == 0:
+            folder.parent.mkdir(parents=True, exist_ok=True)
+        save_model(self.trainer, self.dtype, folder)
+        if dist.get_rank() == 0:
+            for old in sorted(folder.parent.glob("[0-9]*")):
+                if int(old.name) < number - 1 - self.job.staleness:
+                    shutil.rmtree(old, ignore_errors=True)
+
+    def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, float] | None = None, **_: Any) -> None:
+        if not logs or "loss" not in logs:
+            return
+        require_finite(self.job, logs["loss"], 0.0, state.global_step)
+        if dist.get_rank() != 0:
+            return
+        number = state.global_step // self.job.config.grpo.updates
+        line = {
+            "step": number,
+            "steps": self.job.steps,
+            "loss": logs["loss"],
+            "learning_rate": logs["learning_rate"],
+            "grad_norm": logs.get("grad_norm"),
+            "seconds": round(self.seconds, 3),
+            **{name: logs[theirs] for name, theirs in METRICS.items() if theirs in logs},
+        }
+        with self.job.metrics.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(line) + "\n")
+
+
+def _result(job: OnlineJob, seconds: float) -> TrainResult:
+    lines = job.read_metrics()
+    steps = lines[-1]["step"] if lines else 0
+    fed = [read_manifest(job.rows_of(number)) for number in range(1, steps + 1)]
+    tokens = sum(manifest["tokens"] for manifest in fed) * job.config.grpo.iterations
+    return TrainResult(
+        checkpoint=str(job.model),
+        steps=steps * job.config.grpo.updates,
+        epochs=float(job.config.grpo.iterations),
+        rows=sum(manifest["rows"] for manifest in fed),
+        tokens=tokens,
+        trained_tokens=sum(manifest["trained_tokens"] for manifest in fed) * job.config.grpo.iterations,
+        first_loss=lines[0]["loss"] if lines else 0.0,
+        last_loss=lines[-1]["loss"] if lines else 0.0,
+        seconds=round(seconds, 3),
+        tokens_per_second=round(tokens / max(seconds, 1e-9), 1),
+    )

@@ -1,0 +1,66 @@
+"""A training whose rows come step by step, from whoever collects with the weights that it published. Imports nothing heavy.
+
+The folder ``feed`` is all that the two sides share, so either may die and come back::
+
+    feed/000001/dataset/    the rollouts of a step; sealed when its manifest is there
+    feed/stop.json          {"after": steps}: no more steps come
+    published/000001/       weights after the optimiser steps of a step: a Hugging Face folder, renamed into place
+
+A worker that was killed goes on from its last checkpoint through the steps that are there, to the same weights.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from agentr.store.files import read_json, write_json
+from agentr.train.job import TrainJob
+
+#: Folder of a step's rows, below the step's own.
+ROWS = "dataset"
+
+
+@dataclass(frozen=True)
+class OnlineJob(TrainJob):
+    """One online training. ``dataset`` is the folder of its steps.
+
+    Attributes:
+        steps: Most steps; a step has ``config.grpo.updates`` optimiser steps.
+        rows: Most rollouts of a step. They are gone through in ``config.grpo.minibatches`` parts of equal size.
+        staleness: How many steps the collection may be ahead of the training: so many published weights are still needed.
+    """
+
+    steps: int = 1
+    rows: int = 1
+    staleness: int = 0
+
+    @property
+    def updates(self) -> int:
+        """Optimiser steps in all."""
+        return self.steps * self.config.grpo.updates
+
+    def step(self, number: int) -> Path:
+        """Returns the folder of a step, counted from 1."""
+        return self.dataset / f"{number:06d}"
+
+    def rows_of(self, number: int) -> Path:
+        """Returns the dataset of a step."""
+        return self.step(number) / ROWS
+
+    def fed(self, number: int) -> bool:
+        """Returns whether the rows of a step are there."""
+        return (self.rows_of(number) / "manifest.json").exists()
+
+    def published(self, number: int) -> Path:
+        """Returns the folder of the weights after a step; 0 is the start."""
+        return self.out / "published" / f"{number:06d}" if number else self.start
+
+    def stop(self, after: int) -> None:
+        """Says that no step comes after this one."""
+        write_json(self.dataset / "stop.json", {"after": after})
+
+    def stopped(self) -> int | None:
+        """Returns the last step if the steps end before ``steps``."""
+        path = self.dataset / "stop.json"
+        return read_json(path)["after"] if path.exists() else None
