@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from agentr.store.dataset import write_rows
-from agentr.store.rows import Preference, Provenance, Row
+from agentr.store.rows import Preference, Provenance, Rollout, Row
 from tests.support import tiny_model
 
 
@@ -43,6 +43,40 @@ def random_pairs(count: int, seed: int = 0) -> list[Preference]:
         origin = Provenance(f"tree{index}", (0, 1), "trajectory", rejected=(0, 2))
         pairs.append(Preference(prompt, chosen, mask(len(chosen)), rejected, mask(len(rejected)), origin))
     return pairs
+
+
+#: Groups of ``rollouts``, and rollouts of each.
+GROUPS, EACH = 3, 4
+
+
+def rollouts(start: Path, seed: int = 0) -> list[Rollout]:
+    """Three groups of four rollouts of two turns with an observation between. Two of a group have their first turn in common.
+
+    The log-probabilities are those of a policy near the start checkpoint, the same for tokens that two rows have in common.
+    """
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    generator, model = random.Random(seed), AutoModelForCausalLM.from_pretrained(start)
+
+    def draw(least: int, most: int) -> tuple[int, ...]:
+        return tuple(generator.randrange(3, 300) for _ in range(generator.randint(least, most)))
+
+    found = []
+    for group in range(GROUPS):
+        opening, shared = draw(6, 10), draw(10, 14)
+        for number in range(EACH):
+            first, last = shared if number < 2 else draw(8, 12), draw(3, 9)
+            ids = (*opening, *first, *last)
+            mask = (*(0 for _ in opening), *(int(position % 5 < 3) for position in range(len(first))), *(1 for _ in last))
+            with torch.no_grad():
+                whole = model(torch.tensor([ids])).logits[0].log_softmax(-1)
+            noise = [random.Random(str(ids[: t + 1])).uniform(-0.5, 0.5) for t in range(len(ids))]
+            drawn = tuple(whole[t - 1, ids[t]].item() + noise[t] if mask[t] else None for t in range(len(ids)))
+            earned = generator.choice([-1.3, -0.4, 0.7, 1.1])
+            made = Provenance(f"task{group}", (number,), "rollout")
+            found.append(Rollout(ids, mask, made, drawn, tuple(earned for _ in ids), f"task{group}", {"total": earned}))
+    return found
 
 
 @pytest.fixture(scope="session")
