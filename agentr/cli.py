@@ -161,7 +161,9 @@ def train(
 ) -> None:
     """Train one round's policy on its dataset, or the model on a dataset of your own."""
     from agentr.config.training import ContinueFrom
-    from agentr.store.layout import DATASET, TRAIN, arm_of
+    from agentr.recipes import recipe_of
+    from agentr.rounds.round import Round
+    from agentr.store.layout import TRAIN
 
     with _experiment(config, overrides) as experiment:
         if dataset is not None:
@@ -172,10 +174,8 @@ def train(
             typer.echo(experiment.warm_start()[0].path)
             return
         experiment.base_model()
-        arm = arm_of(round_)
         start = experiment.policy(round_ - 1 if experiment.config.trainer.continue_from is ContinueFrom.previous else 0)
-        rows = experiment.store.layout.stage(arm.stage(DATASET))
-        typer.echo(experiment.train(arm.stage(TRAIN), rows, start, experiment.train_config(round_)).path)
+        typer.echo(recipe_of(experiment.config).train(Round.of(experiment, round_), start).path)
 
 
 @app.command("eval")

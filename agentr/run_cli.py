@@ -23,6 +23,7 @@ def register(app: typer.Typer) -> None:
 def trace(
     run_dir: RunDir,
     round_: Annotated[int, typer.Option("--round", help="Which round; 0 is the warm start.")] = 1,
+    step: Annotated[int | None, typer.Option("--step", help="Of online training: which step's rows.")] = None,
     row: Annotated[int | None, typer.Option("--row", help="A row of the round's dataset: show what it was made from.")] = None,
     stage: Annotated[str, typer.Option("--stage", help="A stage of the round, such as collect, or of the run: rounds/01/collect.")] = "",
     tree: Annotated[str, typer.Option("--tree", help="Key of a tree of that stage, or its task's id.")] = "",
@@ -32,11 +33,12 @@ def trace(
     from agentr.errors import ConfigError
     from agentr.launch.run import decoder
     from agentr.observe.traces import describe_node, describe_row
-    from agentr.store.layout import DATASET, arm_of
+    from agentr.store.layout import DATASET, ROLLOUTS, arm_of
 
     run = agentr.open(run_dir)
     if row is not None:
-        lines = describe_row(run.stage(arm_of(round_).stage(DATASET)).rows.trace(row), decoder(run))
+        dataset = arm_of(round_).stage(DATASET if step is None else f"{ROLLOUTS}/{step:06d}/{DATASET}")
+        lines = describe_row(run.stage(dataset).rows.trace(row), decoder(run))
     elif stage and tree and node is not None:
         name = stage if "/" in stage else arm_of(round_).stage(stage)
         trees = run.stage(name)

@@ -19,12 +19,12 @@ import agentr
 from agentr.config.identity import changed_keys
 from agentr.errors import AgentrError, ConfigError, DataError
 from agentr.read.run import Run
-from agentr.read.stage import Dataset, Trees
+from agentr.read.stage import Dataset, Rollouts, Trees
 from agentr.search.stored import from_bytes
 from agentr.search.tree import Tree
 from agentr.store.files import disk, make_folder, write_bytes
 from agentr.store.forest import Forest
-from agentr.store.layout import MODEL
+from agentr.store.layout import MODEL, ROLLOUTS, TRAIN
 from agentr.store.records import read_index, read_records, write_index
 from agentr.store.run import RunStore, stale
 from agentr.store.seal import SEAL, Damage, StageRecord, hash_folder, read_seal, verify, write_seal
@@ -225,7 +225,7 @@ def _remedy(run: Run, name: str) -> Remedy:
     stage = run.stage(name)
     if name == MODEL and stage.record.summary.get("folder_hash"):
         return Remedy.NONE
-    return Remedy.TREES if isinstance(stage, Trees) else Remedy.MADE_ANEW
+    return Remedy.TREES if isinstance(stage, Trees) and not isinstance(stage, Rollouts) else Remedy.MADE_ANEW
 
 
 def _dependents(name: str, records: dict[str, StageRecord]) -> tuple[str, ...]:
@@ -275,6 +275,10 @@ def _reopen(store: RunStore, name: str) -> str:
     stage = run.stage(name) if name in run.records() else None
     place = store.set_aside(name)
     where = place.relative_to(store.root)
+    if isinstance(stage, Rollouts):  # each step's trees were drawn with weights that the step before had left
+        train = name.replace(ROLLOUTS, TRAIN)
+        store.set_aside(train)
+        return f"{name} was set aside to {where}, and {train} with it: they are made together"
     if not isinstance(stage, Trees) or not place.is_dir():
         return f"{name} was set aside to {where}"
     forest, kept = Forest(store.root / name), 0

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from agentr.config.schema import Config, ModelSource, PolicyBackend, TaskSelection
-from agentr.config.training import TrainConfig
 from agentr.envs.selection import select
 from agentr.recipes import recipe_of
+from agentr.rounds.recipe import Recipe, optimiser_steps
 from agentr.types import Task
 from env_servers import registry
 
@@ -88,9 +87,11 @@ def estimate(config: Config) -> Estimate:
     grown = [work for _, work in stages if work.max_completions(limit or 1)]
     beside = sorted({stage for stage, work in stages if not work.max_completions(limit or 1)})
     tasks = _count(config, config.collect.tasks)
-    trees = _times(tasks, len(grown))
+    explored = recipe.trees(tasks.value)
+    explored = tasks if explored is None else Bound(explored)
+    trees = _times(explored, len(grown))
     unbounded = any(work.max_completions(limit) == 0 for work in grown)
-    completions = Bound(None, "the server's step limit") if unbounded else _completions(config, grown, tasks, limit)
+    completions = Bound(None, "the server's step limit") if unbounded else _completions(config, grown, explored, limit)
     policies = 1 + rounds + (1 if config.run.control and rounds else 0)
     held_out = _count(config, config.eval.tasks)
     episodes = _times(held_out, config.eval.episodes * policies)
@@ -110,7 +111,7 @@ def estimate(config: Config) -> Estimate:
         env_steps=completions,
         episodes=episodes,
         episode_turns=turns,
-        optimiser_steps=_optimiser_steps(config),
+        optimiser_steps=_optimiser_steps(config, recipe),
         disk_bytes=_disk(config, policies, completions, turns),
         resources=_resources(config),
     )
@@ -127,22 +128,17 @@ def _completions(config: Config, grown: list, tasks: Bound, limit: int) -> Bound
     return _times(tasks, sum(per_tree))
 
 
-def _optimiser_steps(config: Config) -> Bound:
+def _optimiser_steps(config: Config, recipe: Recipe) -> Bound:
     trainings = [config.train[min(number, len(config.train)) - 1] for number in range(1, config.run.rounds + 1)]
     trainings += trainings if config.run.control else []
     total = 0
     for train in [*([config.warm_start.train] if config.warm_start.enabled else []), *trainings]:
-        steps = _steps(train, _demonstrations(config) if train is config.warm_start.train else None)
+        warm = train is config.warm_start.train
+        steps = optimiser_steps(train, _demonstrations(config)) if warm else recipe.optimiser_steps(train, None)
         if steps is None:
             return Bound(None, "by epochs, and so by the number of rows that the trees give")
         total += steps
     return Bound(total)
-
-
-def _steps(train: TrainConfig, rows: int | None) -> int | None:
-    if train.steps:
-        return train.steps
-    return None if rows is None else math.ceil(rows * train.epochs / train.batch_size) or 1
 
 
 def _demonstrations(config: Config) -> int | None:

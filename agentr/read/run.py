@@ -9,9 +9,24 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agentr.errors import DataError
-from agentr.read.stage import Dataset, Episodes, Stage, Training, Trees
+from agentr.read.stage import Dataset, Episodes, Rollouts, Stage, Training, Trees
 from agentr.store.files import read_lines
-from agentr.store.layout import CONTROL, DATASET, EVAL, MODEL, RECOVERY, TRAIN, Arm, ArmKind, Layout, arm_of, arms_in, stage_of
+from agentr.store.layout import (
+    CONTROL,
+    DATASET,
+    EVAL,
+    MODEL,
+    RECOVERY,
+    ROLLOUTS,
+    TRAIN,
+    Arm,
+    ArmKind,
+    Layout,
+    arm_of,
+    arms_in,
+    stage_of,
+    step_of,
+)
 from agentr.store.owner import Owner
 from agentr.store.records import read_config, read_records
 from agentr.store.seal import StageRecord
@@ -22,7 +37,7 @@ if TYPE_CHECKING:
 #: Stages that are no exploration; those of a method's exploration are all others.
 COMMON_STAGES = (DATASET, TRAIN, EVAL, RECOVERY)
 
-_KINDS: dict[str, type[Stage]] = {DATASET: Dataset, TRAIN: Training, EVAL: Episodes, RECOVERY: Episodes}
+_KINDS: dict[str, type[Stage]] = {ROLLOUTS: Rollouts, DATASET: Dataset, TRAIN: Training, EVAL: Episodes, RECOVERY: Episodes}
 
 
 @dataclass(frozen=True)
@@ -140,6 +155,10 @@ class Run:
             DataError: There is no such stage; the error names the nearest.
         """
         records = self.records()
+        if (place := step_of(name.removesuffix(f"/{DATASET}"))) and place[0] in records:
+            steps = self.stage(place[0]).steps
+            if place[1] in steps:
+                return steps[place[1]].dataset if name.endswith(f"/{DATASET}") else steps[place[1]].trees
         if name not in records:
             near = difflib.get_close_matches(name, records, 3, 0.0)
             raise DataError(f"{self.path} has no stage {name!r}", hint=f"The nearest: {', '.join(near)}." if near else "It has none yet.")

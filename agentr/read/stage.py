@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,7 +14,7 @@ from agentr.search.tree import Tree
 from agentr.store.dataset import iter_dropped, iter_rows, read_manifest, read_row, read_row_table
 from agentr.store.files import read_json, read_lines
 from agentr.store.forest import Forest
-from agentr.store.layout import EVALUATION
+from agentr.store.layout import DATASET, EVALUATION, STEPS
 from agentr.store.rows import Dropped, Preference, Row
 from agentr.store.seal import Damage, StageRecord, verify
 from agentr.store.summaries import DatasetSummary, EvalSummary, S, Summary, TrainSummary, TreeSummary
@@ -123,6 +124,82 @@ class Trees(Stage):
         import pyarrow as pa
 
         return pa.Table.from_pylist(list(self.forest.spent()))
+
+
+class Rollouts(Trees):
+    """The trees of online training, which came step by step: ``stage.steps[17]`` is a step, with ``trees`` and ``dataset``.
+
+    As a stage of trees it has them all; a tree's key begins with its step: ``stage["000017/key"]``.
+    """
+
+    @property
+    def steps(self) -> dict[int, Step]:
+        """The steps that are finished, by their numbers."""
+        folders = [path.parent for path in sorted(self.path.glob("[0-9]*/manifest.json"))]
+        return {int(folder.name): Step(self.root, replace(self.record, name=f"{self.name}/{folder.name}")) for folder in folders}
+
+    def curve(self) -> pa.Table:
+        """Returns what there is to say of each step: success, calls, lengths, rewards by component, groups without signal, seconds."""
+        import pyarrow as pa
+
+        lines = [{**line, **{f"reward/{name}": value for name, value in line.get("rewards", {}).items()}} for line in self.curve_lines()]
+        return pa.Table.from_pylist([{key: value for key, value in line.items() if key != "rewards"} for line in lines])
+
+    def curve_lines(self) -> list[dict[str, Any]]:
+        """Returns the same as plain data."""
+        return read_lines(self.path / STEPS)
+
+    def table(self, columns: list[str] | None = None) -> pa.Table:
+        """Returns what there is to say of each tree, a row each, with the number of its step in the column ``step``."""
+        import pyarrow as pa
+
+        found = []
+        for number, step in self.steps.items():
+            table = step.trees.table(columns)
+            found.append(table.append_column("step", pa.array([number] * len(table), pa.int32())))
+        return pa.concat_tables(found) if found else pa.table({})
+
+    def keys(self) -> list[str]:
+        by_step = {number: step.trees.keys() for number, step in self.steps.items()}
+        return [f"{number:06d}/{key}" for number, keys in by_step.items() for key in keys]
+
+    def __getitem__(self, key: str) -> Tree:
+        number, _, rest = key.partition("/")
+        step = self.steps.get(int(number)) if number.isdigit() else None
+        if step is None or not rest:
+            hint = f"Its steps: 1 to {len(self.steps)}; a key is like 000001/KEY." if self.steps else "It has none yet."
+            raise DataError(f"{self.path} has no tree {key!r}", hint=hint)
+        return step.trees[rest]
+
+    def __iter__(self) -> Iterator[Tree]:
+        for step in self.steps.values():
+            yield from step.trees
+
+    def __len__(self) -> int:
+        return sum(len(step.trees) for step in self.steps.values())
+
+    def trace(self, key: str, node: int) -> list[Use]:
+        number, _, rest = key.partition("/")
+        self[key]
+        return self.steps[int(number)].trees.trace(rest, node)
+
+    def expansions(self) -> pa.Table:
+        import pyarrow as pa
+
+        return pa.concat_tables([step.trees.expansions() for step in self.steps.values()])
+
+
+class Step:
+    """A step of online training.
+
+    Attributes:
+        trees: Its trees.
+        dataset: Its rows.
+    """
+
+    def __init__(self, root: Path, record: StageRecord) -> None:
+        self.trees = Trees(root, record)
+        self.dataset = Dataset(root, replace(record, name=f"{record.name}/{DATASET}"))
 
 
 class Rows:

@@ -10,7 +10,7 @@ from agentr.errors import DataError
 from agentr.search.tree import Node, Tree
 from agentr.store.dataset import iter_dropped, iter_rows, read_row
 from agentr.store.forest import Forest
-from agentr.store.layout import DATASET, stage_of
+from agentr.store.layout import DATASET, stage_of, step_of
 from agentr.store.records import read_records
 from agentr.store.rows import Preference, Provenance, Row
 
@@ -116,6 +116,8 @@ def trace_node(root: Path, stage: str, tree: Tree, node: int) -> list[Use]:
     """
     if not 0 <= node < len(tree.nodes):
         raise DataError(f"the tree {tree.task.key!r} of {stage} has no node {node}", hint=f"Its nodes: 0 to {len(tree.nodes) - 1}.")
+    if step_of(stage):  # the rows of a step are made of its own trees alone
+        return list(_uses(root, f"{stage}/{DATASET}", {stage}, tree.task.key, node))
     records = read_records(root)
     stages = {stage} | {name for name, record in records.items() if record.summary.get("includes") == stage}
     found: list[Use] = []

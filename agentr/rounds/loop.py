@@ -33,10 +33,7 @@ def run_rounds(experiment: Experiment, recipe: Recipe) -> None:
     policy = warm_start
     for number in range(1, config.run.rounds + 1):
         round_ = Round(experiment, number, policy)
-        recipe.explore(round_)
-        dataset = recipe.build(round_)
-        start = policy if config.trainer.continue_from is ContinueFrom.previous else warm_start
-        policy = experiment.train(round_.arm.stage(TRAIN), dataset, start, experiment.train_config(number))
+        policy = recipe.improve(round_, policy if config.trainer.continue_from is ContinueFrom.previous else warm_start)
         experiment.evaluate(round_.arm, policy)
         delete(experiment.store, [entry for entry in prunable(Run(experiment.root), config.run.keep) if entry.what == "weights"])
 

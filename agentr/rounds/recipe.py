@@ -6,6 +6,7 @@ A recipe brings along its configuration, its presets and its estimate; ``agentr.
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,10 +19,11 @@ from agentr.build.mixture import ExtraPairs, MixtureConfig, mix_pairs_from_files
 from agentr.collect.job import Work
 from agentr.config.checks import Problem
 from agentr.config.schema import Config, MethodConfig
+from agentr.config.training import TrainConfig
 from agentr.errors import RunError
 from agentr.rounds.round import Round
 from agentr.store.dataset import dataset_loss
-from agentr.store.layout import DATASET
+from agentr.store.layout import DATASET, TRAIN, Checkpoint
 from agentr.store.rows import Row
 from agentr.store.spool import Kept
 from agentr.store.summaries import DatasetSummary
@@ -75,6 +77,22 @@ class Recipe(ABC, Generic[C]):
         for stage, work in self.exploration(round_.number).items():
             round_.run(stage, work)
 
+    def improve(self, round_: Round, start: Checkpoint) -> Checkpoint:
+        """Runs a round up to its policy: explore, build, train.
+
+        Args:
+            start: Checkpoint that the training starts from.
+        """
+        self.explore(round_)
+        self.build(round_)
+        return self.train(round_, start)
+
+    def train(self, round_: Round, start: Checkpoint) -> Checkpoint:
+        """Trains a round's policy on its dataset, unless that is done."""
+        experiment = round_.experiment
+        dataset = experiment.store.layout.stage(round_.arm.stage(DATASET))
+        return experiment.train(round_.arm.stage(TRAIN), dataset, start, experiment.train_config(round_.number))
+
     def build(self, round_: Round) -> Path:
         """Writes a round's dataset of ``rows``, unless it is sealed, and returns its folder.
 
@@ -118,6 +136,18 @@ class Recipe(ABC, Generic[C]):
     def check(cls, config: Config) -> Iterator[Problem]:
         """Yields what is wrong in a configuration of this method, besides what its own section says."""
         return iter(())
+
+    def trees(self, tasks: int | None) -> int | None:
+        """Returns the trees that a stage of exploration grows in a round of so many tasks; None if that is not known."""
+        return tasks
+
+    def optimiser_steps(self, train: TrainConfig, rows: int | None) -> int | None:
+        """Returns the optimiser steps of a round.
+
+        Args:
+            rows: Rows of its dataset; None if they are not known.
+        """
+        return optimiser_steps(train, rows)
 
     def describe(self) -> str:
         """Returns what a round does with one task, in a few words."""
@@ -176,6 +206,13 @@ class Preferring(Recipe[C]):
     def mix(self, own: Sequence[Kept], round_: Round, keep: Keep) -> tuple[Sequence[Kept], Counter[str]]:
         extra, limit = self.config.extra_pairs, round_.config.build.max_length  # type: ignore[attr-defined]
         return mix_pairs_from_files(own, extra, keep=keep, codec=round_.codec, max_length=limit, seed=round_.seed)
+
+
+def optimiser_steps(train: TrainConfig, rows: int | None) -> int | None:
+    """Returns the optimiser steps of a training on a dataset of so many rows; None if they are needed and not known."""
+    if train.steps:
+        return train.steps
+    return None if rows is None else math.ceil(rows * train.epochs / train.batch_size) or 1
 
 
 def by_round(values: Sequence[float], round_: int) -> float:

@@ -6,10 +6,13 @@ import asyncio
 import os
 import secrets
 import sys
+import threading
 import time
+from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from agentr.collect.coordinator import Coordinator
 from agentr.collect.job import TreeJob
@@ -17,10 +20,11 @@ from agentr.config.schema import Config, PolicyBackend, TaskSelection
 from agentr.envs.fleet import EnvServers
 from agentr.envs.pool import Urls
 from agentr.errors import AgentrError, InfraError, RunError
-from agentr.observe.progress import Reporter
+from agentr.observe.progress import Reporter, Update
 from agentr.store.layout import Checkpoint
 from agentr.store.summaries import TrainSummary
 from agentr.train.job import TrainJob
+from agentr.train.online_job import OnlineJob
 from agentr.types import Task
 from env_servers.protocol import EnvironmentSpec
 
@@ -32,6 +36,48 @@ START_TIMEOUT_S = 300.0
 BY_VALUE = "agentr_method_"
 #: How often a stage is handed to a coordinator that was restarted.
 COORDINATOR_ATTEMPTS = 5
+
+
+T = TypeVar("T")
+
+
+class Beside(Generic[T]):
+    """A call that goes on in a thread of its own. The thread ends with the process, at the latest."""
+
+    def __init__(self, call: Callable[[], T]) -> None:
+        self._result: list[T] = []
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, args=(call,), daemon=True)
+        self._thread.start()
+
+    def _run(self, call: Callable[[], T]) -> None:
+        try:
+            self._result.append(call())
+        except BaseException as error:  # noqa: BLE001 - raised again in the thread that asks
+            self._error = error
+
+    def ended(self) -> bool:
+        """Returns whether the call has come back.
+
+        Raises:
+            BaseException: What the call raised.
+        """
+        if self._thread.is_alive():
+            return False
+        if self._error is not None:
+            raise self._error
+        return True
+
+    def wait(self, timeout_s: float | None = None) -> bool:
+        """Waits until the call has come back, whatever with, and returns whether it has."""
+        self._thread.join(timeout_s)
+        return not self._thread.is_alive()
+
+    def result(self) -> T:
+        """Waits until the call has come back, and returns its result, or raises what it raised."""
+        self._thread.join()
+        self.ended()
+        return self._result[0]
 
 
 class Services:
@@ -70,8 +116,12 @@ class Services:
         """The tasks of a selection; held-out ones are refused where ``training`` is set."""
         return self._call(self._start_coordinator().tasks.remote(selection, training), "the list of tasks", 120.0)
 
-    def run_job(self, title: str, job: TreeJob, policy: Checkpoint | None) -> dict[str, Any]:
-        """Runs a job on the coordinator, shows its progress, and survives the coordinator's death."""
+    def run_job(self, title: str, job: TreeJob, policy: Checkpoint | None, update: Update | None = None) -> dict[str, Any]:
+        """Runs a job on the coordinator, shows its progress, and survives the coordinator's death.
+
+        Args:
+            update: Is told the progress; by default it is shown as a task of its own.
+        """
         from ray.exceptions import ActorDiedError, ActorUnavailableError
 
         engines = self.engines(policy.path) if policy is not None else []
@@ -79,8 +129,8 @@ class Services:
         for attempt in range(COORDINATOR_ATTEMPTS):
             coordinator = self._start_coordinator()
             try:
-                with self.reporter.task(title) as update:
-                    return self._watch(coordinator, coordinator.run.remote(job, path, engines), update)
+                with nullcontext(update) if update is not None else self.reporter.task(title) as told:
+                    return self._watch(coordinator, coordinator.run.remote(job, path, engines), told)
             except (ActorDiedError, ActorUnavailableError) as error:
                 if attempt == COORDINATOR_ATTEMPTS - 1:
                     raise InfraError(f"the coordinator died {COORDINATOR_ATTEMPTS} times during {title}: {error}") from error
@@ -101,6 +151,13 @@ class Services:
         with self.reporter.task(title) as update:
             results = train_many(jobs, lambda m: update(m.get("step", 0), m.get("steps", 0), f"loss {m.get('loss', float('nan')):.3f}"))
         return [TrainSummary.read(asdict(result)) for result in results]
+
+    def train_beside(self, job: OnlineJob) -> Beside[TrainSummary]:
+        """Starts an online training, which goes on beside what the caller does."""
+        from agentr.train.launch import train
+
+        self._start_ray()
+        return Beside(lambda: TrainSummary.read(asdict(train(job))))
 
     def take_over(self, config: Config) -> None:
         """Serves the experiment of ``config`` from here on. What it would start the same runs on; the coordinator starts anew."""

@@ -3,6 +3,7 @@
 model                                                    the base model
 rounds/00/{demonstrations,dataset,train,eval,recovery}   the warm start
 rounds/01/{collect,...,dataset,train,eval,recovery}      a round; which stages of trees there are is the method's choice
+rounds/01/{rollouts,train,eval,recovery}                 a round of online training; its steps are rollouts/000001, ...
 control/{train,eval,recovery}                            the control arm
 """
 
@@ -20,6 +21,11 @@ DATASET = "dataset"
 TRAIN = "train"
 EVAL = "eval"
 RECOVERY = "recovery"
+ROLLOUTS = "rollouts"
+
+#: Files of a stage of rollouts: what there is to say of each step, and which step did best in validation.
+STEPS = "steps.jsonl"
+BEST_STEP = "best.json"
 
 #: File in a stage of episodes that holds its metrics.
 EVALUATION = "evaluation.json"
@@ -74,6 +80,12 @@ def stage_of(name: str) -> tuple[Arm, str] | None:
     if found is None:
         return None
     return (CONTROL if found[2] else arm_of(int(found[1]))), found[3]
+
+
+def step_of(name: str) -> tuple[str, int] | None:
+    """Returns the stage and the number of a step of online training, from the name of the step: ``rounds/01/rollouts/000017``."""
+    found = re.fullmatch(rf"(.+/{ROLLOUTS})/(\d+)", name)
+    return (found[1], int(found[2])) if found else None
 
 
 def stages_on_disk(root: Path) -> list[str]:

@@ -135,6 +135,8 @@ class TrainSummary(Summary):
 
     Attributes:
         checkpoint: Folder of the trained model, relative to the run directory.
+        online_steps: Of online training, the steps that were made.
+        best_step: Of online training that was validated, the step whose weights these are.
     """
 
     content = ("model/*", "*/model/*")
@@ -153,6 +155,8 @@ class TrainSummary(Summary):
     accuracy: float | None = None
     chosen_reward: float | None = None
     rejected_reward: float | None = None
+    online_steps: int | None = None
+    best_step: int | None = None
 
 
 @dataclass(kw_only=True)

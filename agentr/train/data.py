@@ -18,9 +18,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from agentr.errors import DataError
-from agentr.store.dataset import dataset_loss, read_any, read_manifest
+from agentr.store.dataset import dataset_loss, read_any
 from agentr.store.rows import TrainingRow
-from agentr.train.job import TrainJob, empty_dataset
+from agentr.train.job import TrainJob
 from agentr.types import Loss
 
 #: Lengths of micro-batches are multiples of this. On a CPU oneDNN prepares new primitives for every new length, so
@@ -60,8 +60,7 @@ def make_plan(job: TrainJob) -> Plan:
     Raises:
         DataError: The dataset is missing, damaged or empty, or has rows longer than ``max_length``.
     """
-    if not read_manifest(job.dataset)["rows"]:
-        raise empty_dataset(job)
+    job.require_rows()
     rows = read_any(job.dataset)
     too_long = sum(row.longest > job.config.max_length for row in rows)
     if too_long:

@@ -22,6 +22,7 @@ from typing import Any
 from agentr.config.checks import find_problems
 from agentr.config.training import TrainConfig, TrainerConfig
 from agentr.errors import ConfigError, DataError
+from agentr.store.dataset import read_manifest, rows_hash
 from agentr.store.files import write_json
 
 
@@ -118,6 +119,19 @@ class TrainJob:
         problems += [problem.within("train") for problem in self.config.batch_problems(self.trainer.workers)]
         if problems:
             raise ConfigError(f"{self.name}: " + " ".join(map(str, problems)))
+
+    def require_rows(self) -> None:
+        """Checks that there is something to train on.
+
+        Raises:
+            DataError: The dataset is missing, damaged or empty.
+        """
+        if not read_manifest(self.dataset)["rows"]:
+            raise empty_dataset(self)
+
+    def made_of(self) -> dict[str, Any]:
+        """Returns what decides what the job makes, besides its start checkpoint."""
+        return {"dataset": rows_hash(self.dataset), **asdict(self.config)}
 
     def finished(self) -> TrainResult | None:
         """Returns the result of the stage, if it is done. Its checkpoint is in ``out``, even if that was moved.

@@ -16,17 +16,15 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agentr.cpu import OPENMP
 from agentr.errors import ConfigError, RunError
-from agentr.store.dataset import read_manifest, rows_hash
 from agentr.store.files import read_json, write_json
 from agentr.store.model_folder import require_model
 from agentr.train.checkpoints import fingerprint
-from agentr.train.job import TrainJob, TrainResult, empty_dataset
+from agentr.train.job import TrainJob, TrainResult
 from agentr.train.worker import run_chain
 
 if TYPE_CHECKING:
@@ -107,8 +105,7 @@ def _check(jobs: Sequence[TrainJob], promised: set[Path]) -> None:
     """Checks everything that can be known before a worker group is started."""
     for job in jobs:
         job.validate()
-        if not read_manifest(job.dataset)["rows"]:
-            raise empty_dataset(job)
+        job.require_rows()
         if job.start not in promised:
             require_model(job.start, "the start checkpoint")
         if job.trainer != jobs[0].trainer:
@@ -126,7 +123,7 @@ def _claim(job: TrainJob, promised: set[Path]) -> None:
     path = job.out / "job.json"
     # There is no fingerprint of a start checkpoint that an earlier job has yet to make, or that was deleted since.
     start = None if job.start in promised or not job.start.exists() else fingerprint(job.start)
-    ours = {"dataset": rows_hash(job.dataset), "start": start, **asdict(job.config)}
+    ours = {"start": start, **job.made_of()}
     theirs = read_json(path) if path.exists() else ours
     unknown = {"start"} if None in (start, theirs.get("start")) else set()
     changed = sorted(key for key in (ours.keys() | theirs.keys()) - unknown if ours.get(key) != theirs.get(key))

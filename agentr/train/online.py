@@ -14,7 +14,7 @@ import torch
 import torch.distributed as dist
 from transformers import PreTrainedModel, TrainerCallback
 
-from agentr.errors import DataError
+from agentr.errors import DataError, RunError
 from agentr.store.dataset import read_any, read_manifest
 from agentr.store.files import write_bytes
 from agentr.store.rows import Rollout
@@ -31,7 +31,7 @@ POLL_S = 0.02
 
 
 class EndOfSteps(Exception):
-    """The steps ended before their greatest number."""
+    """There is no further step."""
 
 
 class Steps(Iterator[list[Rollout]]):
@@ -45,14 +45,16 @@ class Steps(Iterator[list[Rollout]]):
         self.job, self.done, self._model = job, after, model
 
     def __next__(self) -> list[Rollout]:
-        if self.done >= self.job.steps:
-            raise StopIteration
+        if self.done >= (self.job.last or self.job.steps):
+            raise EndOfSteps
         number = self.done + 1
         while not self.job.fed(number):
             expect_progress(self.job)
             stopped = self.job.stopped()
             if stopped is not None and stopped < number:
                 raise EndOfSteps
+            if self.job.abandoned.exists():
+                raise RunError(f"the collection of step {number} was given up")
             time.sleep(POLL_S)
         rows = cast("list[Rollout]", read_any(self.job.rows_of(number)))
         self._check(rows, number)
@@ -72,7 +74,8 @@ class Steps(Iterator[list[Rollout]]):
 
 def run_online(job: OnlineJob) -> TrainResult:
     """Runs or resumes an online job in this process; see ``agentr.train.run.run_job``."""
-    model, tokenizer, dtype = load_start(job)
+    model, tokenizer, _ = load_start(job)
+    dtype: torch.dtype = getattr(torch, job.dtype)
     found: list[Path | None] = [latest(job.checkpoints) if dist.get_rank() == 0 else None]
     dist.broadcast_object_list(found, src=0)
     resume = found[0]
@@ -88,7 +91,6 @@ def run_online(job: OnlineJob) -> TrainResult:
     if trainer.args.should_save:
         job.finish(result)
         shutil.rmtree(job.checkpoints, ignore_errors=True)
-        shutil.rmtree(job.out / "published", ignore_errors=True)
     dist.barrier()
     return result
 

@@ -4,6 +4,7 @@ The folder ``feed`` is all that the two sides share, so either may die and come 
 
     feed/000001/dataset/    the rollouts of a step; sealed when its manifest is there
     feed/stop.json          {"after": steps}: no more steps come
+    feed/abandoned.json     nobody collects any more, for now: the worker ends
     published/000001/       weights after the optimiser steps of a step: a Hugging Face folder, renamed into place
 
 A worker that was killed goes on from its last checkpoint through the steps that are there, to the same weights.
@@ -11,8 +12,9 @@ A worker that was killed goes on from its last checkpoint through the steps that
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from agentr.store.files import read_json, write_json
 from agentr.train.job import TrainJob
@@ -29,16 +31,27 @@ class OnlineJob(TrainJob):
         steps: Most steps; a step has ``config.grpo.updates`` optimiser steps.
         rows: Most rollouts of a step. They are gone through in ``config.grpo.minibatches`` parts of equal size.
         staleness: How many steps the collection may be ahead of the training: so many published weights are still needed.
+        last: The step to end with, if it is not the last one of the schedule; 0 means that one.
+        dtype: Number format of the weights that are published: the engines'. In a coarser one, a step's small changes would be lost.
     """
 
     steps: int = 1
     rows: int = 1
     staleness: int = 0
+    last: int = 0
+    dtype: str = "float32"
 
     @property
     def updates(self) -> int:
         """Optimiser steps in all."""
         return self.steps * self.config.grpo.updates
+
+    def require_rows(self) -> None:
+        """Checks nothing: the rows are yet to come."""
+
+    def made_of(self) -> dict[str, Any]:
+        """Returns what decides what the job makes, besides its start checkpoint and the rollouts."""
+        return {"steps": self.steps, "staleness": self.staleness, **asdict(self.config)}
 
     def step(self, number: int) -> Path:
         """Returns the folder of a step, counted from 1."""
@@ -64,3 +77,8 @@ class OnlineJob(TrainJob):
         """Returns the last step if the steps end before ``steps``."""
         path = self.dataset / "stop.json"
         return read_json(path)["after"] if path.exists() else None
+
+    @property
+    def abandoned(self) -> Path:
+        """A file that is there while nobody collects, because whoever did was stopped by an error."""
+        return self.dataset / "abandoned.json"

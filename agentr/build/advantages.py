@@ -1,0 +1,100 @@
+"""How much better a turn was than what else the policy does there: pure functions of a group's rewards.
+
+Rollouts of one task are compared with each other, so no value function is needed. A whole rollout is compared with the others of its group;
+a turn, with the other turns that were taken after the same actions (in a deterministic environment: in the same state).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from statistics import fmean, stdev
+
+from agentr.config.checks import Problem, number
+from agentr.rewards.group import Episode
+
+#: Spread of rewards below which all rollouts of a group are equal, and say nothing.
+EQUAL = 1e-8
+
+
+class Baseline(StrEnum):
+    mean = "mean"
+    """The mean reward of the group (GRPO, arXiv 2402.03300, section 4.1.2)."""
+    others = "others"
+    """The mean reward of the other rollouts of the group (leave-one-out; RLOO, arXiv 2402.14740, Eq. 8)."""
+
+
+class Scale(StrEnum):
+    std = "std"
+    """Divide by the standard deviation of the group's rewards (GRPO)."""
+    none = "none"
+    """Leave differences as they are: groups of a small spread weigh less (Dr. GRPO, arXiv 2503.20783, section 3.2)."""
+
+
+@dataclass
+class AdvantageConfig:
+    """What rollouts and turns are compared with."""
+
+    baseline: Baseline = Baseline.mean
+    """What a rollout's reward is compared with."""
+    scale: Scale = Scale.std
+    """What differences are divided by."""
+    trajectory: float = number(1.0, least=0)
+    """Weight of the comparison of whole rollouts; all turns of a rollout have it alike."""
+    turn: float = number(0.0, least=0)
+    """Weight of the comparison of each turn with the turns taken in the same state (GiGPO, arXiv 2505.10978, Eq. 8: 1)."""
+
+    def problems(self) -> Iterator[Problem]:
+        if not self.trajectory and not self.turn:
+            yield Problem("trajectory", "trajectory and turn are both 0: no rollout would be better than another", "Set one of them.")
+
+
+def advantages(episodes: Sequence[Episode], rewards: Sequence[float], config: AdvantageConfig) -> list[list[float]]:
+    """Returns the advantage of each turn of each rollout of a group; all 0 if the rewards are equal or there is one rollout only."""
+    spread = stdev(rewards) if len(rewards) > 1 else 0.0
+    if spread < EQUAL:
+        return [[0.0] * len(rollout.path) for rollout in episodes]
+    divisor = spread + 1e-6 if config.scale is Scale.std else 1.0
+    whole = [value / divisor for value in compared(rewards, config.baseline)]
+    by_turn = turn_differences(episodes, rewards, config.baseline) if config.turn else [[0.0] * len(r.path) for r in episodes]
+    return [[config.trajectory * own + config.turn * turn / divisor for turn in turns] for own, turns in zip(whole, by_turn, strict=True)]
+
+
+def compared(rewards: Sequence[float], baseline: Baseline) -> list[float]:
+    """Returns each reward's difference to the baseline: r - mean(r), or r - mean of the others, which is n / (n - 1) times as much."""
+    mean = fmean(rewards)
+    factor = len(rewards) / (len(rewards) - 1) if baseline is Baseline.others and len(rewards) > 1 else 1.0
+    return [(reward - mean) * factor for reward in rewards]
+
+
+def turn_differences(episodes: Sequence[Episode], rewards: Sequence[float], baseline: Baseline = Baseline.mean) -> list[list[float]]:
+    """Returns, for each turn, the mean reward of the rollouts that took its action there minus that of all rollouts that were there.
+
+    Rollouts that took the same actions so far are in the same state, whether they share nodes of a tree or not; a turn
+    that could not be read counts as an action of its own. This is the step advantage of GiGPO (arXiv
+    2505.10978, Eq. 6 and 7, with a discount of 1) with exact states in place of equal observations.
+
+    Args:
+        baseline: ``others`` compares with the rollouts that did something else there.
+    """
+    there: dict[tuple[str, ...], list[float]] = {}
+    taken: dict[tuple[str, ...], list[float]] = {}
+    steps: list[list[tuple[tuple[str, ...], tuple[str, ...]]]] = []
+    for rollout, reward in zip(episodes, rewards, strict=True):
+        state: tuple[str, ...] = ()
+        steps.append([])
+        for node in rollout.path:
+            step = (*state, node.action)
+            there.setdefault(state, []).append(reward)
+            taken.setdefault(step, []).append(reward)
+            steps[-1].append((state, step))
+            state = step
+    found = []
+    for own in steps:
+        found.append([])
+        for state, step in own:
+            everyone, same = there[state], taken[step]
+            factor = len(everyone) / (len(everyone) - len(same)) if baseline is Baseline.others and len(everyone) > len(same) else 1.0
+            found[-1].append((fmean(same) - fmean(everyone)) * factor)
+    return found

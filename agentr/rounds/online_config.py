@@ -1,0 +1,49 @@
+"""The configuration that all online methods have."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from agentr.build.advantages import AdvantageConfig
+from agentr.config.checks import Problem, number
+from agentr.config.schema import MethodConfig, TaskSelection
+from agentr.rewards import RewardConfig
+
+
+@dataclass
+class ValidationConfig:
+    """How a training is watched on tasks that it does not train on. The step that does best there is the one that is kept."""
+
+    every: int = number(0, least=0)
+    """Steps between two measurements; 0 means never, and the last step's weights are kept."""
+    tasks: TaskSelection = field(default_factory=lambda: TaskSelection(split="dev", limit=100))
+    """Tasks to measure on; others than eval.tasks, or the choice of the step would flatter the result."""
+    patience: int = number(0, least=0)
+    """Stop after so many measurements without a new best; 0 means never."""
+
+
+@dataclass
+class OnlineConfig(MethodConfig):
+    """A method that trains on what it has just collected."""
+
+    steps: int = number(30, least=1)
+    """Steps of a round."""
+    tasks: int = number(32, least=1)
+    """Tasks of a step, drawn from those of the round (collect.tasks) so that all have their turn."""
+    episodes: int = number(8, least=2)
+    """Rollouts of a task, which are compared with each other."""
+    rewards: list[RewardConfig] = field(default_factory=lambda: [RewardConfig()])
+    """What a rollout is worth: the sum of these."""
+    advantages: AdvantageConfig = field(default_factory=AdvantageConfig)
+    """What rewards are compared with."""
+    max_staleness: int = number(0, least=0)
+    """Steps that the collection may be ahead of the training, to go on beside it; 0 is on-policy."""
+    validation: ValidationConfig = field(default_factory=ValidationConfig)
+    """How the training is watched."""
+
+    def problems(self) -> Iterator[Problem]:
+        if not self.rewards:
+            yield Problem("rewards", "the list is empty", "Name at least one; see 'agentr rewards'.")
+        if self.validation.patience and not self.validation.every:
+            yield Problem("validation.patience", "there are no measurements to wait for", "Set validation.every.")

@@ -1,0 +1,317 @@
+"""The steps of a round of online training: collect, reward, write rows, wait for the weights, and again.
+
+Steps are sealed one by one, and the trainer goes through the sealed ones to the same weights whatever died, so a run that is killed
+anywhere comes to the same end. The trainer stays up for the whole round, beside the engines.
+
+The folder of the stage ``rollouts``::
+
+    000001/             the trees of a step: a forest
+    000001/dataset/     its rows
+    validation/000010/  held-out episodes after a step
+    steps.jsonl         what there is to say of each step
+    best.json           the step that did best in validation
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from agentr.build.dataset import Candidate, write_dataset
+from agentr.build.rollouts import rollout_rows
+from agentr.collect.grow import Grow
+from agentr.collect.job import TreeJob, Work
+from agentr.collect.units import Limits
+from agentr.errors import InfraError
+from agentr.evaluate.metrics import evaluate
+from agentr.observe.progress import Update
+from agentr.rewards import Rewards
+from agentr.rewards.group import group_of
+from agentr.rounds.online_config import OnlineConfig
+from agentr.rounds.round import Round
+from agentr.rounds.services import Beside
+from agentr.search import Sample
+from agentr.search.stored import split_counts
+from agentr.seeds import derived_seed
+from agentr.store.dataset import iter_rows
+from agentr.store.files import append_line, copy_folder, make_folder, read_json, read_lines, remove, write_json
+from agentr.store.forest import Forest
+from agentr.store.layout import BEST_STEP, EVALUATION, ROLLOUTS, STEPS, TRAIN, Checkpoint
+from agentr.store.summaries import TrainSummary, TreeSummary
+from agentr.train.online_job import OnlineJob
+from agentr.types import Cost, Task
+
+#: Seconds between two looks for new weights.
+POLL_S = 0.02
+
+
+class Steps:
+    """The steps of one round of online training."""
+
+    def __init__(self, config: OnlineConfig, work: Work, round_: Round, job: OnlineJob, start: Checkpoint) -> None:
+        self.config = config
+        self.round = round_
+        self.job = job
+        self.start = start
+        self.experiment = round_.experiment
+        self.work = work
+        self.rewards = Rewards.of(self.config.rewards)
+        self.training: Beside[TrainSummary]
+
+    @property
+    def _notes(self) -> Path:
+        return self.job.dataset / STEPS
+
+    @property
+    def _best(self) -> Path:
+        return self.job.dataset / BEST_STEP
+
+    def run(self) -> TrainSummary:
+        """Runs the steps that are left, and returns what the training came to."""
+        store = self.experiment.store
+        make_folder(self.job.dataset, below=store.root)
+        remove(self.job.abandoned)
+        name = self.round.arm.stage(ROLLOUTS)
+        if store.sealed(name) and self._best.exists() and not (self.job.out / "best").exists():
+            # Only the weights are to be made anew: those that were chosen.
+            self.job = replace(self.job, last=read_json(self._best)["step"])
+        made_with = {"kind": self.work.kind, "work": self.work, "sampling": self.round.config.collect.sampling, "seed": self.round.seed}
+        if not store.sealed(name):
+            self.experiment.services.engines(self.start.path)
+        self.training = self.experiment.services.train_beside(self.job)
+        try:
+            store.stage(name, TreeSummary, lambda _: self._collect(), made_with)
+            store.use(name)
+        except BaseException:  # also when interrupted: the workers must not wait for steps that do not come
+            write_json(self.job.abandoned, {})
+            self.training.wait(60.0)
+            raise
+        with self.experiment.reporter.task(f"{self.job.name}: last step"):
+            trained = self.training.result()
+        remove(self.job.out / "published")
+        return self._finished(trained)
+
+    def _finished(self, trained: TrainSummary) -> TrainSummary:
+        store, steps = self.experiment.store, len(self._finished_steps())
+        best = read_json(self._best)["step"] if self._best.exists() else None
+        if best is not None and best != (self.job.last or steps):
+            copy_folder(self.job.out / "best", self.job.model)
+            self.experiment.reporter.say(f"        step {best} did best on {self.config.validation.tasks.split}: its weights are kept")
+        remove(self.job.out / "best")
+        return replace(trained, checkpoint=store.stored_path(self.job.model), online_steps=steps, best_step=best)
+
+    # collecting -------------------------------------------------------------------------------------------------------
+
+    def _collect(self) -> TreeSummary:
+        pool = self._pool()
+        with self.experiment.reporter.task(f"{self.job.name}: {self.job.steps} steps") as update:
+            for step in range(1, self.job.steps + 1):
+                if self._stopped(step):
+                    break
+                if not self.job.fed(step):
+                    self._step(step, pool, update)
+                self._note(step)
+                if self._validates(step) and not self._validated(step):
+                    self._validate(step)
+        return self._summary()
+
+    def _pool(self) -> list[list[Task]]:
+        """Returns the tasks of each step: seeded permutations of the round's tasks, cut into equal parts."""
+        tasks = self.round.tasks
+        size = min(self.config.tasks, len(tasks))
+        steps: list[list[Task]] = []
+        for turn in range(self.job.steps):
+            shuffled = list(tasks)
+            random.Random(derived_seed(self.round.seed, "tasks", turn)).shuffle(shuffled)
+            steps += [shuffled[first : first + size] for first in range(0, len(shuffled) - size + 1, size)]
+            if len(steps) >= self.job.steps:
+                break
+        return steps[: self.job.steps]
+
+    def _step(self, step: int, pool: list[list[Task]], update: Update) -> None:
+        """Collects a step, and writes its rows, with which the trainer goes on."""
+        folder = self.job.step(step)
+        make_folder(folder)
+        forest = Forest(folder, f"{self.round.arm.stage(ROLLOUTS)}/{step:06d}")
+        version = max(0, step - 1 - self.config.max_staleness)
+        waited = time.monotonic()
+        policy = self._policy(version)
+        waited = time.monotonic() - waited
+        if not forest.sealed:
+            job = TreeJob(
+                folder=folder,
+                tasks=tuple(pool[step - 1]),
+                seed=derived_seed(self.round.seed, "step", step),
+                policy=policy.name,
+                work=self.work,
+                sampling=self.round.config.collect.sampling,
+                limits=self._limits(step),
+            )
+            started = time.monotonic()
+
+            def told(done: float, total: float, details: str) -> None:
+                update(step - 1 + done / max(1, total), self.job.steps, details)
+
+            progress = self.experiment.services.run_job(f"step {step}", job, policy, told)
+            about = {
+                "kind": self.work.kind,
+                "version": policy.name,
+                "seed": job.seed,
+                "action_format": self.experiment.services.spec().action_format,
+                "seconds": {"waited": round(waited, 3), "collected": round(time.monotonic() - started, 3)},
+            }
+            forest.seal(stage=about, progress=progress)
+        limit = self.round.config.build.max_length
+        hint = "Raise build.max_length, or let turns be shorter."
+        write_dataset(self.job.rows_of(step), self._rows(step, forest), limit, source=f"the trees of step {step}", hint=hint, step=step)
+
+    def _rows(self, step: int, forest: Forest) -> Iterator[Candidate]:
+        prefix = self.experiment.services.spec().answer_prefix
+        progress = (step - 1) / max(1, self.job.steps - 1)
+        for tree in forest:
+            group = group_of(tree, prefix, progress, self.round.number)
+            yield from rollout_rows(group, self.rewards(group), self.config.advantages)
+
+    def _limits(self, step: int) -> Limits:
+        collect = self.round.config.collect
+        left = max(1, collect.max_completions - self._spent(step - 1)) if collect.max_completions else 0
+        return Limits(in_flight=collect.in_flight, infra_retries=collect.infra_retries, max_failed=collect.max_failed, max_completions=left)
+
+    def _spent(self, steps: int) -> int:
+        """Completions of the first steps."""
+        return sum(Forest(self.job.step(step)).manifest["progress"]["counts"].get("completions", 0) for step in range(1, steps + 1))
+
+    def _stopped(self, step: int) -> bool:
+        """Whether no step comes any more: validation has shown that it gets no better, or the budget is used up."""
+        stopped = self.job.stopped()
+        if stopped is not None:
+            return step > stopped
+        before = Forest(self.job.step(step - 1)) if step > 1 else None
+        budget = self.round.config.collect.max_completions
+        if before is not None and budget and (before.manifest["progress"]["skipped"] or self._spent(step - 1) >= budget):
+            self.experiment.reporter.say(f"        {budget:,} completions were drawn: step {step - 1} was the last")
+            self.job.stop(step - 1)
+            return True
+        return False
+
+    def _policy(self, version: int) -> Checkpoint:
+        """Returns the weights after a step, once they are published.
+
+        Raises:
+            AgentrError: The training ended before, with what was wrong.
+        """
+        if not version:
+            return self.start
+        name = f"{self.round.arm.stage(TRAIN)}@{version}"
+        while True:
+            ended = self.training.ended()
+            if self.job.published(version).exists():
+                return Checkpoint(name, self.job.published(version))
+            if ended and self.job.finished():
+                return Checkpoint(name, self.job.model)
+            if ended:
+                raise InfraError(f"the training ended without the weights of step {version}")
+            time.sleep(POLL_S)
+
+    # watching ---------------------------------------------------------------------------------------------------------
+
+    def _finished_steps(self) -> dict[int, dict[str, Any]]:
+        return {line["step"]: line for line in read_lines(self._notes)}
+
+    def _note(self, step: int) -> None:
+        """Writes down what there is to say of a step, once."""
+        if step in self._finished_steps():
+            return
+        forest = Forest(self.job.step(step))
+        append_line(self._notes, {"step": step, **describe(forest, self.experiment.services.spec().answer_prefix), **self._rewarded(step)})
+
+    def _rewarded(self, step: int) -> dict[str, Any]:
+        rows = list(iter_rows(self.job.rows_of(step)))
+        names = sorted({name for row in rows for name in row.rewards})
+        groups: dict[str, list[bool]] = {}
+        for row in rows:
+            groups.setdefault(row.group, []).append(row.silent)
+        rewards = {name: round(fmean(row.rewards.get(name, 0.0) for row in rows), 5) for name in names}
+        return {"rows": len(rows), "groups": len(groups), "silent_groups": sum(map(all, groups.values())), "rewards": rewards}
+
+    def _validates(self, step: int) -> bool:
+        every = self.config.validation.every
+        return bool(every) and (step % every == 0 or step == self.job.steps)
+
+    def _validation(self, step: int) -> Path:
+        return self.job.dataset / "validation" / f"{step:06d}"
+
+    def _validated(self, step: int) -> bool:
+        return (self._validation(step) / EVALUATION).exists()
+
+    def _validate(self, step: int) -> None:
+        """Measures the weights after a step, keeps them if they are the best so far, and may end the training."""
+        settings, config = self.config.validation, self.round.config.eval
+        folder, policy = self._validation(step), self._policy(step)
+        make_folder(folder, below=self.job.dataset)
+        forest = Forest(folder)
+        if not forest.sealed:
+            limits = replace(self._limits(1), in_flight=config.in_flight, max_completions=0)
+            job = TreeJob(
+                folder=folder,
+                tasks=tuple(self.experiment.services.tasks(settings.tasks, training=False)),
+                seed=self.experiment.seed(0),
+                policy=policy.name,
+                work=Grow(Sample(config.episodes, config.max_steps, config.max_invalid)),
+                sampling=config.sampling,
+                limits=limits,
+            )
+            progress = self.experiment.services.run_job(f"validation after step {step}", job, policy, lambda *_: None)
+            forest.seal(stage={"kind": "validation", "version": policy.name}, progress=progress)
+        found = evaluate(forest, config.bootstrap)
+        best = read_json(self._best) if self._best.exists() else {"step": 0, "success": -1.0}
+        if found.success.mean > best["success"]:
+            copy_folder(policy.path, self.job.out / "best")
+            write_json(self._best, {"step": step, "success": found.success.mean})
+        write_json(folder / EVALUATION, found.as_dict())
+        best = read_json(self._best)
+        self.experiment.reporter.say(
+            f"        step {step}: {found.success.as_percent()} % on {found.success.n} tasks of {settings.tasks.split}"
+            f" (best: step {best['step']}, {100 * best['success']:.1f} %)"
+        )
+        if settings.patience and step - best["step"] >= settings.patience * settings.every and step < self.job.steps:
+            self.experiment.reporter.say(f"        no better for {settings.patience} measurements: step {step} was the last")
+            self.job.stop(step)
+
+    def _summary(self) -> TreeSummary:
+        steps = self._finished_steps()
+        manifests = [Forest(self.job.step(step)).manifest for step in steps]
+        cost, events = Cost(), Counter[str]()
+        for manifest in manifests:
+            more, counted = split_counts(manifest["progress"]["counts"])
+            cost, events = cost + more, events + Counter(counted)
+        return TreeSummary(
+            trees=sum(manifest["trees"] for manifest in manifests),
+            failed=sum(manifest["progress"]["failed"] for manifest in manifests),
+            solved=sum(manifest["progress"]["successes"] for manifest in manifests),
+            cost=cost,
+            events=dict(events),
+        )
+
+
+def describe(forest: Forest, answer_prefix: str) -> dict[str, Any]:
+    """Returns what there is to say of the rollouts of a step: success, calls, lengths, cost, seconds."""
+    episodes = [episode for tree in forest for episode in group_of(tree, answer_prefix).episodes]
+    manifest = forest.manifest
+    return {
+        "version": manifest["stage"]["version"],
+        "episodes": len(episodes),
+        "success": round(fmean(e.succeeded for e in episodes), 5) if episodes else 0.0,
+        "calls": round(fmean(e.calls for e in episodes), 4) if episodes else 0.0,
+        "turns": round(fmean(len(e.path) for e in episodes), 4) if episodes else 0.0,
+        "tokens": round(fmean(e.tokens for e in episodes), 3) if episodes else 0.0,
+        "malformed": round(fmean(e.malformed for e in episodes), 5) if episodes else 0.0,
+        "completions": manifest["progress"]["counts"].get("completions", 0),
+        **manifest["stage"]["seconds"],
+    }
