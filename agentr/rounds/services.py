@@ -220,9 +220,9 @@ class Services:
         if self.config.policy.backend is PolicyBackend.openai:
             return []
         if not self._engines:
+            self._start_ray()  # before anything imports Ray: it reads its environment then
             from agentr.policy.actor import start_engines
 
-            self._start_ray()
             with self.reporter.task(f"{self.config.policy.engines} vLLM engine(s)"):
                 self._engines = start_engines(self.config, checkpoint)
         return self._engines
