@@ -72,6 +72,23 @@ def methods() -> None:
 
 
 @app.command()
+def rewards() -> None:
+    """List the rewards of online methods: values of method.rewards[i].name, and their options."""
+    import inspect
+
+    from rich.table import Table
+
+    from agentr.observe.progress import Reporter
+    from agentr.rewards import known
+
+    shown = Table("name", "what it is", "options", title="Rewards")
+    for name, reward in known().items():
+        options = ", ".join(f"{p.name}={p.default}" for p in inspect.signature(reward).parameters.values())
+        shown.add_row(name, (reward.__doc__ or "").strip().splitlines()[0], options)
+    Reporter().console.print(shown)
+
+
+@app.command()
 def resume(
     run_dir: RunDir,
     overrides: Overrides = None,

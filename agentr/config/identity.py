@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import asdict, is_dataclass
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import MISSING, asdict, fields, is_dataclass
 from enum import Enum
 from typing import Any
 
@@ -34,15 +34,41 @@ def to_yaml(config: Config) -> str:
     return yaml.safe_dump(plain(config), sort_keys=False, allow_unicode=True)
 
 
-def changed_keys(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
-    """Lists ``key: old -> new`` for everything that says what the run is. More rounds than before are no change."""
+def changed_keys(old: dict[str, Any], new: dict[str, Any], at_default: Collection[str] = ()) -> list[str]:
+    """Lists ``key: old -> new`` for everything that says what the run is. More rounds than before are no change.
+
+    Args:
+        at_default: Keys of ``new`` that have their default value. That ``old`` does not have one of them is no change: the key came later.
+    """
     before, after = dict(flatten(old)), dict(flatten(new))
     changes = []
     for key in sorted(before.keys() | after.keys()):
+        if key not in before and key in at_default:
+            continue
         grown = key == "run.rounds" and after.get(key, 0) >= before.get(key, 0)
         if before.get(key) != after.get(key) and not key.startswith(FREE_KEYS) and not grown:
             changes.append(f"{key}: {before.get(key)!r} -> {after.get(key)!r}")
     return changes
+
+
+def at_default(config: Any, prefix: str = "") -> set[str]:
+    """Returns the full keys of what has its default value in a dataclass, or in a mapping or list of dataclasses."""
+    if isinstance(config, Mapping | list | tuple):
+        items = config.items() if isinstance(config, Mapping) else enumerate(config)
+        keys = {f"{prefix}[{k}]" if isinstance(k, int) else f"{prefix}.{k}".lstrip("."): v for k, v in items}
+        return {found for key, value in keys.items() for found in at_default(value, key)}
+    if not is_dataclass(config) or isinstance(config, type):
+        return set()
+    found: set[str] = set()
+    for each in fields(config):
+        key, value = f"{prefix}.{each.name}".lstrip("."), getattr(config, each.name)
+        inner = is_dataclass(value) or (isinstance(value, list) and any(map(is_dataclass, value)))
+        default = each.default_factory() if each.default_factory is not MISSING else each.default
+        if inner:
+            found |= at_default(value, key)
+        elif plain(value) == plain(default):
+            found |= {name for name, _ in flatten(plain(value), key)}
+    return found
 
 
 def flatten(data: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:

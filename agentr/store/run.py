@@ -9,11 +9,11 @@ import itertools
 import json
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from agentr.config.identity import changed_keys, plain, to_yaml
+from agentr.config.identity import at_default, changed_keys, plain, to_yaml
 from agentr.config.schema import Config
 from agentr.errors import DataError, RunError
 from agentr.store.files import append_line, copy_folder, disk, make_folder, write_bytes
@@ -71,7 +71,7 @@ class RunStore:
         index.stages = read_records(self.root, index)  # what is sealed and not in the index, or what the index lost
         stored = index.config or (read_config(self.root) if self.layout.config.exists() else {})
         if stored:
-            changes = changed_keys(stored, plain(config))
+            changes = changed_keys(stored, plain(config), at_default(config))
             if changes and not allow_change:
                 raise RunError(
                     f"{self.root} was started with another configuration: " + "; ".join(changes),
@@ -132,7 +132,7 @@ class RunStore:
             hint = f"Say 'agentr doctor {self.root} --repair', then 'agentr resume {self.root}'."
             raise DataError(f"what {self.root} knows of its stage {name} is damaged", hint=hint)
         if record is not None and record.sealed:
-            if reasons := stale(record, read_records(self.root), values):
+            if reasons := stale(record, read_records(self.root), values, at_default(config or {})):
                 more = f"; and {len(reasons) - 3} more" if len(reasons) > 3 else ""
                 self.say(
                     f"{name} is stale: {'; '.join(reasons[:3])}{more}. It stays as it is; 'agentr doctor {self.root}' lets it be made anew."
@@ -303,12 +303,15 @@ def _values(config: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value if len(json.dumps(value)) <= _LONGEST else f"hash {hash_of(value)}" for key, value in found.items()}
 
 
-def stale(record: StageRecord, records: Mapping[str, StageRecord], config: Mapping[str, Any] | None = None) -> list[str]:
+def stale(
+    record: StageRecord, records: Mapping[str, StageRecord], config: Mapping[str, Any] | None = None, defaults: Collection[str] = ()
+) -> list[str]:
     """Returns why a sealed stage is not what would be made now: its inputs or its configuration are others. Empty if it is.
 
     Args:
         records: The records of the run as they are now.
         config: The configuration that it would be made with now; None if that is not known.
+        defaults: Keys of it that have their default value; those that came later than the stage are no change.
     """
     if record.format < FORMAT:
         return []
@@ -318,5 +321,5 @@ def stale(record: StageRecord, records: Mapping[str, StageRecord], config: Mappi
         if (now := records.get(name)) is not None and now.sealed and now.content and content and now.content != content
     ]
     if config is not None:
-        reasons += changed_keys(record.config, dict(config))
+        reasons += changed_keys(record.config, dict(config), defaults)
     return reasons

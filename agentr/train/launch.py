@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from agentr.config.identity import at_default, changed_keys, plain
 from agentr.cpu import OPENMP
 from agentr.errors import ConfigError, RunError
 from agentr.store.files import read_json, write_json
@@ -126,7 +127,8 @@ def _claim(job: TrainJob, promised: set[Path]) -> None:
     ours = {"start": start, **job.made_of()}
     theirs = read_json(path) if path.exists() else ours
     unknown = {"start"} if None in (start, theirs.get("start")) else set()
-    changed = sorted(key for key in (ours.keys() | theirs.keys()) - unknown if ours.get(key) != theirs.get(key))
+    changes = changed_keys(theirs, plain(ours), at_default(job.config))
+    changed = sorted({change.partition(":")[0] for change in changes} - unknown)
     if changed:
         hint = "Delete the folder to train anew, or restore the values."
         raise RunError(f"{job.out} holds a job with another {', '.join(changed)}.", hint=hint)

@@ -11,6 +11,7 @@ import importlib
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
+from agentr.errors import DataError
 from agentr.types import Loss
 
 if TYPE_CHECKING:
@@ -44,7 +45,8 @@ class LossModule(Protocol):
         ...
 
 
-#: The module of each loss, by name: importing one takes seconds, in every worker and after every restart.
+#: The module of each loss, by name: importing one takes seconds, in every worker and after every restart. Rollouts are not trained on as a
+#: dataset, but step by step (``agentr.train.online``).
 LOSSES: dict[Loss, str] = {
     Loss.IMITATE: "agentr.train.sft",
     Loss.PREFER: "agentr.train.dpo",
@@ -52,5 +54,11 @@ LOSSES: dict[Loss, str] = {
 
 
 def load_loss(loss: Loss) -> LossModule:
-    """Imports the module of a loss."""
+    """Imports the module of a loss.
+
+    Raises:
+        DataError: It is for rollouts.
+    """
+    if loss not in LOSSES:
+        raise DataError("rollouts are trained on while they are collected, and not as a dataset", hint="See docs/rl.md.")
     return cast(LossModule, importlib.import_module(LOSSES[loss]))

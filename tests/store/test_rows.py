@@ -36,7 +36,7 @@ def test_an_empty_dataset_is_one_of_sequences(tmp_path: Path) -> None:
 def test_a_type_of_a_later_version_is_named(tmp_path: Path) -> None:
     write_rows(tmp_path, ROWS)
     (tmp_path / "manifest.json").write_text(json.dumps({**read_manifest(tmp_path), "type": "groups"}), encoding="utf-8")
-    with pytest.raises(DataError, match="dataset of type 'groups'; known are sequences, preferences"):
+    with pytest.raises(DataError, match="dataset of type 'groups'; known are sequences, rollouts, preferences"):
         dataset_loss(tmp_path)
     with pytest.raises(DataError, match="dataset of type 'groups'"):
         read_any(tmp_path)

@@ -26,8 +26,10 @@ def make_job(dataset: Path, out: Path, **config) -> TrainJob:
 
 
 def test_every_loss_has_a_dataset_type_and_a_module() -> None:
-    assert {described.loss for described in DATASET_TYPES.values()} == set(LOSSES) == set(Loss)
-    for loss in Loss:
+    assert {described.loss for described in DATASET_TYPES.values()} == set(Loss) == {*LOSSES, Loss.REINFORCE}
+    with pytest.raises(DataError, match="not as a dataset"):
+        load_loss(Loss.REINFORCE)
+    for loss in LOSSES:
         module = load_loss(loss)
         assert callable(module.make_trainer)
         assert set(module.RESULTS) <= {field.name for field in fields(TrainResult)}
