@@ -150,7 +150,7 @@ def collect(config: ConfigPath, overrides: Overrides = None, round_: RoundNumber
 
     with _experiment(config, overrides) as experiment:
         experiment.base_model()
-        recipe_of(experiment.config).explore(Round.of(experiment, round_))
+        recipe_of(experiment.config_at(round_)).explore(Round.of(experiment, round_))
         typer.echo(experiment.store.layout.stage(arm_of(round_).folder))
 
 
@@ -166,7 +166,7 @@ def build(config: ConfigPath, overrides: Overrides = None, round_: RoundNumber =
             experiment.demonstrations()
             typer.echo(experiment.demonstration_dataset())
         else:
-            typer.echo(recipe_of(experiment.config).build(Round.of(experiment, round_)))
+            typer.echo(recipe_of(experiment.config_at(round_)).build(Round.of(experiment, round_)))
 
 
 @app.command()
@@ -192,7 +192,7 @@ def train(
             return
         experiment.base_model()
         start = experiment.policy(round_ - 1 if experiment.config.trainer.continue_from is ContinueFrom.previous else 0)
-        typer.echo(recipe_of(experiment.config).train(Round.of(experiment, round_), start).path)
+        typer.echo(recipe_of(experiment.config_at(round_)).train(Round.of(experiment, round_), start).path)
 
 
 @app.command("eval")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from dataclasses import fields, is_dataclass
+from typing import TYPE_CHECKING, Any
 
 from agentr.config.checks import Problem
 
@@ -49,3 +50,16 @@ def _selections(config: Config) -> Iterator[tuple[str, TaskSelection, bool]]:
         yield from ((f"warm_start.tasks[{index}]", selection, True) for index, selection in enumerate(config.warm_start.tasks))
     yield "collect.tasks", config.collect.tasks, True
     yield "eval.tasks", config.eval.tasks, False
+    yield from ((key, selection, False) for key, selection in _of_method(config.method, "method"))
+
+
+def _of_method(section: Any, prefix: str) -> Iterator[tuple[str, TaskSelection]]:
+    """Selections that a method has of its own: of held-out tasks, by which it watches its training."""
+    from agentr.config.schema import TaskSelection
+
+    for each in fields(section):
+        value = getattr(section, each.name)
+        if isinstance(value, TaskSelection):
+            yield f"{prefix}.{each.name}", value
+        elif is_dataclass(value):
+            yield from _of_method(value, f"{prefix}.{each.name}")

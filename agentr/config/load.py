@@ -19,6 +19,7 @@ from omegaconf.errors import ConfigKeyError, OmegaConfBaseException
 
 from agentr.config.checks import Problem, find_problems
 from agentr.config.environment import environment_problems
+from agentr.config.identity import plain
 from agentr.config.renamed import RENAMED_VALUES, new_name
 from agentr.config.schema import Config, MethodConfig, ModelSource
 from agentr.errors import ConfigError
@@ -71,10 +72,12 @@ def load(path: Path | None, overrides: Sequence[str] = (), base: Path | None = N
     layers.append(Layer("the command line", _dotlist(overrides)))
     method = find(next((str(t) for layer in reversed(layers) if (t := _section(layer, "method").get("type"))), ""))
     problems: list[str] = []
+    by_type = _by_type(layers)
     layers = [_selected(layer, method, find, problems) for layer in layers]
     merged: Any = OmegaConf.structured(Config(method=method.Config()))
     for layer in [_preset(method, layers), *layers]:
         merged = _merge(merged, layer, problems)
+    _complete_changes(merged, by_type)
     try:
         config = OmegaConf.to_object(merged)
     except OmegaConfBaseException as error:
@@ -82,6 +85,8 @@ def load(path: Path | None, overrides: Sequence[str] = (), base: Path | None = N
         raise ConfigError(_joined([*problems, _explained(source, error.full_key or "", error, merged)])) from error
     assert isinstance(config, Config)
     problems += map(str, find_problems(config))
+    if not problems:
+        problems += _later_problems(config, find, files)
     problems += map(str, method.check(config))
     if files:
         problems += map(str, _file_problems(config))
@@ -89,6 +94,74 @@ def load(path: Path | None, overrides: Sequence[str] = (), base: Path | None = N
     if problems:
         raise ConfigError(_joined(list(dict.fromkeys(problems))))
     return config
+
+
+def at_round(config: Config, round_: int, find: FindMethod) -> Config:
+    """Returns the configuration that holds in a round: with what ``from_round`` changes up to it.
+
+    Raises:
+        ConfigError: A change is not one: unknown keys, wrong types.
+    """
+    changes = [config.from_round[number] for number in sorted(config.from_round) if number <= round_]
+    if not changes:
+        return config
+    data = {**plain(config), "from_round": {}}
+    problems: list[str] = []
+    for change in changes:
+        given = change.get("method") or {}
+        if given.get("type", data["method"]["type"]) != data["method"]["type"]:
+            data["method"] = {"type": given["type"]}
+            data = _over(data, _preset(find(given["type"]), [Layer("", change)]).data)
+        data = _over(data, change)
+    method = find(data["method"]["type"])
+    merged = _merge(OmegaConf.structured(Config(method=method.Config())), Layer(f"from_round up to {round_}", data), problems)
+    if problems:
+        raise ConfigError(_joined(problems))
+    try:
+        found = OmegaConf.to_object(merged)
+    except OmegaConfBaseException as error:
+        raise ConfigError(_explained(f"from_round up to {round_}", error.full_key or "", error, merged)) from error
+    assert isinstance(found, Config)
+    return found
+
+
+def _later_problems(config: Config, find: FindMethod, files: bool) -> Iterator[str]:
+    """What is wrong in the configuration of later rounds."""
+    if any(config.problems()):  # rounds that there are not, sections that cannot change
+        return
+    for number in config.from_round:
+        try:
+            later = at_round(config, number, find)
+        except ConfigError as error:
+            yield str(error)
+            continue
+        problems = [*find_problems(later), *find(later.method.type).check(later)]
+        problems += [*_file_problems(later), *environment_problems(later)] if files else []
+        yield from (f"from round {number}: {problem}" for problem in problems)
+
+
+def _by_type(layers: Sequence[Layer]) -> dict[str, dict[str, Any]]:
+    """The values that files give for methods by type, for those that come later."""
+    found: dict[str, dict[str, Any]] = {}
+    for layer in layers:
+        for name, values in _mapping(layer.source, "methods", layer.data.get("methods")).items():
+            key, type = f"methods.{name}", _resolved(str(name), layer.source)
+            found[type] = _over(found.get(type, {}), _mapping(layer.source, key, values))
+    return found
+
+
+def _over(data: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
+    """Returns plain data with other data merged over it."""
+    merged: Any = OmegaConf.to_container(OmegaConf.merge(data, other))
+    return merged
+
+
+def _complete_changes(merged: Any, by_type: Mapping[str, dict[str, Any]]) -> None:
+    """Puts the values that files give for a method by its type under those of the round from which it runs."""
+    for sections in merged.from_round.values():
+        given = sections.get("method") if OmegaConf.is_dict(sections) else None
+        if OmegaConf.is_dict(given) and (values := by_type.get(str(given.get("type", "")))):  # type: ignore[union-attr]
+            sections["method"] = OmegaConf.merge(values, given)
 
 
 def _joined(problems: list[str]) -> str:
@@ -121,9 +194,16 @@ def _read(path: Path, above: tuple[Path, ...]) -> list[Layer]:
     for name in names:
         included += _read((path.parent / name).resolve(), (*above, path))
     layer = Layer(str(path), data)
-    if "type" in (section := _section(layer, "method")):
-        section["type"] = _resolved(str(section["type"]), str(path))
+    for section in (_section(layer, "method"), *_later_methods(layer)):
+        if "type" in section:
+            section["type"] = _resolved(str(section["type"]), str(path))
     return [*included, layer]
+
+
+def _later_methods(layer: Layer) -> Iterator[dict[str, Any]]:
+    for sections in _section(layer, "from_round").values():
+        if isinstance(sections, dict) and isinstance(sections.get("method"), dict):
+            yield sections["method"]
 
 
 def _resolved(type: str, source: str) -> str:
@@ -136,7 +216,10 @@ def _dotlist(overrides: Sequence[str]) -> dict[str, Any]:
         if "=" not in item:
             raise ConfigError(f"{item!r} is not of the form key=value", hint="For example: run.seed=1")
     try:
-        return OmegaConf.to_container(OmegaConf.from_dotlist(list(overrides)))  # type: ignore[return-value]
+        data: Any = OmegaConf.to_container(OmegaConf.from_dotlist(list(overrides)))
+        if isinstance(data.get("from_round"), dict):  # its keys are numbers, and those of a command line are texts
+            data["from_round"] = {int(key) if str(key).isdigit() else key: value for key, value in data["from_round"].items()}
+        return data
     except (OmegaConfBaseException, yaml.YAMLError) as error:
         raise ConfigError(f"the overrides cannot be read: {error}") from error
 

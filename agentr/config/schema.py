@@ -317,6 +317,10 @@ class ClusterConfig:
     """How often a dead engine is started again."""
 
 
+#: Sections that may change from a round on.
+CHANGING = ("method", "collect", "build", "train")
+
+
 @dataclass
 class Config:
     """A whole experiment."""
@@ -335,6 +339,8 @@ class Config:
     trainer: TrainerConfig = field(default_factory=TrainerConfig)
     eval: EvalConfig = field(default_factory=EvalConfig)
     cluster: ClusterConfig = field(default_factory=ClusterConfig)
+    from_round: dict[int, Any] = field(default_factory=dict)
+    """What changes from a round on, by its number: sections method, collect, build, train. So methods may follow each other in a run."""
 
     def problems(self) -> Iterator[Problem]:
         """Rules between sections."""
@@ -349,6 +355,17 @@ class Config:
             )
         yield from self._sampling()
         yield from self._batches()
+        yield from self._changes()
+
+    def _changes(self) -> Iterator[Problem]:
+        for round_, sections in self.from_round.items():
+            key = f"from_round.{round_}"
+            if not 1 < round_ <= self.run.rounds:
+                message = f"round {round_} is not one of the rounds 2 to {self.run.rounds}"
+                yield Problem(key, message, "What holds from the first round on stands in the sections themselves.")
+            if not isinstance(sections, dict) or not sections.keys() <= set(CHANGING):
+                given = ", ".join(sections) if isinstance(sections, dict) else repr(sections)
+                yield Problem(key, f"{given} cannot change by round", f"Give sections of {', '.join(CHANGING)}.")
 
     def _sampling(self) -> Iterator[Problem]:
         for key, sampling in (("collect", self.collect.sampling), ("eval", self.eval.sampling)):

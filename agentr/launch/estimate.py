@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from agentr.config.schema import Config, ModelSource, PolicyBackend, TaskSelection
 from agentr.envs.selection import select
-from agentr.recipes import recipe_of
-from agentr.rounds.recipe import Recipe, optimiser_steps
+from agentr.recipes import config_at, recipe_of
+from agentr.rounds.recipe import optimiser_steps
 from agentr.types import Task
 from env_servers import registry
 
@@ -80,18 +81,14 @@ class Estimate:
 
 def estimate(config: Config) -> Estimate:
     """Returns upper bounds on what a run of the configuration costs."""
-    recipe, known = recipe_of(config), None if config.env.url else registry.about(config.env.name)
+    known = None if config.env.url else registry.about(config.env.name)
     limit = known.step_limit if known is not None else 0
     rounds = config.run.rounds
-    stages = [stage for number in range(1, rounds + 1) for stage in recipe.exploration(number).items()]
-    grown = [work for _, work in stages if work.max_completions(limit or 1)]
-    beside = sorted({stage for stage, work in stages if not work.max_completions(limit or 1)})
-    tasks = _count(config, config.collect.tasks)
-    explored = recipe.trees(tasks.value)
-    explored = tasks if explored is None else Bound(explored)
-    trees = _times(explored, len(grown))
-    unbounded = any(work.max_completions(limit) == 0 for work in grown)
-    completions = Bound(None, "the server's step limit") if unbounded else _completions(config, grown, explored, limit)
+    each = [_Round.of(config_at(config, number), number, limit) for number in range(1, rounds + 1)]
+    recipe, tasks = recipe_of(config), _count(config, config.collect.tasks)
+    beside = sorted({stage for round_ in each for stage in round_.beside})
+    trees, completions = _sum(round_.trees for round_ in each), _sum(round_.completions for round_ in each)
+    tokens = _sum(_times(round_.completions, round_.config.collect.sampling.max_tokens) for round_ in each)
     policies = 1 + rounds + (1 if config.run.control and rounds else 0)
     held_out = _count(config, config.eval.tasks)
     episodes = _times(held_out, config.eval.episodes * policies)
@@ -101,20 +98,60 @@ def estimate(config: Config) -> Estimate:
         title=[
             f"{recipe.name} on {config.env.name}: {rounds} rounds, preset {config.method.preset}, seed {config.run.seed}",
             f"each round: {_of(tasks)} tasks of split {config.collect.tasks.split!r}: {recipe.describe()}",
+            *(f"from round {number}: {(r := recipe_of(config_at(config, number))).name}: {r.describe()}" for number in config.from_round),
             f"policy: {config.policy.engines} x {config.policy.backend.value}, model {config.model.path or config.model.source.value}",
             f"held-out: {_of(held_out)} tasks of split {config.eval.tasks.split!r}",
             *(f"not counted: turns, verdicts and actions of {stage}, as many as its trees give occasion for" for stage in beside),
         ],
         trees=trees,
         completions=completions,
-        completion_tokens=_times(completions, config.collect.sampling.max_tokens),
+        completion_tokens=tokens,
         env_steps=completions,
         episodes=episodes,
         episode_turns=turns,
-        optimiser_steps=_optimiser_steps(config, recipe),
+        optimiser_steps=_optimiser_steps(config, each),
         disk_bytes=_disk(config, policies, completions, turns),
         resources=_resources(config),
     )
+
+
+@dataclass(frozen=True)
+class _Round:
+    """What a round costs.
+
+    Attributes:
+        beside: Stages that draw no turns that count.
+        optimiser_steps: None if they depend on the rows.
+    """
+
+    config: Config
+    trees: Bound
+    completions: Bound
+    beside: list[str]
+    optimiser_steps: int | None
+
+    @classmethod
+    def of(cls, config: Config, number: int, limit: int) -> _Round:
+        recipe = recipe_of(config)
+        stages = recipe.exploration(number)
+        grown = [work for work in stages.values() if work.max_completions(limit or 1)]
+        tasks = _count(config, config.collect.tasks)
+        explored = recipe.trees(tasks.value)
+        explored = tasks if explored is None else Bound(explored)
+        unbounded = any(work.max_completions(limit) == 0 for work in grown)
+        completions = Bound(None, "the server's step limit") if unbounded else _completions(config, grown, explored, limit)
+        beside = [stage for stage, work in stages.items() if not work.max_completions(limit or 1)]
+        train = config.train[min(number, len(config.train)) - 1]
+        return cls(config, _times(explored, len(grown)), completions, beside, recipe.optimiser_steps(train, None))
+
+
+def _sum(bounds: Iterable[Bound]) -> Bound:
+    total = 0
+    for bound in bounds:
+        if bound.value is None:
+            return bound
+        total += bound.value
+    return Bound(total)
 
 
 def _completions(config: Config, grown: list, tasks: Bound, limit: int) -> Bound:
@@ -128,13 +165,11 @@ def _completions(config: Config, grown: list, tasks: Bound, limit: int) -> Bound
     return _times(tasks, sum(per_tree))
 
 
-def _optimiser_steps(config: Config, recipe: Recipe) -> Bound:
-    trainings = [config.train[min(number, len(config.train)) - 1] for number in range(1, config.run.rounds + 1)]
-    trainings += trainings if config.run.control else []
+def _optimiser_steps(config: Config, rounds: Sequence[_Round]) -> Bound:
+    warm = [optimiser_steps(config.warm_start.train, _demonstrations(config))] if config.warm_start.enabled else []
+    each = [round_.optimiser_steps for round_ in rounds]
     total = 0
-    for train in [*([config.warm_start.train] if config.warm_start.enabled else []), *trainings]:
-        warm = train is config.warm_start.train
-        steps = optimiser_steps(train, _demonstrations(config)) if warm else recipe.optimiser_steps(train, None)
+    for steps in [*warm, *each, *(each if config.run.control else [])]:
         if steps is None:
             return Bound(None, "by epochs, and so by the number of rows that the trees give")
         total += steps

@@ -59,16 +59,23 @@ def reference() -> str:
     config = Config()
     parts = [_HEAD]
     for name, value in vars(config).items():
-        parts += (
-            _methods() if name == "method" else [_section(name, value[0] if isinstance(value, list) else value, isinstance(value, list))]
-        )
+        if name == "method":
+            parts += _methods()
+        elif name == "from_round":
+            parts.append(f"\n## {name}\n\n{documented(Config)[name]}\n")
+        else:
+            parts.append(_section(name, value[0] if isinstance(value, list) else value, isinstance(value, list)))
     return "".join(parts)
 
 
 def undocumented() -> list[str]:
     """Returns the keys without a description."""
     config = Config()
-    sections = [(name, value[0] if isinstance(value, list) else value) for name, value in vars(config).items() if name != "method"]
+    sections = [
+        (name, value[0] if isinstance(value, list) else value)
+        for name, value in vars(config).items()
+        if name not in ("method", "from_round")
+    ]
     sections += [("method", recipe.Config()) for recipe in recipes().values()]
     return [f"{section}.{row[0]}" for section, value in sections for row in _rows(section, value, "") if not row[3]]
 

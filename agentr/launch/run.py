@@ -18,7 +18,7 @@ from agentr.observe.report import table, write_report
 from agentr.observe.summary import RunSummary
 from agentr.policy.chat import ChatCodec
 from agentr.read.run import Run
-from agentr.recipes import load, recipe_of
+from agentr.recipes import config_at, load, recipe_of
 from agentr.rounds.experiment import Experiment
 from agentr.rounds.loop import run_rounds
 from agentr.rounds.services import Services
@@ -62,7 +62,7 @@ def opened(config: Config, reporter: Reporter, *, allow_change: bool = False, se
             nullcontext(services) if services else serving(config, store.layout.logs, reporter) as running,
         ):
             running.take_over(config)
-            yield Experiment(config, store, running, reporter)
+            yield Experiment(config, store, running, reporter, lambda round_: config_at(config, round_))
     finally:
         store.close()
 
@@ -74,7 +74,7 @@ def run(config: Config, reporter: Reporter, *, allow_change: bool = False, servi
         AgentrError: With what was wrong and what to do. What was finished before is kept.
     """
     with opened(config, reporter, allow_change=allow_change, services=services) as experiment:
-        run_rounds(experiment, recipe_of(config))
+        run_rounds(experiment, lambda round_: recipe_of(experiment.config_at(round_)))
         return report(Run(experiment.root), reporter)
 
 

@@ -100,7 +100,7 @@ def summarise(run: Run) -> RunSummary:
     return RunSummary(
         name=run.name,
         about={
-            "method": method["type"],
+            "method": ", ".join([method["type"], *_later_methods(config)]),
             "preset": method["preset"],
             "seed": config["run"]["seed"],
             "model": config["model"]["path"] or config["model"]["source"],
@@ -115,6 +115,12 @@ def summarise(run: Run) -> RunSummary:
         seconds=sum(stage.seconds for stage in stages.values()),
         complete=sum(a.evaluation is not None for a in arms) == planned,
     )
+
+
+def _later_methods(config: dict[str, Any]) -> list[str]:
+    changes = config.get("from_round") or {}
+    methods = {int(round_): (changes[round_].get("method") or {}).get("type") for round_ in changes}
+    return [f"from round {round_} {methods[round_]}" for round_ in sorted(methods) if methods[round_]]
 
 
 def _arm(round_: Round) -> ArmSummary:

@@ -57,6 +57,11 @@ def recipe_of(config: Config) -> Recipe:
     return find_recipe(config.method.type)(config.method)
 
 
+def config_at(config: Config, round_: int) -> Config:
+    """Returns the configuration that holds in a round."""
+    return loading.at_round(config, round_, find_recipe)
+
+
 def load(path: Path | None, overrides: Sequence[str] = (), base: Path | None = None, *, files: bool = True) -> Config:
     """Reads and checks a configuration; see ``agentr.config.load.load``."""
     return loading.load(path, overrides, base, find=find_recipe, files=files)

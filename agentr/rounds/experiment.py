@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 
 from agentr.build.dataset import write_dataset
@@ -19,7 +19,7 @@ from agentr.collect.demonstrate import Demonstrate
 from agentr.collect.grow import BadBeginning, Grow
 from agentr.collect.job import TreeJob, Work
 from agentr.collect.units import Limits
-from agentr.config.schema import Config
+from agentr.config.schema import CollectConfig, Config
 from agentr.config.training import TrainConfig
 from agentr.errors import ConfigError, RunError
 from agentr.evaluate.metrics import Evaluation, evaluate, revision_length
@@ -43,10 +43,14 @@ class Experiment:
 
     Args:
         services: Ray, engines, environment servers; started when a stage first needs them.
+        config_at: Gives the configuration that holds in a round; by default it is the same in all.
     """
 
-    def __init__(self, config: Config, store: RunStore, services: Services, reporter: Reporter) -> None:
+    def __init__(
+        self, config: Config, store: RunStore, services: Services, reporter: Reporter, config_at: Callable[[int], Config] | None = None
+    ) -> None:
         self.config = config
+        self.config_at = cache(config_at) if config_at is not None else lambda round_: config
         self.store = store
         self.services = services
         self.reporter = reporter
@@ -103,15 +107,17 @@ class Experiment:
         seed: int,
         tasks: Callable[[], Sequence[Task]],
         source: Forest | None = None,
+        collect: CollectConfig | None = None,
     ) -> Forest:
         """Runs a stage of trees as ``collect`` says, unless it is sealed, and returns them.
 
         Args:
+            collect: What holds in the round; by default what holds in the first.
             policy: Who answers; None for stages without a policy.
             tasks: Tasks to choose from; asked only if the stage is not sealed.
             source: Trees that the work starts from.
         """
-        collect = self.config.collect
+        collect = collect or self.config.collect
 
         def make(folder: Path) -> TreeSummary:
             for used in (policy.name if policy else "", source.stage if source else ""):
@@ -301,7 +307,8 @@ class Experiment:
 
     def train_config(self, round_: int) -> TrainConfig:
         """Returns how a round trains."""
-        return self.config.train[min(round_, len(self.config.train)) - 1]
+        train = self.config_at(round_).train
+        return train[min(round_, len(train)) - 1]
 
     def train(self, name: str, dataset: Path, start: Checkpoint, train: TrainConfig) -> Checkpoint:
         """Trains ``start`` on a dataset, with the loss of the dataset's type.

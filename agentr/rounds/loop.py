@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,8 +20,11 @@ from agentr.train.job import TrainJob
 from agentr.types import Loss
 
 
-def run_rounds(experiment: Experiment, recipe: Recipe) -> None:
+def run_rounds(experiment: Experiment, recipe_at: Callable[[int], Recipe]) -> None:
     """Runs an experiment: for each round explore, build, train, evaluate. Ends with the control arm and the best checkpoint.
+
+    Args:
+        recipe_at: Gives the method of a round.
 
     Raises:
         AgentrError: A stage failed; what was sealed before is kept.
@@ -33,16 +37,16 @@ def run_rounds(experiment: Experiment, recipe: Recipe) -> None:
     policy = warm_start
     for number in range(1, config.run.rounds + 1):
         round_ = Round(experiment, number, policy)
-        policy = recipe.improve(round_, policy if config.trainer.continue_from is ContinueFrom.previous else warm_start)
+        policy = recipe_at(number).improve(round_, policy if config.trainer.continue_from is ContinueFrom.previous else warm_start)
         experiment.evaluate(round_.arm, policy)
         delete(experiment.store, [entry for entry in prunable(Run(experiment.root), config.run.keep) if entry.what == "weights"])
 
     if config.run.control and config.run.rounds:
-        run_control(experiment, recipe, warm_start, demonstrations)
+        run_control(experiment, recipe_at, warm_start, demonstrations)
     promote(experiment)
 
 
-def run_control(experiment: Experiment, recipe: Recipe, warm_start: Checkpoint, demonstrations: Path | None) -> None:
+def run_control(experiment: Experiment, recipe_at: Callable[[int], Recipe], warm_start: Checkpoint, demonstrations: Path | None) -> None:
     """Trains the warm start on the demonstrations alone, for as many steps and with the same schedules as the rounds, and evaluates it.
 
     Without such a control, more training looks like self-training.
@@ -60,7 +64,7 @@ def run_control(experiment: Experiment, recipe: Recipe, warm_start: Checkpoint, 
             done = experiment.store.record(arm_of(number).stage(TRAIN))
             assert done is not None, "the control comes after the rounds"
             start = Checkpoint(name, jobs[-1].model) if jobs and previous else warm_start
-            train = replace(_control_config(experiment, recipe, number), steps=done.read(TrainSummary).steps)
+            train = replace(_control_config(experiment, recipe_at(number), number), steps=done.read(TrainSummary).steps)
             jobs.append(experiment.train_job(f"control-{number:02d}", demonstrations, start, folder / f"{number:02d}", train))
         results = experiment.train_many(jobs, name)
         return replace(results[-1], steps=sum(result.steps for result in results))

@@ -42,7 +42,7 @@ class Round:
 
     @property
     def config(self) -> Config:
-        return self.experiment.config
+        return self.experiment.config_at(self.number)
 
     @property
     def arm(self) -> Arm:
@@ -83,7 +83,8 @@ class Round:
             stage: Name of the stage in the round's folder.
         """
         source = self._source(work.source) if work.source else None
-        return self.experiment.trees(self.arm.stage(stage), work, self.policy, self.seed, lambda: self.tasks, source)
+        collect = self.config.collect
+        return self.experiment.trees(self.arm.stage(stage), work, self.policy, self.seed, lambda: self.tasks, source, collect)
 
     def trees(self, stage: str) -> Forest:
         """Returns the trees that a stage of this round left.
@@ -114,5 +115,7 @@ class Round:
         """Yields the rows of as many rounds before this one."""
         for number in range(max(1, self.number - rounds), self.number):
             stage = arm_of(number).stage(DATASET)
+            if not self.experiment.store.sealed(stage):  # a round of online training has no dataset of its own
+                continue
             self.experiment.store.use(stage)
             yield from iter_rows(self.experiment.store.layout.stage(stage))

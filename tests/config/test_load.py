@@ -10,18 +10,21 @@ from typing import Any
 import pytest
 
 from agentr.config.checks import range_of
-from agentr.config.identity import changed_keys, plain, to_yaml
+from agentr.config.identity import at_default, changed_keys, plain, to_yaml
 from agentr.config.renamed import RENAMED
 from agentr.config.schema import Config
 from agentr.errors import ConfigError
 from agentr.launch.reference import reference, undocumented
-from agentr.recipes import load, recipes
+from agentr.recipes import config_at, load, recipes
 from agentr.recipes.agent_r import AgentRConfig
 from agentr.recipes.rft import RFTConfig
 
 ROOT = Path(__file__).parents[2]
 CONFIGS = sorted(path for path in (ROOT / "configs").rglob("*.yaml") if path.parent.name not in ("compare", "parts"))
 METHODS = sorted((ROOT / "configs" / "compare").glob("*.yaml"))
+
+#: An online method.
+GRPO = ["method.type=grpo", "train=[{batch_size: 256}]"]
 
 
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda p: p.stem)
@@ -104,6 +107,28 @@ def test_every_method_of_a_comparison_is_valid_over_every_task(path: Path, base:
         (["method.type=dense_policy", "method.pairs.mix={a: 3}"], r"method\.pairs\.mix: mix needs mix_label"),
         (["train=[{dpo: {label_smoothing: 0.1, length_normalized: true}}]"], r"train\[0\]\.dpo\.label_smoothing: .* contradict each other"),
         (["collect.tasks=${warm_start.tasks[7]}"], r"Interpolation key 'warm_start\.tasks\[7\]' not found"),
+        # online methods
+        ([*GRPO, "train=[{batch_size: 16}]"], r"train\[0\]\.batch_size: 16 x 1 minibatches is not .* = 256\. Set it to 256"),
+        ([*GRPO, "method.episodes=1"], r"method\.episodes: 1 is out of range\. Give a number at least 2"),
+        ([*GRPO, "method.rewards=[]"], r"method\.rewards: the list is empty"),
+        ([*GRPO, "method.rewards=[{name: outcom}]"], r"method\.rewards\[0\]\.name: there is no reward 'outcom'\. Did you mean 'outcome'"),
+        ([*GRPO, "method.rewards=[{name: et_agent, options: {sigma_tool: -1}}]"], r"rewards\[0\]\.options: .*must not be below 0"),
+        ([*GRPO, "method.advantages.trajectory=0"], r"method\.advantages\.trajectory: .* no rollout would be better"),
+        ([*GRPO, "collect.sampling.temperature=0.7"], r"collect\.sampling\.temperature: 0\.7 draws from another distribution"),
+        ([*GRPO, "policy.backend=openai", "policy.openai.model=x"], r"policy\.backend: grpo trains the weights that collect"),
+        ([*GRPO, "method.validation.patience=2"], r"method\.validation\.patience: there are no measurements to wait for"),
+        ([*GRPO, "method.validation={every: 5, tasks: {split: test}}", "eval.tasks.split=test"], r"choosing a step by it would flatter"),
+        ([*GRPO, "method.validation.tasks.split=nope"], r"method\.validation\.tasks\.split: textcraft has no split 'nope'"),
+        ([*GRPO, "train=[{batch_size: 256, grpo: {dual_clip: 1.1}}]"], r"train\[0\]\.grpo\.dual_clip: .* within the clip of 1 \+ 0\.2"),
+        # rounds that differ
+        (["from_round.3.method.type=grpo"], r"from round 3: train\[0\]\.batch_size: 16 x 1 minibatches is not"),
+        (["from_round.3.method.stepz=3"], r"from_round up to 3: unknown key 'method\.stepz'"),
+        (["from_round.3.method.type=gro"], r"'gro' is not known\. Did you mean 'grpo'"),
+        (["from_round.3.collect.tasks.split=test"], r"from round 3: collect\.tasks\.split: .* is held out"),
+        (["from_round.1.build.max_length=8"], r"from_round\.1: round 1 is not one of the rounds 2 to 3"),
+        (["from_round.4.build.max_length=8"], r"from_round\.4: round 4 is not one of the rounds 2 to 3"),
+        (["from_round.2.env.name=webshop"], r"from_round\.2: env cannot change by round\. Give sections of method, collect"),
+        (["from_round.2=5"], r"from_round\.2: 5 cannot change by round"),
         # names
         (["method.type=agentr"], r"method\.type = 'agentr' is not known\. Did you mean 'agent_r'\?"),
         (["method.type=nowhere.py"], r"there is no file .*nowhere\.py"),
@@ -196,6 +221,38 @@ def test_a_base_gives_values_by_method(tmp_path: Path) -> None:
     (tmp_path / "base.yaml").write_text("methods: {rtf: {}}")
     with pytest.raises(ConfigError, match=r"'rtf' is not known.*'rft'"):
         load(tmp_path / "one.yaml", base=tmp_path / "base.yaml")
+
+
+def test_methods_follow_each_other_in_a_run(tmp_path: Path) -> None:
+    """A round has what holds from the last change on; a method begins at its own defaults, preset and values by type."""
+    (tmp_path / "base.yaml").write_text("methods: {rft: {max_invalid: 4, episodes: 3}}\ntrain: [{steps: 5}]")
+    (tmp_path / "run.yaml").write_text(
+        "include: [base.yaml]\nrun: {rounds: 5}\nmethod: {type: agent_r, search: {width: 7}}\n"
+        "from_round:\n  2: {method: {search: {max_depth: 3}}}\n"
+        "  3: {method: {type: rft, episodes: 2}, collect: {tasks: {limit: 9}}, train: [{steps: 8}, {steps: 9}]}\n"
+        "  5: {method: {type: agent_r, preset: paper}}\n"
+    )
+    config = load(tmp_path / "run.yaml")
+    first, second, third, fourth, fifth = (config_at(config, number) for number in range(1, 6))
+    assert (first.method.search.width, first.method.search.max_depth) == (7, 20)
+    assert (second.method.search.width, second.method.search.max_depth) == (7, 3)
+    assert isinstance(third.method, RFTConfig) and (third.method.max_invalid, third.method.episodes) == (4, 2)
+    assert third == fourth and third.collect.tasks.limit == 9 and [train.steps for train in third.train] == [8, 9]
+    assert fifth.method.search.width == 4 and fifth.method.mixture.eta == 0.2, "nothing is left of an earlier turn of the same method"
+    (tmp_path / "config.yaml").write_text(to_yaml(config))
+    again = load(tmp_path / "config.yaml")
+    assert again == config and config_at(again, 4) == fourth
+
+
+def test_a_key_that_came_later_is_no_change() -> None:
+    config = load(None, ["train=[{steps: 3},{}]"])
+    before = plain(config)
+    for section in (before["train"][0], before["train"][1], before["warm_start"]["train"]):
+        del section["grpo"]
+    del before["from_round"], before["run"]["keep"]
+    assert changed_keys(before, plain(config), at_default(config)) == []
+    del before["train"][0]["steps"]
+    assert changed_keys(before, plain(config), at_default(config)) == ["train[0].steps: None -> 3"]
 
 
 def test_paper_preset_has_the_papers_values() -> None:

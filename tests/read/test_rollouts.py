@@ -1,0 +1,95 @@
+"""The rollouts of online training, as they are read: by step and all together, traced both ways, and mended."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import agentr
+from agentr.build.advantages import AdvantageConfig
+from agentr.build.dataset import write_dataset
+from agentr.build.rollouts import rollout_rows
+from agentr.errors import DataError
+from agentr.launch.doctor import Remedy, examine, repair
+from agentr.recipes import load
+from agentr.rewards.group import Reward, group_of
+from agentr.store.files import append_line, make_folder
+from agentr.store.forest import Forest
+from agentr.store.run import RunStore
+from agentr.store.summaries import TrainSummary, TreeSummary
+from tests.launch.test_doctor import flip
+from tests.trees import tree_of
+
+ROLLOUTS, TRAIN = "rounds/01/rollouts", "rounds/01/train"
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """A run of two steps with a tree each, of the same task. The longer rollout of a step is too long for a row."""
+    store = RunStore(tmp_path / "run")
+    store.open(load(None, ["method.type=grpo", "train=[{batch_size: 256}]"]))
+
+    def steps(folder: Path) -> TreeSummary:
+        for step, paths in enumerate((["go / left: 1.0", "stay: 0.0"], ["go / right / on: 0.0", "stay: 1.0"]), start=1):
+            here = folder / f"{step:06d}"
+            make_folder(here)
+            forest = Forest(here, f"{ROLLOUTS}/{step:06d}")
+            tree = tree_of(*paths)
+            tree.policy = f"{TRAIN}@{step - 1}"
+            forest.write(tree)
+            forest.seal()
+            (tree,) = forest
+            rows = rollout_rows(
+                group_of(tree), [Reward(e.earned, {"outcome": e.earned}) for e in group_of(tree).episodes], AdvantageConfig()
+            )
+            write_dataset(here / "dataset", rows, len(tree.prompt_ids) + 3)
+            append_line(folder / "steps.jsonl", {"step": step, "success": 0.5, "rewards": {"outcome": 0.5}})
+        return TreeSummary(trees=2)
+
+    def train(folder: Path) -> TrainSummary:
+        store.stage(ROLLOUTS, TreeSummary, steps)
+        store.use(ROLLOUTS)
+        (folder / "model").mkdir()
+        (folder / "model/weights").write_text("w")
+        return TrainSummary(checkpoint=f"{TRAIN}/model", steps=2)
+
+    store.stage(TRAIN, TrainSummary, train)
+    store.close()
+    return tmp_path / "run"
+
+
+def test_steps_are_read_one_by_one_and_all_together(root: Path) -> None:
+    rollouts = agentr.open(root).rounds[1].rollouts
+    assert list(rollouts.steps) == [1, 2] and len(rollouts) == 2
+    assert rollouts.keys() == ["000001/door", "000002/door"]
+    assert [tree.policy for tree in rollouts] == [f"{TRAIN}@0", f"{TRAIN}@1"]
+    assert rollouts["000002/door"] == rollouts.steps[2].trees["door"] != rollouts["000001/door"]
+    assert rollouts.table(["key", "successes"]).to_pydict() == {"key": ["door", "door"], "successes": [1, 1], "step": [1, 2]}
+    assert rollouts.curve().to_pydict() == {"step": [1, 2], "success": [0.5, 0.5], "reward/outcome": [0.5, 0.5]}
+    for key in ("door", "000003/door", "x/door"):
+        with pytest.raises(DataError, match=f"no tree '{key}'.*steps: 1 to 2; a key is like 000001/KEY"):
+            rollouts[key]
+
+
+def test_rows_and_turns_of_a_step_lead_to_each_other(root: Path) -> None:
+    run = agentr.open(root)
+    dataset = run.stage(f"{ROLLOUTS}/000002/dataset")
+    assert dataset.type == "rollouts" and len(dataset.rows) == 1
+    traced = dataset.rows.trace(0)
+    assert traced.chosen.policy == f"{TRAIN}@1" and [node.action for node in traced.chosen.nodes if node] == ["stay"]
+    assert dataset.rows[0].rewards == {"total": 1.0, "outcome": 1.0} and dataset.rows[0].advantages[-1] > 0
+    uses = run.rounds[1].rollouts.trace("000002/door", 4)
+    assert [(use.dataset, use.index) for use in uses] == [(f"{ROLLOUTS}/000002/dataset", 0)]
+    (dropped,) = run.stage(f"{ROLLOUTS}/000002").trace("door", 1)
+    assert dropped.index is None and dropped.reason == "longer than build.max_length"
+
+
+def test_damaged_rollouts_are_made_anew_together_with_the_weights(root: Path) -> None:
+    flip(root / ROLLOUTS / "000001/trees/00000.parquet")
+    (finding,) = examine(root)
+    assert finding.stage == ROLLOUTS and finding.remedy is Remedy.MADE_ANEW and finding.depends == (TRAIN,)
+    (done,) = repair(root, [finding])
+    assert "made together" in done
+    assert list(agentr.open(root).records()) == []
+    assert sorted(path.name for path in (root / "damaged").rglob("rounds/01/*")) == ["rollouts", "train"]
