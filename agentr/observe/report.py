@@ -61,6 +61,7 @@ def write_report(run: Run, decode: Decode | None = None, out: Path | None = None
         success_plot=Markup(success_plot(summary)),
         time_plot=Markup(time_plot(summary)),
         preference_plot=Markup(preference_plot(summary)),
+        online_plot=Markup(online_plot(summary)),
         revision=Markup(_revision(run, decode)) if decode else "",
         splices=_splices(summary),
     )
@@ -122,6 +123,31 @@ def preference_plot(summary: RunSummary) -> str:
     for axes, title in zip(rows, ("reward margin", "pairs the right way round", "log-probability (dashed: rejected)"), strict=True):
         axes.set_title(title, fontsize=10)
         axes.set_xlabel("step")
+    rows[0].legend(frameon=False)
+    return svg(canvas)
+
+
+def online_plot(summary: RunSummary) -> str:
+    """What online training did, step by step: success of the rollouts and on the validation tasks, turns and tokens, entropy and groups
+    without signal. SVG, or nothing where no round trained online."""
+    arms = [a for a in summary.arms if a.steps]
+    if not arms:
+        return ""
+    canvas, rows = figure(9.5, 3.0, columns=3)
+    for arm, colour in zip(arms, itertools.cycle(_COLOURS[1:])):
+        steps = [line["step"] for line in arm.steps]
+        rows[0].plot(steps, [100 * line["success"] for line in arm.steps], color=colour, label=arm.title, alpha=0.6)
+        measured = [(line["step"], 100 * line["validation"]) for line in arm.steps if line["validation"] is not None]
+        if measured:
+            rows[0].plot(*zip(*measured, strict=True), color=colour, marker="o", linestyle="--")
+        rows[1].plot(steps, [line["tokens"] for line in arm.steps], color=colour)
+        rows[2].plot([line["step"] for line in arm.curve], [line.get("entropy") for line in arm.curve], color=colour)
+        rows[2].plot(steps, [line["silent_groups"] / max(1, line["groups"]) for line in arm.steps], color=colour, linestyle="--")
+    titles = ("success, % (dots: validation)", "tokens of a rollout", "entropy (dashed: groups without signal)")
+    for axes, title in zip(rows, titles, strict=True):
+        axes.set_title(title, fontsize=10)
+        axes.set_xlabel("step")
+        axes.set_ylim(bottom=0)
     rows[0].legend(frameon=False)
     return svg(canvas)
 

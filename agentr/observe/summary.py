@@ -9,8 +9,8 @@ from agentr.errors import DataError
 from agentr.evaluate.metrics import Evaluation
 from agentr.evaluate.statistics import Estimate, paired_difference
 from agentr.read.run import Round, Run
-from agentr.read.stage import Episodes, Training, summary_of
-from agentr.store.layout import CONTROL, DATASET, EVAL, RECOVERY, TRAIN, WARM_START, Arm, ArmKind
+from agentr.read.stage import Episodes, Rollouts, Stage, Training, summary_of
+from agentr.store.layout import CONTROL, DATASET, EVAL, RECOVERY, ROLLOUTS, TRAIN, WARM_START, Arm, ArmKind
 from agentr.store.summaries import DatasetSummary, TrainSummary, TreeSummary
 from agentr.types import Cost
 
@@ -26,6 +26,7 @@ class ArmSummary:
         seconds: Seconds by stage, in the order in which the stages ran.
         training: Summary of its training, if it was trained.
         curve: Its logged steps of training.
+        steps: Of online training, what there is to say of each step; ``validation`` is the success after it, where that was measured.
     """
 
     arm: Arm
@@ -38,6 +39,7 @@ class ArmSummary:
     recovery: Estimate | None = None
     training: TrainSummary | None = None
     curve: list[dict[str, Any]] = field(default_factory=list, repr=False)
+    steps: list[dict[str, Any]] = field(default_factory=list, repr=False)
 
     @property
     def title(self) -> str:
@@ -139,7 +141,15 @@ def _arm(round_: Round) -> ArmSummary:
         recovery=recovered.evaluation.success if isinstance(recovered, Episodes) and recovered.sealed else None,
         training=trained.summary if trained and trained.sealed else None,
         curve=trained.curve_lines() if isinstance(trained, Training) else [],
+        steps=_steps(stages.get(ROLLOUTS)),
     )
+
+
+def _steps(rollouts: Stage | None) -> list[dict[str, Any]]:
+    if not isinstance(rollouts, Rollouts):
+        return []
+    measured = rollouts.validations()
+    return [{**line, "validation": measured.get(line["step"])} for line in rollouts.curve_lines()]
 
 
 def _exploration_cost(explored: dict[str, TreeSummary]) -> Cost:

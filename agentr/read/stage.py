@@ -149,6 +149,11 @@ class Rollouts(Trees):
         """Returns the same as plain data."""
         return read_lines(self.path / STEPS)
 
+    def validations(self) -> dict[int, float]:
+        """Returns the success on held-out tasks after the steps after which it was measured."""
+        paths = sorted(self.path.glob(f"validation/[0-9]*/{EVALUATION}"))
+        return {int(path.parent.name): read_json(path)["success"]["mean"] for path in paths}
+
     def table(self, columns: list[str] | None = None) -> pa.Table:
         """Returns what there is to say of each tree, a row each, with the number of its step in the column ``step``."""
         import pyarrow as pa

@@ -63,6 +63,7 @@ class Steps:
         self.work = work
         self.rewards = Rewards.of(self.config.rewards)
         self.training: Beside[TrainSummary]
+        self._alarms: set[str] = set()
 
     @property
     def _notes(self) -> Path:
@@ -225,11 +226,19 @@ class Steps:
         return {line["step"]: line for line in read_lines(self._notes)}
 
     def _note(self, step: int) -> None:
-        """Writes down what there is to say of a step, once."""
-        if step in self._finished_steps():
+        """Writes down what there is to say of a step, once, and says what looks like a collapse."""
+        notes = self._finished_steps()
+        if step in notes:
             return
         forest = Forest(self.job.step(step))
-        append_line(self._notes, {"step": step, **describe(forest, self.experiment.services.spec().answer_prefix), **self._rewarded(step)})
+        line = {"step": step, **describe(forest, self.experiment.services.spec().answer_prefix), **self._rewarded(step)}
+        append_line(self._notes, line)
+        entropy = next((trained["entropy"] for trained in reversed(self.job.read_metrics()) if "entropy" in trained), None)
+        for alarm in alarms(line, notes.get(1, line), entropy):
+            if alarm not in self._alarms:
+                self._alarms.add(alarm)
+                self.experiment.reporter.say(f"        step {step}: {alarm}", "yellow")
+                self.experiment.store.event("online_alarm", step=step, alarm=alarm)
 
     def _rewarded(self, step: int) -> dict[str, Any]:
         rows = list(iter_rows(self.job.rows_of(step)))
@@ -315,3 +324,23 @@ def describe(forest: Forest, answer_prefix: str) -> dict[str, Any]:
         "completions": manifest["progress"]["counts"].get("completions", 0),
         **manifest["stage"]["seconds"],
     }
+
+
+#: Entropy in nats a token below which a policy has all but one choice; and how many times as long as at first rollouts have run off.
+COLLAPSED, RUN_OFF = 0.01, 3.0
+
+
+def alarms(line: dict[str, Any], first: dict[str, Any], entropy: float | None) -> Iterator[str]:
+    """Yields what in a step looks like a collapse, in words.
+
+    Args:
+        line: What there is to say of the step.
+        first: The same of the first step.
+        entropy: Mean entropy of a token in the last step that was trained on; None before the first.
+    """
+    if line["groups"] and line["silent_groups"] == line["groups"]:
+        yield "all rollouts of each task are worth the same: there is nothing to learn from; choose other tasks, rewards or more episodes"
+    if first["tokens"] and line["tokens"] > RUN_OFF * first["tokens"]:
+        yield f"rollouts are over {RUN_OFF:g} times as long as at first: give lengths a price (reward length), or lower the learning rate"
+    if entropy is not None and entropy < COLLAPSED:
+        yield f"the entropy is below {COLLAPSED:g}: rollouts are hardly different any more; lower the learning rate, or set grpo.entropy"

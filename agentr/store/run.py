@@ -10,6 +10,7 @@ import json
 import os
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +44,8 @@ class RunStore:
         self._owner = Owner(self.layout.owner)
         #: Of each stage that is running, one within the other: the content of the stages that it has read so far.
         self._inputs: list[dict[str, str]] = []
+        #: Of each stage that is running: seconds of the stages that ran within it, which are their own.
+        self._within: list[float] = []
         #: Files whose hashes were found right, by name, with their sizes and times then.
         self._verified: dict[str, dict[str, tuple[int, int]]] = {}
 
@@ -147,15 +150,18 @@ class RunStore:
         folder = self.root / name
         make_folder(folder, below=self.root)
         self._inputs.append({})
+        self._within.append(0.0)
         try:
             summary = work(folder)
             files = hash_files(folder, files_of(folder))
         except BaseException as error:
-            self._stopped(running, error)
+            self._stopped(replace(running, seconds=spent - self._within[-1]), error)
             raise
         finally:
-            inputs = self._inputs.pop()
-        seconds = spent + time.time() - started
+            inputs, within, whole = self._inputs.pop(), self._within.pop(), time.time() - started
+            if self._within:
+                self._within[-1] += whole
+        seconds = spent + whole - within
         sealed = StageRecord(
             name=name,
             state="sealed",

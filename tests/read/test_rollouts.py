@@ -12,8 +12,11 @@ from agentr.build.dataset import write_dataset
 from agentr.build.rollouts import rollout_rows
 from agentr.errors import DataError
 from agentr.launch.doctor import Remedy, examine, repair
+from agentr.observe.report import online_plot
+from agentr.observe.summary import summarise
 from agentr.recipes import load
 from agentr.rewards.group import Reward, group_of
+from agentr.rounds.steps import alarms
 from agentr.store.files import append_line, make_folder
 from agentr.store.forest import Forest
 from agentr.store.run import RunStore
@@ -21,6 +24,7 @@ from agentr.store.summaries import TrainSummary, TreeSummary
 from tests.launch.test_doctor import flip
 from tests.trees import tree_of
 
+LINE = {"tokens": 2.0, "groups": 4, "silent_groups": 3}
 ROLLOUTS, TRAIN = "rounds/01/rollouts", "rounds/01/train"
 
 
@@ -44,7 +48,7 @@ def root(tmp_path: Path) -> Path:
                 group_of(tree), [Reward(e.earned, {"outcome": e.earned}) for e in group_of(tree).episodes], AdvantageConfig()
             )
             write_dataset(here / "dataset", rows, len(tree.prompt_ids) + 3)
-            append_line(folder / "steps.jsonl", {"step": step, "success": 0.5, "rewards": {"outcome": 0.5}})
+            append_line(folder / "steps.jsonl", {"step": step, "success": 0.5, "rewards": {"outcome": 0.5}, **LINE})
         return TreeSummary(trees=2)
 
     def train(folder: Path) -> TrainSummary:
@@ -66,7 +70,8 @@ def test_steps_are_read_one_by_one_and_all_together(root: Path) -> None:
     assert [tree.policy for tree in rollouts] == [f"{TRAIN}@0", f"{TRAIN}@1"]
     assert rollouts["000002/door"] == rollouts.steps[2].trees["door"] != rollouts["000001/door"]
     assert rollouts.table(["key", "successes"]).to_pydict() == {"key": ["door", "door"], "successes": [1, 1], "step": [1, 2]}
-    assert rollouts.curve().to_pydict() == {"step": [1, 2], "success": [0.5, 0.5], "reward/outcome": [0.5, 0.5]}
+    curve = rollouts.curve().to_pydict()
+    assert curve["step"] == [1, 2] and curve["reward/outcome"] == [0.5, 0.5] and curve["silent_groups"] == [3, 3]
     for key in ("door", "000003/door", "x/door"):
         with pytest.raises(DataError, match=f"no tree '{key}'.*steps: 1 to 2; a key is like 000001/KEY"):
             rollouts[key]
@@ -83,6 +88,26 @@ def test_rows_and_turns_of_a_step_lead_to_each_other(root: Path) -> None:
     assert [(use.dataset, use.index) for use in uses] == [(f"{ROLLOUTS}/000002/dataset", 0)]
     (dropped,) = run.stage(f"{ROLLOUTS}/000002").trace("door", 1)
     assert dropped.index is None and dropped.reason == "longer than build.max_length"
+
+
+def test_the_report_shows_the_steps(root: Path) -> None:
+    folder = root / ROLLOUTS / "validation/000002"
+    folder.mkdir(parents=True)
+    (folder / "evaluation.json").write_text('{"success": {"mean": 0.25}}')
+    summary = summarise(agentr.open(root))
+    (arm,) = summary.arms
+    assert [line["validation"] for line in arm.steps] == [None, 0.25] and arm.trees == 2
+    assert "dots: validation" in online_plot(summary)
+
+
+@pytest.mark.parametrize(("line", "entropy", "words"), [
+    ({}, None, []),
+    ({"silent_groups": 4}, 0.5, ["nothing to learn from"]),
+    ({"tokens": 6.5}, 0.009, ["3 times as long", "entropy is below 0.01"]),
+])  # fmt: skip
+def test_a_collapse_is_noticed(line: dict, entropy: float | None, words: list[str]) -> None:
+    found = list(alarms({**LINE, **line}, LINE, entropy))
+    assert len(found) == len(words) and all(word in alarm for word, alarm in zip(words, found, strict=True))
 
 
 def test_damaged_rollouts_are_made_anew_together_with_the_weights(root: Path) -> None:

@@ -7,6 +7,7 @@ import pickle
 import pytest
 
 from agentr.search import UCT, Dense, DenseConfig, Origin, Sample, Stepwise, Strategy, Tree, UCTConfig
+from agentr.search.branch import Branch, Select
 from agentr.search.siblings import SiblingRule
 from agentr.search.stored import from_bytes, to_bytes, to_json
 from agentr.search.uct import Dedupe
@@ -20,6 +21,8 @@ STRATEGIES = {
     "uct_by_text": UCT(UCTConfig(iterations=3, max_depth=4, width=3, dedupe=Dedupe.text, stop_simulation_at_success=False, enough_good=0)),
     "uct_without_dedupe": UCT(UCTConfig(iterations=2, max_depth=3, width=4, dedupe=Dedupe.none, enough_good=1, enough_bad=0)),
     "sample": Sample(episodes=4, max_steps=5, max_invalid=2),
+    "branch": Branch(leaves=7, initial=2, at_once=2, max_steps=5, max_invalid=2),
+    "branch_where_unsure": Branch(leaves=6, initial=3, at_once=3, max_steps=4, select=Select.unsure),
     "stepwise": Stepwise(episodes=2, max_steps=5),
     "dense": Dense(DenseConfig(base=4, max_depth=4, window=3, stop_rollouts=14), SiblingRule(min_gap=0.3)),
     "dense_with_pairs": Dense(DenseConfig(base=5, max_depth=3, window=4, greedy_branch=False, stop_pairs=4), SiblingRule(max_visits=1)),

@@ -64,6 +64,24 @@ def test_a_stage_that_failed_is_tried_again_and_its_time_adds_up(store: RunStore
     assert again.seconds >= record.seconds >= 0.05
 
 
+def test_the_seconds_of_a_stage_within_a_stage_are_its_own(store: RunStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [1000.0]
+    monkeypatch.setattr(time, "time", lambda: now[0])
+
+    def inner(_: Path) -> Summary:
+        now[0] += 5
+        return Summary()
+
+    def outer(_: Path) -> Summary:
+        now[0] += 1
+        store.stage("inner", Summary, inner)
+        now[0] += 2
+        return Summary()
+
+    store.stage("outer", Summary, outer)
+    assert [(record.name, record.seconds) for record in store.records()] == [("outer", 3.0), ("inner", 5.0)]
+
+
 def test_a_changed_configuration_is_refused_by_name(store: RunStore) -> None:
     store.close()
     again = RunStore(store.root)

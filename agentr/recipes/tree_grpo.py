@@ -1,0 +1,54 @@
+"""Tree-GRPO: rollouts that branch, compared with each other as a whole and turn by turn (arXiv 2509.21240)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from agentr.build.advantages import AdvantageConfig
+from agentr.collect.grow import Grow
+from agentr.collect.job import Work
+from agentr.config.checks import Problem, number
+from agentr.rounds.online import Online
+from agentr.rounds.online_config import OnlineConfig
+from agentr.search.branch import Branch, Select
+
+
+@dataclass
+class TreeGRPOConfig(OnlineConfig):
+    """Group relative policy optimisation over trees (docs/rl.md)."""
+
+    type: str = "tree_grpo"
+    initial: int = number(2, least=1)
+    """Rollouts of a task that begin at its opening; the others branch off."""
+    at_once: int = number(2, least=1)
+    """Branches of a task that begin together."""
+    select: Select = Select.random
+    """Where branches begin."""
+    max_steps: int = number(0, least=0)
+    """Actions in a rollout; 0 means the environment's own limit."""
+    max_invalid: int = number(0, least=0)
+    """A rollout ends after so many invalid actions in a row; 0 means never."""
+    advantages: AdvantageConfig = field(default_factory=lambda: AdvantageConfig(turn=1.0))
+    """What rewards are compared with; branches of a turn tell what came of it, so turns are compared, too."""
+
+    def problems(self) -> Iterator[Problem]:
+        if self.initial > self.episodes:
+            yield Problem("initial", f"{self.initial} rollouts from the opening are more than episodes = {self.episodes}", "Lower it.")
+
+
+class TreeGRPO(Online[TreeGRPOConfig]):
+    """Branching rollouts of each task, a policy gradient on how rollouts and turns compare, step after step."""
+
+    name = "tree_grpo"
+    title = "Tree-GRPO (arXiv 2509.21240)"
+    page = "docs/rl.md"
+    Config = TreeGRPOConfig
+
+    def exploration(self, round_: int) -> Mapping[str, Work]:
+        config = self.config
+        branch = Branch(config.episodes, config.initial, config.at_once, config.max_steps, config.max_invalid, config.select)
+        return {"rollouts": Grow(branch)}
+
+
+RECIPE = TreeGRPO
