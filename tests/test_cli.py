@@ -34,7 +34,7 @@ def test_an_error_is_shown_letter_by_letter(monkeypatch: pytest.MonkeyPatch, cap
 
 @pytest.mark.parametrize(
     "command",
-    ["run", "resume", "status", "methods", "collect", "build", "train", "eval", "import", "compare", "report", "export", "envs", "data"],
+    ["run", "resume", "status", "methods", "rewards", "collect", "build", "train", "eval", "import", "compare", "report", "export", "envs", "data"],
 )
 def test_every_command_explains_itself(command: str) -> None:
     shown = agentr(command, "--help")
@@ -44,7 +44,14 @@ def test_every_command_explains_itself(command: str) -> None:
 def test_methods_are_listed() -> None:
     shown = agentr("methods")
     assert shown.exit_code == 0
-    for word in ("agent_r", "dense_policy", "eto", "rft", "sft", "imitate", "prefer", "docs/eto.md", "released"):
+    for word in ("agent_r", "dense_policy", "eto", "grpo", "tree_grpo", "rft", "sft", "imitate", "prefer", "docs/eto.md", "released"):
+        assert word in shown.stdout
+
+
+def test_rewards_are_listed_with_their_options() -> None:
+    shown = agentr("rewards")
+    assert shown.exit_code == 0
+    for word in ("outcome", "success_only=False", "et_agent", "sigma_tool=0.1", "length", "calls"):
         assert word in shown.stdout
 
 
