@@ -34,7 +34,23 @@ def test_an_error_is_shown_letter_by_letter(monkeypatch: pytest.MonkeyPatch, cap
 
 @pytest.mark.parametrize(
     "command",
-    ["run", "resume", "status", "methods", "rewards", "collect", "build", "train", "eval", "import", "compare", "report", "export", "envs", "data"],
+    [
+        "run",
+        "resume",
+        "status",
+        "methods",
+        "rewards",
+        "collect",
+        "build",
+        "train",
+        "eval",
+        "import",
+        "compare",
+        "report",
+        "export",
+        "envs",
+        "data",
+    ],
 )
 def test_every_command_explains_itself(command: str) -> None:
     shown = agentr(command, "--help")
