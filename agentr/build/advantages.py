@@ -52,13 +52,17 @@ class AdvantageConfig:
 
 def advantages(episodes: Sequence[Episode], rewards: Sequence[float], config: AdvantageConfig) -> list[list[float]]:
     """Returns the advantage of each turn of each rollout of a group; all 0 if the rewards are equal or there is one rollout only."""
-    spread = stdev(rewards) if len(rewards) > 1 else 0.0
-    if spread < EQUAL:
+    if not differ(rewards):
         return [[0.0] * len(rollout.path) for rollout in episodes]
-    divisor = spread + 1e-6 if config.scale is Scale.std else 1.0
+    divisor = stdev(rewards) + 1e-6 if config.scale is Scale.std else 1.0
     whole = [value / divisor for value in compared(rewards, config.baseline)]
     by_turn = turn_differences(episodes, rewards, config.baseline) if config.turn else [[0.0] * len(r.path) for r in episodes]
     return [[config.trajectory * own + config.turn * turn / divisor for turn in turns] for own, turns in zip(whole, by_turn, strict=True)]
+
+
+def differ(rewards: Sequence[float]) -> bool:
+    """Returns whether the rollouts of a group are worth different things; else the group says nothing."""
+    return len(rewards) > 1 and stdev(rewards) >= EQUAL
 
 
 def compared(rewards: Sequence[float], baseline: Baseline) -> list[float]:

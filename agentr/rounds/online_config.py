@@ -31,6 +31,9 @@ class OnlineConfig(MethodConfig):
     """Steps of a round."""
     tasks: int = number(32, least=1)
     """Tasks of a step, drawn from those of the round (collect.tasks) so that all have their turn."""
+    max_tasks: int = number(0, least=0)
+    """Where rollouts of a task are all worth the same, others take its place, up to so many tasks in a step (dynamic sampling, arXiv
+    2503.14476, section 3.2); 0 means that the tasks of a step stay as they are drawn."""
     episodes: int = number(8, least=2)
     """Rollouts of a task, which are compared with each other."""
     rewards: list[RewardConfig] = field(default_factory=lambda: [RewardConfig()])
@@ -45,5 +48,7 @@ class OnlineConfig(MethodConfig):
     def problems(self) -> Iterator[Problem]:
         if not self.rewards:
             yield Problem("rewards", "the list is empty", "Name at least one; see 'agentr rewards'.")
+        if self.max_tasks and self.max_tasks < self.tasks:
+            yield Problem("max_tasks", f"{self.max_tasks} is less than tasks = {self.tasks}", "Raise it, or set it to 0.")
         if self.validation.patience and not self.validation.every:
             yield Problem("validation.patience", "there are no measurements to wait for", "Set validation.every.")

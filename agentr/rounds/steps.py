@@ -14,6 +14,7 @@ The folder of the stage ``rollouts``::
 
 from __future__ import annotations
 
+import itertools
 import random
 import time
 from collections import Counter
@@ -23,8 +24,10 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from agentr.build.advantages import differ
 from agentr.build.dataset import Candidate, write_dataset
 from agentr.build.rollouts import rollout_rows
+from agentr.build.sequences import dropped
 from agentr.collect.grow import Grow
 from agentr.collect.job import TreeJob, Work
 from agentr.collect.units import Limits
@@ -32,12 +35,13 @@ from agentr.errors import InfraError
 from agentr.evaluate.metrics import evaluate
 from agentr.observe.progress import Update
 from agentr.rewards import Rewards
-from agentr.rewards.group import group_of
+from agentr.rewards.group import Group, Reward, group_of
 from agentr.rounds.online_config import OnlineConfig
 from agentr.rounds.round import Round
 from agentr.rounds.services import Beside
 from agentr.search import Sample
 from agentr.search.stored import split_counts
+from agentr.search.tree import Tree
 from agentr.seeds import derived_seed
 from agentr.store.dataset import iter_rows
 from agentr.store.files import append_line, copy_folder, make_folder, read_json, read_lines, remove, write_json
@@ -135,49 +139,83 @@ class Steps:
                 break
         return steps[: self.job.steps]
 
+    def _in_order(self, step: int, pool: list[list[Task]]) -> list[Task]:
+        """Returns the tasks that a step may draw, in the order in which it does: its own, then those that may take their place."""
+        own = pool[step - 1]
+        others = [task for task in self.round.tasks if task not in set(own)]
+        random.Random(derived_seed(self.round.seed, "more", step)).shuffle(others)
+        return [*own, *others][: max(self.config.max_tasks, len(own))]
+
     def _step(self, step: int, pool: list[list[Task]], update: Update) -> None:
         """Collects a step, and writes its rows, with which the trainer goes on."""
         folder = self.job.step(step)
         make_folder(folder)
         forest = Forest(folder, f"{self.round.arm.stage(ROLLOUTS)}/{step:06d}")
-        version = max(0, step - 1 - self.config.max_staleness)
-        waited = time.monotonic()
-        policy = self._policy(version)
-        waited = time.monotonic() - waited
+        tasks = self._in_order(step, pool)
         if not forest.sealed:
+            self._grow(step, forest, tasks, update)
+        limit = self.round.config.build.max_length
+        hint = "Raise build.max_length, or let turns be shorter."
+        rows = self._rows(step, forest, tasks)
+        write_dataset(self.job.rows_of(step), rows, limit, source=f"the trees of step {step}", hint=hint, step=step)
+
+    def _grow(self, step: int, forest: Forest, tasks: list[Task], update: Update) -> None:
+        """Grows the trees of a step. Where a task says nothing another one is drawn, as far as there are ``tasks``."""
+        waiting = time.monotonic()
+        policy = self._policy(max(0, step - 1 - self.config.max_staleness))
+        started = time.monotonic()
+
+        def told(done: float, total: float, details: str) -> None:
+            update(step - 1 + done / max(1, total), self.job.steps, details)
+
+        drawn = min(self.config.tasks, len(tasks))
+        while True:
             job = TreeJob(
-                folder=folder,
-                tasks=tuple(pool[step - 1]),
+                folder=forest.folder,
+                tasks=tuple(tasks[:drawn]),
                 seed=derived_seed(self.round.seed, "step", step),
                 policy=policy.name,
                 work=self.work,
                 sampling=self.round.config.collect.sampling,
                 limits=self._limits(step),
             )
-            started = time.monotonic()
-
-            def told(done: float, total: float, details: str) -> None:
-                update(step - 1 + done / max(1, total), self.job.steps, details)
-
             progress = self.experiment.services.run_job(f"step {step}", job, policy, told)
-            about = {
-                "kind": self.work.kind,
-                "version": policy.name,
-                "seed": job.seed,
-                "action_format": self.experiment.services.spec().action_format,
-                "seconds": {"waited": round(waited, 3), "collected": round(time.monotonic() - started, 3)},
-            }
-            forest.seal(stage=about, progress=progress)
-        limit = self.round.config.build.max_length
-        hint = "Raise build.max_length, or let turns be shorter."
-        write_dataset(self.job.rows_of(step), self._rows(step, forest), limit, source=f"the trees of step {step}", hint=hint, step=step)
+            missing = self.config.tasks - len(self._telling(step, forest, tasks)) if drawn < len(tasks) else 0
+            if missing <= 0 or progress["skipped"]:
+                break
+            drawn = min(drawn + missing, len(tasks))
+        about = {
+            "kind": self.work.kind,
+            "version": policy.name,
+            "seed": job.seed,
+            "action_format": self.experiment.services.spec().action_format,
+            "seconds": {"waited": round(started - waiting, 3), "collected": round(time.monotonic() - started, 3)},
+        }
+        forest.seal(stage=about, progress=progress)
 
-    def _rows(self, step: int, forest: Forest) -> Iterator[Candidate]:
-        prefix = self.experiment.services.spec().answer_prefix
+    def _scored(self, step: int, tree: Tree) -> tuple[Group, list[Reward]]:
         progress = (step - 1) / max(1, self.job.steps - 1)
+        group = group_of(tree, self.experiment.services.spec().answer_prefix, progress, self.round.number)
+        return group, self.rewards(group)
+
+    def _telling(self, step: int, forest: Forest, tasks: list[Task]) -> list[str]:
+        """Returns the keys of the tasks whose rollouts are not all worth the same, in the order drawn; at most as many as a step has."""
+        there = forest.finished()
+        trees = (forest.read(task.key) for task in tasks if task.key in there)
+        telling = (tree.task.key for tree in trees if differ([reward.total for reward in self._scored(step, tree)[1]]))
+        return list(itertools.islice(telling, self.config.tasks))
+
+    def _rows(self, step: int, forest: Forest, tasks: list[Task]) -> Iterator[Candidate]:
+        there = forest.finished()
+        grown = [task.key for task in tasks if task.key in there][: self.config.tasks]
+        chosen = (self._telling(step, forest, tasks) or grown) if self.config.max_tasks else grown
         for tree in forest:
-            group = group_of(tree, prefix, progress, self.round.number)
-            yield from rollout_rows(group, self.rewards(group), self.config.advantages)
+            group, rewards = self._scored(step, tree)
+            if tree.task.key in chosen:
+                yield from rollout_rows(group, rewards, self.config.advantages)
+            else:
+                equal = not differ([reward.total for reward in rewards])
+                yield dropped(tree, "all rollouts of the task are worth the same" if equal else "more tasks than a step has")
 
     def _limits(self, step: int) -> Limits:
         collect = self.round.config.collect
@@ -197,6 +235,8 @@ class Steps:
         budget = self.round.config.collect.max_completions
         if before is not None and budget and (before.manifest["progress"]["skipped"] or self._spent(step - 1) >= budget):
             self.experiment.reporter.say(f"        {budget:,} completions were drawn: step {step - 1} was the last")
+            if self.config.validation.every and not self._validated(step - 1):
+                self._validate(step - 1)
             self.job.stop(step - 1)
             return True
         return False

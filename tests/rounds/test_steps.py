@@ -1,0 +1,212 @@
+"""The steps of online training with made-up rollouts and a made-up trainer: what is drawn, with which weights, and when it ends."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+import agentr
+from agentr.collect.job import TreeJob
+from agentr.errors import InfraError, RunError
+from agentr.observe.progress import Reporter
+from agentr.recipes import load, recipe_of
+from agentr.rounds.experiment import Experiment
+from agentr.rounds.round import Round
+from agentr.rounds.services import Services
+from agentr.search.stored import stored_counts
+from agentr.search.tree import Tree
+from agentr.store.forest import Forest
+from agentr.store.layout import Checkpoint
+from agentr.store.run import RunStore
+from agentr.store.summaries import TrainSummary
+from agentr.train.online_job import OnlineJob
+from agentr.types import Cost, Message, Task
+from tests.trees import tree_of
+
+#: Success after a step, as the validation finds it; tasks of which no rollout differs from another.
+Measure = Callable[[int], float]
+
+
+class Training:
+    """Publishes the weights of each step whose rows are there, and is done once no more come."""
+
+    def __init__(self, job: OnlineJob) -> None:
+        self.job = job
+
+    def ended(self) -> bool:
+        last = self.job.last or self.job.stopped() or self.job.steps
+        for step in range(1, last + 1):
+            if not self.job.fed(step):
+                return self.job.abandoned.exists()
+            if not self.job.published(step).exists():
+                self.job.published(step).mkdir(parents=True)
+                (self.job.published(step) / "weights").write_text(str(step))
+        return True
+
+    def wait(self, _: float) -> bool:
+        return True
+
+    def result(self) -> TrainSummary:
+        assert self.ended()
+        last = self.job.last or self.job.stopped() or self.job.steps
+        self.job.model.mkdir(exist_ok=True)
+        (self.job.model / "weights").write_text(str(last))
+        return TrainSummary(steps=last)
+
+
+class Made:
+    """Services whose rollouts are made up: those of a task in ``equal`` all fail, of the others one of two succeeds."""
+
+    def __init__(self, measure: Measure = lambda _: 0.0, equal: frozenset[str] = frozenset(), breaks_at: int = 0) -> None:
+        self.measure, self.equal, self.breaks_at = measure, equal, breaks_at
+        self.drawn: list[tuple[str, str, list[str]]] = []
+
+    def engines(self, _: Path) -> list[Any]:
+        return []
+
+    def train_beside(self, job: OnlineJob) -> Training:
+        return Training(job)
+
+    def spec(self) -> Any:
+        return SimpleNamespace(action_format="react", answer_prefix="", step_limit=5, strata=())
+
+    def tasks(self, selection: Any, *, training: bool) -> list[Task]:
+        return [Task("toy", f"{selection.split}{n}", selection.split, {}) for n in range(selection.limit or 8)]
+
+    def run_job(self, title: str, job: TreeJob, policy: Checkpoint, update: Any) -> dict[str, Any]:
+        assert policy.path.exists() and not (self.breaks_at and title == f"step {self.breaks_at}"), "the made-up engine died"
+        forest = Forest(job.folder)
+        forest.prepare()
+        there = forest.finished()
+        self.drawn.append((title, policy.name, [task.id for task in job.tasks if task.key not in there]))
+        for index, task in enumerate(job.tasks):
+            if task.key not in there:
+                forest.write(self._tree(task, job, index, len(job.tasks)))
+        counts = stored_counts(Cost(completions=2 * len(job.tasks)), {})
+        skipped = int(bool(job.limits.max_completions) and 2 * len(job.tasks) > job.limits.max_completions)
+        return {"failed": 0, "skipped": skipped, "successes": 0, "counts": counts}
+
+    def _tree(self, task: Task, job: TreeJob, index: int, of: int) -> Tree:
+        tree = Tree.start(task, (Message("user", "go"),), (1, 2, 3), job.seed, job.policy)
+        if job.work.kind == "sample" and "validation" in job.folder.parts:
+            return tree_of("x: 1.0" if index < self.measure(int(job.folder.name)) * of else "x: 0.0", into=tree)
+        return tree_of("x: 0.0", "y: 0.0" if task.id in self.equal else "y: 1.0", into=tree)
+
+
+def trained(root: Path, made: Made, *overrides: str) -> TrainSummary:
+    config = load(None, ["method.type=grpo", "method.tasks=2", "method.episodes=2", "train=[{batch_size: 4, micro_batch_size: 4}]",
+                         "warm_start.enabled=false", "collect.tasks.limit=5", "run.rounds=1", *overrides])  # fmt: skip
+    store = RunStore(root)
+    store.open(config)
+    try:
+        (root / "start").mkdir(exist_ok=True)
+        experiment = Experiment(config, store, cast(Services, made), Reporter())
+        store.use = lambda name: None  # type: ignore[method-assign]
+        recipe_of(config).train(Round(experiment, 1, Checkpoint("model", root / "start")), Checkpoint("model", root / "start"))
+        record = store.record("rounds/01/train")
+        assert record is not None and record.sealed
+        return record.read(TrainSummary)
+    finally:
+        store.close()
+
+
+def test_every_task_has_its_turn_and_every_step_the_weights_before_it(tmp_path: Path) -> None:
+    made = Made()
+    assert trained(tmp_path, made, "method.steps=4").online_steps == 4
+    assert [name for _, name, _ in made.drawn] == ["model", *(f"rounds/01/train@{n}" for n in (1, 2, 3))]
+    tasks = [ids for _, _, ids in made.drawn]
+    assert all(len(set(ids)) == 2 for ids in tasks)
+    assert len({*tasks[0], *tasks[1]}) == 4, "one after another, until too few are left for a step"
+    assert (tmp_path / "rounds/01/train/model/weights").read_text() == "4"
+    assert not (tmp_path / "rounds/01/train/published").exists()
+
+
+def test_a_step_may_be_ahead_of_the_weights_by_a_fixed_number(tmp_path: Path) -> None:
+    made = Made()
+    trained(tmp_path, made, "method.steps=5", "method.max_staleness=2")
+    assert [name for _, name, _ in made.drawn] == ["model", "model", "model", "rounds/01/train@1", "rounds/01/train@2"]
+
+
+def test_tasks_that_say_nothing_are_replaced_as_far_as_there_are_others(tmp_path: Path) -> None:
+    made = Made(equal=frozenset(f"train{n}" for n in range(5) if n != 3))
+    trained(tmp_path, made, "method.steps=1", "method.max_tasks=4")
+    drawn = [id for _, _, ids in made.drawn for id in ids]
+    assert len(drawn) == len(set(drawn)) <= 4
+    dataset = agentr.open(tmp_path).rounds[1].rollouts.steps[1].dataset
+    groups = {row.group for row in dataset.rows}
+    if "train3" in drawn:
+        assert groups == {"train3"} and {d.reason for d in dataset.dropped()} == {"all rollouts of the task are worth the same"}
+    else:  # nothing says anything: the step is trained on as it is, and changes nothing
+        assert len(groups) == 2
+
+
+def test_a_step_without_a_word_goes_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    made = Made(equal=frozenset(f"train{n}" for n in range(5)))
+    assert trained(tmp_path, made, "method.steps=2", "method.max_tasks=3").online_steps == 2
+    assert "there is nothing to learn from" in capsys.readouterr().out
+    assert [line["silent_groups"] for line in agentr.open(tmp_path).rounds[1].rollouts.curve_lines()] == [2, 2]
+
+
+VALIDATED = ["method.steps=8", "method.validation={every: 2, patience: 2, tasks: {split: dev, limit: 4}}", "eval.tasks.split=test"]
+
+
+def test_the_best_step_is_kept_and_patience_ends_the_round(tmp_path: Path) -> None:
+    success = {2: 0.5, 4: 0.75, 6: 0.75, 8: 0.25}
+    result = trained(tmp_path, Made(success.__getitem__), *VALIDATED)
+    assert (result.online_steps, result.best_step) == (8, 4)
+    assert (tmp_path / "rounds/01/train/model/weights").read_text() == "4"
+    early = Made({2: 0.75, 4: 0.5, 6: 0.5}.__getitem__)
+    result = trained(tmp_path / "early", early, *VALIDATED)
+    assert (result.online_steps, result.best_step) == (6, 2)
+    assert agentr.open(tmp_path / "early").rounds[1].rollouts.validations() == {2: 0.75, 4: 0.5, 6: 0.5}
+
+
+def test_a_budget_ends_the_round(tmp_path: Path) -> None:
+    made = Made({2: 0.5, 3: 0.75}.__getitem__)
+    result = trained(tmp_path, made, *VALIDATED, "collect.max_completions=12")
+    assert (result.online_steps, result.best_step) == (3, 3), "the last step is measured, too"
+
+
+def test_what_broke_goes_on_where_it_was(tmp_path: Path) -> None:
+    success = {2: 0.75, 4: 0.5, 6: 0.5}
+    with pytest.raises(AssertionError, match="the made-up engine died"):
+        trained(tmp_path, Made(success.__getitem__, breaks_at=5), *VALIDATED)
+    assert (tmp_path / "rounds/01/rollouts/abandoned.json").exists(), "so that the workers end"
+    again = Made(success.__getitem__)
+    result = trained(tmp_path, again, *VALIDATED)
+    assert [title for title, _, _ in again.drawn] == ["step 5", "step 6", "validation after step 6"]
+    assert (result.online_steps, result.best_step) == (6, 2)
+    assert (tmp_path / "rounds/01/train/model/weights").read_text() == "2"
+    assert [line["step"] for line in agentr.open(tmp_path).rounds[1].rollouts.curve_lines()] == [1, 2, 3, 4, 5, 6]
+
+
+def test_weights_that_are_lost_are_made_anew_from_the_sealed_steps(tmp_path: Path) -> None:
+    made = Made({2: 0.75, 4: 0.5, 6: 0.5}.__getitem__)
+    trained(tmp_path, made, *VALIDATED)
+    store = RunStore(tmp_path)
+    store.take()
+    store.set_aside("rounds/01/train")
+    store.close()
+    drawn = len(made.drawn)
+    result = trained(tmp_path, made, *VALIDATED)
+    assert len(made.drawn) == drawn and result.best_step == 2
+    assert (tmp_path / "rounds/01/train/model/weights").read_text() == "2"
+
+
+def test_a_training_that_ends_before_its_time_is_an_error_and_not_a_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Training, "ended", lambda self: True)
+    with pytest.raises(InfraError, match="the training ended without the weights of step 1"):
+        trained(tmp_path, Made(), "method.steps=2")
+
+    def fails(self: Training) -> bool:
+        raise RunError("the loss is no longer a number")
+
+    monkeypatch.setattr(Training, "ended", fails)
+    with pytest.raises(RunError, match="no longer a number"):
+        trained(tmp_path, Made(), "method.steps=2")
+    assert json.loads((tmp_path / "rounds/01/rollouts/abandoned.json").read_text()) == {}
