@@ -41,7 +41,7 @@ OWN_ROWS = ["method.mixture.demonstrations=0"]
 
 def units(root: Path) -> dict[str, list[str]]:
     """What the forests of a run's round hold."""
-    return {stage: sorted(Forest(root / stage).finished()) for stage in ROUND_STAGES if Forest(root / stage).sealed}
+    return {stage: sorted(Forest(root / stage).finished()) for stage in ROUND_STAGES if (root / stage / "summary.parquet").exists()}
 
 
 def steps_are_reported_once(root: Path) -> bool:
