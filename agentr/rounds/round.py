@@ -12,7 +12,7 @@ from agentr.policy.chat import ChatCodec
 from agentr.rounds.experiment import Experiment
 from agentr.store.dataset import iter_rows
 from agentr.store.forest import Forest
-from agentr.store.layout import DATASET, DEMONSTRATIONS, MODEL, WARM_START, Arm, Checkpoint, arm_of
+from agentr.store.layout import DATASET, DEMONSTRATIONS, MODEL, ROLLOUTS, WARM_START, Arm, Checkpoint, arm_of
 from agentr.store.rows import Preference, Row
 from agentr.tasks.formats import ActionFormat, action_format
 from agentr.types import Task
@@ -115,7 +115,7 @@ class Round:
         """Yields the rows of as many rounds before this one."""
         for number in range(max(1, self.number - rounds), self.number):
             stage = arm_of(number).stage(DATASET)
-            if not self.experiment.store.sealed(stage):  # a round of online training has no dataset of its own
-                continue
+            if self.experiment.store.sealed(arm_of(number).stage(ROLLOUTS)):
+                continue  # a round of online training has no dataset of its own
             self.experiment.store.use(stage)
             yield from iter_rows(self.experiment.store.layout.stage(stage))
