@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 
 from agentr.build.advantages import AdvantageConfig, advantages
 from agentr.build.sequences import dropped, make_row, recorded
 from agentr.rewards.group import Group, Reward
-from agentr.search.tree import Node
 from agentr.store.rows import Dropped, Rollout
 
 
@@ -27,15 +27,9 @@ def rollout_rows(group: Group, rewards: Sequence[Reward], config: AdvantageConfi
         if row is None:
             yield dropped(episode.tree, "no token", nodes)
             continue
-        each = _by_token(len(episode.tree.prompt_ids), episode.path, turns)
+        by_token = itertools.chain.from_iterable(
+            itertools.repeat(turn, len(node.token_ids)) for turn, node in zip(turns, episode.path, strict=True)
+        )
+        each = tuple(next(by_token) if trained else 0.0 for trained in row.loss_mask)
         scores = {"total": reward.total, **reward.parts}
         yield Rollout(row.input_ids, row.loss_mask, row.provenance, row.logprobs, each, episode.tree.task.key, scores)
-
-
-def _by_token(opening: int, path: Sequence[Node], turns: Sequence[float]) -> tuple[float, ...]:
-    found = [0.0] * opening
-    for position, (node, advantage) in enumerate(zip(path, turns, strict=True)):
-        found += [advantage] * len(node.token_ids)
-        if position < len(path) - 1:
-            found += [0.0] * len(node.bridge_ids)
-    return tuple(found)

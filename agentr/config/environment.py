@@ -5,12 +5,10 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from agentr.config.checks import Problem
-
-if TYPE_CHECKING:
-    from agentr.config.schema import Config, TaskSelection
+from agentr.config.schema import Config, TaskSelection
 
 
 def environment_problems(config: Config) -> Iterator[Problem]:
@@ -55,8 +53,6 @@ def _selections(config: Config) -> Iterator[tuple[str, TaskSelection, bool]]:
 
 def _of_method(section: Any, prefix: str) -> Iterator[tuple[str, TaskSelection]]:
     """Selections that a method has of its own: of held-out tasks, by which it watches its training."""
-    from agentr.config.schema import TaskSelection
-
     for each in fields(section):
         value = getattr(section, each.name)
         if isinstance(value, TaskSelection):

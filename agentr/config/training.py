@@ -107,6 +107,9 @@ class GRPOConfig:
     """Compute what rollouts of a group have in common once. The result is the same but for rounding."""
 
     def problems(self) -> Iterator[Problem]:
+        if self.loss is PolicyLoss.cispo and self.clip_high < 1:
+            message = f"clip_high = {self.clip_high:g} would cut every weight of cispo, which is about 1"
+            yield Problem("clip_high", message, "Give the largest weight, such as 5.")
         if self.dual_clip and self.dual_clip <= 1 + (self.clip_high or self.clip):
             message = f"dual_clip = {self.dual_clip:g} is within the clip of 1 + {self.clip_high or self.clip:g}"
             yield Problem("dual_clip", message, "Give a larger one, such as 3, or 0 for none.")

@@ -84,8 +84,12 @@ def estimate(config: Config) -> Estimate:
     known = None if config.env.url else registry.about(config.env.name)
     limit = known.step_limit if known is not None else 0
     rounds = config.run.rounds
-    each = [_Round.of(config_at(config, number), number, limit) for number in range(1, rounds + 1)]
     recipe, tasks = recipe_of(config), _count(config, config.collect.tasks)
+    each = []
+    for number in range(1, rounds + 1):
+        here = config_at(config, number)
+        theirs = tasks if here.collect.tasks == config.collect.tasks else _count(here, here.collect.tasks)
+        each.append(_Round.of(here, number, limit, theirs))
     beside = sorted({stage for round_ in each for stage in round_.beside})
     trees, completions = _sum(round_.trees for round_ in each), _sum(round_.completions for round_ in each)
     tokens = _sum(_times(round_.completions, round_.config.collect.sampling.max_tokens) for round_ in each)
@@ -131,11 +135,10 @@ class _Round:
     optimiser_steps: int | None
 
     @classmethod
-    def of(cls, config: Config, number: int, limit: int) -> _Round:
+    def of(cls, config: Config, number: int, limit: int, tasks: Bound) -> _Round:
         recipe = recipe_of(config)
         stages = recipe.exploration(number)
         grown = [work for work in stages.values() if work.max_completions(limit or 1)]
-        tasks = _count(config, config.collect.tasks)
         explored = recipe.trees(tasks.value)
         explored = tasks if explored is None else Bound(explored)
         unbounded = any(work.max_completions(limit) == 0 for work in grown)

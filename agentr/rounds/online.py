@@ -87,7 +87,6 @@ class Online(Recipe[C]):
                 trainer=config.trainer,
                 name=name.replace("/", "-"),
                 steps=self.config.steps,
-                rows=self.config.tasks * self.config.episodes,
                 staleness=self.config.max_staleness,
                 dtype=config.model.dtype.value,
             )
@@ -98,8 +97,8 @@ class Online(Recipe[C]):
         return experiment.store.layout.checkpoint(name)
 
     def trees(self, tasks: int | None) -> int | None:
-        each = self.config.tasks if tasks is None else min(self.config.tasks, tasks)
-        return self.config.steps * each
+        most = max(self.config.tasks, self.config.max_tasks)
+        return self.config.steps * (most if tasks is None else min(most, tasks))
 
     def optimiser_steps(self, train: TrainConfig, rows: int | None) -> int | None:
         return self.config.steps * train.grpo.updates

@@ -68,6 +68,7 @@ class Steps:
         self.rewards = Rewards.of(self.config.rewards)
         self.training: Beside[TrainSummary]
         self._alarms: set[str] = set()
+        self._scores: dict[str, tuple[Group, list[Reward]]] = {}  # of the step that is being made, by the tree's key
 
     @property
     def _notes(self) -> Path:
@@ -152,6 +153,7 @@ class Steps:
         make_folder(folder)
         forest = Forest(folder, f"{self.round.arm.stage(ROLLOUTS)}/{step:06d}")
         tasks = self._in_order(step, pool)
+        self._scores.clear()
         if not forest.sealed:
             self._grow(step, forest, tasks, update)
         limit = self.round.config.build.max_length
@@ -177,7 +179,7 @@ class Steps:
                 policy=policy.name,
                 work=self.work,
                 sampling=self.round.config.collect.sampling,
-                limits=self._limits(step),
+                limits=self._limits(),
             )
             progress = self.experiment.services.run_job(f"step {step}", job, policy, told)
             missing = self.config.tasks - len(self._telling(step, forest, tasks)) if drawn < len(tasks) else 0
@@ -194,9 +196,11 @@ class Steps:
         forest.seal(stage=about, progress=progress)
 
     def _scored(self, step: int, tree: Tree) -> tuple[Group, list[Reward]]:
-        progress = (step - 1) / max(1, self.job.steps - 1)
-        group = group_of(tree, self.experiment.services.spec().answer_prefix, progress, self.round.number)
-        return group, self.rewards(group)
+        if tree.task.key not in self._scores:
+            progress = (step - 1) / max(1, self.job.steps - 1)
+            group = group_of(tree, self.experiment.services.spec().answer_prefix, progress, self.round.number)
+            self._scores[tree.task.key] = group, self.rewards(group)
+        return self._scores[tree.task.key]
 
     def _telling(self, step: int, forest: Forest, tasks: list[Task]) -> list[str]:
         """Returns the keys of the tasks whose rollouts are not all worth the same, in the order drawn; at most as many as a step has."""
@@ -217,14 +221,14 @@ class Steps:
                 equal = not differ([reward.total for reward in rewards])
                 yield dropped(tree, "all rollouts of the task are worth the same" if equal else "more tasks than a step has")
 
-    def _limits(self, step: int) -> Limits:
+    def _limits(self) -> Limits:
         collect = self.round.config.collect
-        left = max(1, collect.max_completions - self._spent(step - 1)) if collect.max_completions else 0
+        left = max(1, collect.max_completions - self._spent()) if collect.max_completions else 0
         return Limits(in_flight=collect.in_flight, infra_retries=collect.infra_retries, max_failed=collect.max_failed, max_completions=left)
 
-    def _spent(self, steps: int) -> int:
-        """Completions of the first steps."""
-        return sum(Forest(self.job.step(step)).manifest["progress"]["counts"].get("completions", 0) for step in range(1, steps + 1))
+    def _spent(self) -> int:
+        """Completions of the steps that are finished."""
+        return sum(line["completions"] for line in self._finished_steps().values())
 
     def _stopped(self, step: int) -> bool:
         """Whether no step comes any more: validation has shown that it gets no better, or the budget is used up."""
@@ -233,7 +237,7 @@ class Steps:
             return step > stopped
         before = Forest(self.job.step(step - 1)) if step > 1 else None
         budget = self.round.config.collect.max_completions
-        if before is not None and budget and (before.manifest["progress"]["skipped"] or self._spent(step - 1) >= budget):
+        if before is not None and budget and (before.manifest["progress"]["skipped"] or self._spent() >= budget):
             self.experiment.reporter.say(f"        {budget:,} completions were drawn: step {step - 1} was the last")
             if self.config.validation.every and not self._validated(step - 1):
                 self._validate(step - 1)
@@ -306,7 +310,7 @@ class Steps:
         make_folder(folder, below=self.job.dataset)
         forest = Forest(folder)
         if not forest.sealed:
-            limits = replace(self._limits(1), in_flight=config.in_flight, max_completions=0)
+            limits = replace(self._limits(), in_flight=config.in_flight, max_completions=0)
             job = TreeJob(
                 folder=folder,
                 tasks=tuple(self.experiment.services.tasks(settings.tasks, training=False)),

@@ -15,11 +15,11 @@ import torch
 
 from agentr.errors import DataError
 from agentr.store.rows import Rollout
-from agentr.train.data import padded_length
+from agentr.train.data import IGNORE, padded_length
 from agentr.train.prefixes import Pack, pack
 
-#: Label of a place that predicts nothing that counts (the convention of PyTorch and transformers).
-IGNORE = -100
+#: A pack is at most so many times as long as its longest row: attention grows with the square of the length.
+LIMIT = 4
 
 
 @dataclass(frozen=True)
@@ -176,7 +176,3 @@ def _packs(rows: list[Rollout], share: bool) -> list[Pack]:
         for found in pack([rows[number].input_ids for number in numbers], LIMIT * longest):
             packs.append(Pack(tuple(numbers[i] for i in found.rows), found.ids_L, found.positions_L, found.sees_LL, found.predictors))
     return packs
-
-
-#: A pack is at most so many times as long as its longest row: attention grows with the square of the length.
-LIMIT = 4

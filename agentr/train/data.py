@@ -23,6 +23,9 @@ from agentr.store.rows import TrainingRow
 from agentr.train.job import TrainJob
 from agentr.types import Loss
 
+#: Label of a token that is no target (the convention of PyTorch and transformers).
+IGNORE = -100
+
 #: Lengths of micro-batches are multiples of this. On a CPU oneDNN prepares new primitives for every new length, so
 #: few lengths are faster than many; tensor cores prefer multiples of 32, too.
 MULTIPLE = 32

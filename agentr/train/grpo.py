@@ -26,7 +26,8 @@ from trl.trainer.utils import use_adapter
 from agentr.config.training import Correction, PolicyLoss
 from agentr.errors import RunError
 from agentr.store.rows import Rollout
-from agentr.train.batches import IGNORE, Cut, Forward, MicroBatch, cut, micro_batch
+from agentr.train.batches import Cut, Forward, MicroBatch, cut, micro_batch
+from agentr.train.data import IGNORE
 from agentr.train.model import disable_dropout, lora_config
 from agentr.train.online_job import OnlineJob
 from agentr.train.trainer import JobTrainer, common_arguments
@@ -63,7 +64,6 @@ class AgentGRPOTrainer(JobTrainer, GRPOTrainer):
     def __init__(self, job: OnlineJob, steps: Iterator[list[Rollout]], **arguments: Any) -> None:
         super().__init__(job, **arguments)
         self.steps = steps
-        self.packed_tokens = self.row_tokens = 0
         self._batch: MicroBatch | None = None
         # TRL looks at these where it weighs tokens by the ratio of trainer and engine; it must not start an engine of its own for that.
         self.use_vllm = job.config.grpo.correction is not Correction.none

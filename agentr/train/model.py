@@ -92,7 +92,8 @@ def save_model(trainer: JobTrainer, dtype: torch.dtype, folder: Path) -> None:
             continue  # below an adapter; with bf16 it was rounded, so the start's own weights are taken
         master = safe_get_full_fp32_param(parameter) if job.config.bf16 else parameter.data
         assert master is not None
-        weights[name] = master.detach().to(torch.float32 if adapted else dtype)
+        if trainer.args.should_save:  # beside the engine, accelerators may have no room for another copy
+            weights[name] = master.detach().to("cpu", torch.float32 if adapted else dtype)
     if trainer.args.should_save:
         if adapted:
             publish(merge_adapters(job, weights, dtype).save_pretrained, folder, job.start)

@@ -3,27 +3,25 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, cast
 
 import torch
 import torch.distributed as dist
-from transformers import PreTrainedModel, TrainerCallback
+from transformers import PreTrainedModel
 
 from agentr.errors import DataError, RunError
 from agentr.store.dataset import read_any, read_manifest
-from agentr.store.files import write_bytes
 from agentr.store.rows import Rollout
 from agentr.train.checkpoints import latest
 from agentr.train.grpo import METRICS, AgentGRPOTrainer, make_trainer
 from agentr.train.job import TrainResult
 from agentr.train.model import load_start, require_vocabulary, save_model
 from agentr.train.online_job import OnlineJob
-from agentr.train.progress import require_finite
+from agentr.train.progress import JobProgress
 from agentr.train.trainer import expect_progress
 
 #: Seconds between two looks for the next step's rows.
@@ -95,25 +93,20 @@ def run_online(job: OnlineJob) -> TrainResult:
     return result
 
 
-class StepProgress(TrainerCallback):
-    """A callback that publishes the weights after each step, and writes ``metrics.jsonl``.
+class StepProgress(JobProgress):
+    """The progress of an online job, which publishes the weights after each step."""
 
-    A resumed job drops the lines after its checkpoint, so each step is reported once.
-    """
+    job: OnlineJob
 
     def __init__(self, job: OnlineJob, resumed_at: int, trainer: AgentGRPOTrainer, dtype: torch.dtype) -> None:
-        self.job, self.trainer, self.dtype = job, trainer, dtype
-        kept = [line for line in job.read_metrics() if line["step"] <= resumed_at]
-        self.seconds: float = kept[-1]["seconds"] if kept else 0.0
-        if dist.get_rank() == 0:
-            write_bytes(job.metrics, "".join(json.dumps(line) + "\n" for line in kept).encode())
+        super().__init__(job, resumed_at, trainer, METRICS)
+        self.dtype = dtype
 
-    def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        self.started = time.perf_counter()
+    def line(self, state: Any, logs: Mapping[str, float]) -> dict[str, Any]:
+        return {"step": state.global_step // self.job.config.grpo.updates, "steps": self.job.steps}
 
-    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        self.seconds += time.perf_counter() - self.started
-        require_finite(self.job, 0.0, self.trainer.grad_norm(), state.global_step)
+    def on_step_end(self, args: Any, state: Any, control: Any, **more: Any) -> None:
+        super().on_step_end(args, state, control, **more)
         updates = self.job.config.grpo.updates
         control.should_log = state.global_step % updates == 0
         control.should_save = False
@@ -133,25 +126,6 @@ class StepProgress(TrainerCallback):
             for old in sorted(folder.parent.glob("[0-9]*")):
                 if int(old.name) < number - 1 - self.job.staleness:
                     shutil.rmtree(old, ignore_errors=True)
-
-    def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, float] | None = None, **_: Any) -> None:
-        if not logs or "loss" not in logs:
-            return
-        require_finite(self.job, logs["loss"], 0.0, state.global_step)
-        if dist.get_rank() != 0:
-            return
-        number = state.global_step // self.job.config.grpo.updates
-        line = {
-            "step": number,
-            "steps": self.job.steps,
-            "loss": logs["loss"],
-            "learning_rate": logs["learning_rate"],
-            "grad_norm": logs.get("grad_norm"),
-            "seconds": round(self.seconds, 3),
-            **{name: logs[theirs] for name, theirs in METRICS.items() if theirs in logs},
-        }
-        with self.job.metrics.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(line) + "\n")
 
 
 def _result(job: OnlineJob, seconds: float) -> TrainResult:

@@ -4,7 +4,7 @@ The folder ``feed`` is all that the two sides share, so either may die and come 
 
     feed/000001/dataset/    the rollouts of a step; sealed when its manifest is there
     feed/stop.json          {"after": steps}: no more steps come
-    feed/abandoned.json     nobody collects any more, for now: the worker ends
+    feed/abandoned.json     whoever collected was stopped by an error: the worker ends; the next start removes it
     published/000001/       weights after the optimiser steps of a step: a Hugging Face folder, renamed into place
 
 A worker that was killed goes on from its last checkpoint through the steps that are there, to the same weights.
@@ -29,14 +29,12 @@ class OnlineJob(TrainJob):
 
     Attributes:
         steps: Most steps; a step has ``config.grpo.updates`` optimiser steps.
-        rows: Most rollouts of a step. They are gone through in ``config.grpo.minibatches`` parts of equal size.
         staleness: How many steps the collection may be ahead of the training: so many published weights are still needed.
         last: The step to end with, if it is not the last one of the schedule; 0 means that one.
         dtype: Number format of the weights that are published: the engines'. In a coarser one, a step's small changes would be lost.
     """
 
     steps: int = 1
-    rows: int = 1
     staleness: int = 0
     last: int = 0
     dtype: str = "float32"

@@ -22,22 +22,26 @@ if TYPE_CHECKING:
     from agentr.train.trainer import JobTrainer
 
 
-class Progress(TrainerCallback):
+class JobProgress(TrainerCallback):
     """A callback that writes ``metrics.jsonl``, and stops the training when the loss is no longer a number.
 
     A resumed job drops the lines after its checkpoint, so each step is reported once.
 
     Args:
+        resumed_at: The last step, as ``metrics.jsonl`` counts them, before the checkpoint that the job goes on from.
         metrics: Names in ``metrics.jsonl`` of the loss's own metrics, mapped to TRL's names (`LossModule.METRICS`).
     """
 
-    def __init__(self, job: TrainJob, plan: Plan, resumed_at: int, trainer: JobTrainer, metrics: Mapping[str, str]) -> None:
-        self.job, self.plan, self.trainer, self.metrics = job, plan, trainer, metrics
+    def __init__(self, job: TrainJob, resumed_at: int, trainer: JobTrainer, metrics: Mapping[str, str]) -> None:
+        self.job, self.trainer, self.metrics = job, trainer, metrics
         kept = [line for line in job.read_metrics() if line["step"] <= resumed_at]
         self.seconds: float = kept[-1]["seconds"] if kept else 0.0
-        self.logged = (self.seconds, int(plan.tokens_S[:resumed_at].sum()))
         if dist.get_rank() == 0:
             write_bytes(job.metrics, "".join(json.dumps(line) + "\n" for line in kept).encode())
+
+    def line(self, state: Any, logs: Mapping[str, float]) -> dict[str, Any]:
+        """Returns what a line says besides loss, rate, norm, seconds and the loss's own metrics: the step, at least."""
+        raise NotImplementedError
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         self.started = time.perf_counter()
@@ -45,9 +49,6 @@ class Progress(TrainerCallback):
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         self.seconds += time.perf_counter() - self.started
         require_finite(self.job, 0.0, self.trainer.grad_norm(), state.global_step)
-        if state.global_step >= state.max_steps:
-            # The last window is reported even if it is short; the state after the last step is the model itself.
-            control.should_log, control.should_save = True, False
 
     def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, float] | None = None, **_: Any) -> None:
         if not logs or "loss" not in logs:
@@ -55,24 +56,44 @@ class Progress(TrainerCallback):
         require_finite(self.job, logs["loss"], 0.0, state.global_step)
         if dist.get_rank() != 0:
             return
-        tokens = int(self.plan.tokens_S[: state.global_step].sum())
-        seconds, before = self.logged
-        self.logged = (self.seconds, tokens)
         line = {
-            "step": state.global_step,
-            "steps": state.max_steps,
+            **self.line(state, logs),
             "loss": logs["loss"],
             "learning_rate": logs["learning_rate"],
             "grad_norm": logs.get("grad_norm"),
-            "token_accuracy": logs.get("mean_token_accuracy"),
-            "entropy": logs.get("entropy"),
-            "tokens": tokens,
             "seconds": round(self.seconds, 3),
-            "tokens_per_second": round((tokens - before) / max(self.seconds - seconds, 1e-9), 1),
             **{name: logs[theirs] for name, theirs in self.metrics.items() if theirs in logs},
         }
         with self.job.metrics.open("a", encoding="utf-8") as file:
             file.write(json.dumps(line) + "\n")
+
+
+class Progress(JobProgress):
+    """The progress of a job whose rows are all there from the start."""
+
+    def __init__(self, job: TrainJob, plan: Plan, resumed_at: int, trainer: JobTrainer, metrics: Mapping[str, str]) -> None:
+        super().__init__(job, resumed_at, trainer, metrics)
+        self.plan = plan
+        self.logged = (self.seconds, int(plan.tokens_S[:resumed_at].sum()))
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **more: Any) -> None:
+        super().on_step_end(args, state, control, **more)
+        if state.global_step >= state.max_steps:
+            # The last window is reported even if it is short; the state after the last step is the model itself.
+            control.should_log, control.should_save = True, False
+
+    def line(self, state: Any, logs: Mapping[str, float]) -> dict[str, Any]:
+        tokens = int(self.plan.tokens_S[: state.global_step].sum())
+        seconds, before = self.logged
+        self.logged = (self.seconds, tokens)
+        return {
+            "step": state.global_step,
+            "steps": state.max_steps,
+            "token_accuracy": logs.get("mean_token_accuracy"),
+            "entropy": logs.get("entropy"),
+            "tokens": tokens,
+            "tokens_per_second": round((tokens - before) / max(self.seconds - seconds, 1e-9), 1),
+        }
 
 
 def require_finite(job: TrainJob, loss: float, norm: float, step: int) -> None:

@@ -20,13 +20,10 @@ from trl.trainer.sft_config import SFTConfig
 from trl.trainer.sft_trainer import SFTTrainer
 
 from agentr.store.rows import Row
-from agentr.train.data import Plan, padded_length
+from agentr.train.data import IGNORE, Plan, padded_length
 from agentr.train.job import TrainJob
 from agentr.train.model import lora_config
 from agentr.train.trainer import PlannedTrainer, common_arguments
-
-#: Label of a token that is not a target (the convention of PyTorch and transformers).
-IGNORE = -100
 
 #: This loss has no metrics of its own.
 METRICS: dict[str, str] = {}

@@ -120,6 +120,7 @@ def test_every_method_of_a_comparison_is_valid_over_every_task(path: Path, base:
         ([*GRPO, "method.validation={every: 5, tasks: {split: test}}", "eval.tasks.split=test"], r"choosing a step by it would flatter"),
         ([*GRPO, "method.validation.tasks.split=nope"], r"method\.validation\.tasks\.split: textcraft has no split 'nope'"),
         ([*GRPO, "train=[{batch_size: 256, grpo: {dual_clip: 1.1}}]"], r"train\[0\]\.grpo\.dual_clip: .* within the clip of 1 \+ 0\.2"),
+        ([*GRPO, "train=[{batch_size: 256, grpo: {loss: cispo}}]"], r"train\[0\]\.grpo\.clip_high: .* cut every weight of cispo"),
         # rounds that differ
         (["from_round.3.method.type=grpo"], r"from round 3: train\[0\]\.batch_size: 16 x 1 minibatches is not"),
         (["from_round.3.method.stepz=3"], r"from_round up to 3: unknown key 'method\.stepz'"),

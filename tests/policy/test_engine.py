@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import numba  # noqa: F401  what an environment in the same process may import must not keep vLLM from starting
 import pytest
+import torch.distributed as dist
 
 from agentr.config.schema import ModelConfig, PolicyConfig
 from agentr.errors import ConfigError, ContextOverflow, InfraError, ModelError, StaleWeights
@@ -22,6 +24,17 @@ pytestmark = pytest.mark.cluster
 MODEL = ModelConfig(dtype="float32", max_model_len=512)
 POLICY = PolicyConfig(kv_cache_gib=0.125, max_num_seqs=32)
 PROMPT = tuple(tiny_tokenizer().encode("<|im_start|>user\nYou see a key and a lamp.<|im_end|>\n<|im_start|>assistant\n"))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def other_groups_stay() -> Iterator[None]:
+    """An engine that is collected as garbage takes the default process group of its process with it, even one that it found there:
+    the trainer's tests hold one for the whole session."""
+    with pytest.MonkeyPatch.context() as patch:
+        if dist.is_initialized():
+            patch.setattr(dist, "destroy_process_group", lambda group=None: None)
+        yield
+        gc.collect()
 
 
 @pytest.fixture(scope="module")

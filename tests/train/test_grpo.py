@@ -24,7 +24,7 @@ def trainer_of(start: Path, out: Path, rows: list[Rollout], micro: int = GROUPS 
 
     register_deepspeed(use_gpu=False)
     config = TrainConfig(batch_size=batch, micro_batch_size=micro, bf16=False, max_length=64, grpo=GRPOConfig(**grpo))
-    job = OnlineJob(out, start, out, config, steps=1, rows=len(rows))
+    job = OnlineJob(out, start, out, config, steps=1)
     model, tokenizer, _ = load_start(job)
     trainer = make_trainer(job, iter([rows]), model, tokenizer)
     trainer.current_gradient_accumulation_steps = batch // micro

@@ -35,7 +35,7 @@ def make_job(start: Path, out: Path, steps: int = STEPS, staleness: int = 0, che
         checkpoint_every=checkpoint_every,
         grpo=GRPOConfig(**grpo),
     )
-    return OnlineJob(out / "feed", start, out, config, steps=steps, rows=GROUPS * EACH, staleness=staleness)
+    return OnlineJob(out / "feed", start, out, config, steps=steps, staleness=staleness)
 
 
 def feed(job: OnlineJob, *numbers: int, change: Callable[[Rollout], Rollout] = lambda row: row) -> None:
@@ -65,7 +65,7 @@ def test_each_step_is_trained_on_once_it_is_there(start: Path, tmp_path: Path) -
                 moved.append(distance(job.published(number), job.published(number - 1)))
                 there.append(sorted(path.name for path in job.published(1).parent.iterdir()))
 
-    collector = threading.Thread(target=collect)
+    collector = threading.Thread(target=collect, daemon=True)
     collector.start()
     result = run(job)
     collector.join()
