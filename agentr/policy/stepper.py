@@ -124,8 +124,7 @@ class Stepper:
             log.exception("The engine failed.")
             self.problem = error
         self._fail_all()
-        if self.problem is None:
-            engine.engine_core.shutdown()
+        engine.engine_core.shutdown()
 
     def _wait_for_work(self) -> bool:
         with self._wake:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -28,13 +27,12 @@ PROMPT = tuple(tiny_tokenizer().encode("<|im_start|>user\nYou see a key and a la
 
 @pytest.fixture(scope="module", autouse=True)
 def other_groups_stay() -> Iterator[None]:
-    """An engine that is collected as garbage takes the default process group of its process with it, even one that it found there:
-    the trainer's tests hold one for the whole session."""
+    """An engine that ends takes the default process group of its process with it, even one that it found there: the trainer's tests
+    hold one for the whole session."""
     with pytest.MonkeyPatch.context() as patch:
         if dist.is_initialized():
             patch.setattr(dist, "destroy_process_group", lambda group=None: None)
         yield
-        gc.collect()
 
 
 @pytest.fixture(scope="module")
