@@ -11,7 +11,7 @@ import typer
 
 import agentr
 from agentr import __version__, env_cli, run_cli
-from agentr.errors import AgentrError
+from agentr.errors import AgentrError, ConfigError
 
 app = typer.Typer(
     name="agentr",
@@ -167,6 +167,32 @@ def build(config: ConfigPath, overrides: Overrides = None, round_: RoundNumber =
             typer.echo(experiment.demonstration_dataset())
         else:
             typer.echo(recipe_of(experiment.config_at(round_)).build(Round.of(experiment, round_)))
+
+
+@app.command()
+def flywheel(config: ConfigPath, overrides: Overrides = None, round_: RoundNumber = 1) -> None:
+    """Evolve one round's episodes, build its dataset, and show what came of each operator (method et_agent)."""
+    from agentr.observe.progress import Reporter
+    from agentr.observe.report import operator_table
+    from agentr.recipes import recipe_of
+    from agentr.rounds.round import Round
+    from agentr.store.layout import DATASET, arm_of
+    from agentr.store.summaries import DatasetSummary
+
+    with _experiment(config, overrides) as experiment:
+        recipe = recipe_of(experiment.config_at(round_))
+        if recipe.name != "et_agent":
+            raise ConfigError(f"round {round_} is one of {recipe.name}, which has no operators", hint="Set method.type=et_agent.")
+        if round_ == 1:
+            experiment.warm_start()
+        experiment.base_model()
+        current = Round.of(experiment, round_)
+        recipe.explore(current)
+        folder = recipe.build(current)
+        record = experiment.store.record(arm_of(round_).stage(DATASET))
+        assert record is not None, "the dataset was just built"
+        Reporter().console.print(operator_table(record.read(DatasetSummary).operators))
+        typer.echo(folder)
 
 
 @app.command()

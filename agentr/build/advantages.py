@@ -12,7 +12,7 @@ from enum import StrEnum
 from statistics import fmean, stdev
 
 from agentr.config.checks import Problem, number
-from agentr.rewards.group import Episode
+from agentr.search.episode import Episode
 
 #: Spread of rewards below which all rollouts of a group are equal, and say nothing.
 EQUAL = 1e-8

@@ -11,10 +11,11 @@ from agentr.config.schema import Config, PromptConfig, SamplingConfig
 from agentr.envs.client import EnvClient, Recorded, Session
 from agentr.policy.base import GenerateRequest, Policy, cost_of
 from agentr.policy.chat import ChatCodec
-from agentr.search import Child, Expansion, Tree
-from agentr.search.tree import Spent
+from agentr.search import Child, Expansion, Origin, Tree
+from agentr.search.tree import Node, Spent
+from agentr.seeds import derived_seed
 from agentr.tasks.formats import ActionFormat, Parsed, action_format
-from agentr.tasks.prompt import opening
+from agentr.tasks.prompt import opening as opening_of
 from agentr.types import Completion, Cost, FinishReason, Message, Observation, Outcome, Sampling, Task
 from env_servers.protocol import EnvironmentSpec
 
@@ -85,7 +86,7 @@ class Agent:
     async def start(self, task: Task, seed: int) -> tuple[Tree, Session]:
         """A new tree of a task, and the session at its root. A first prompt that leaves no room for a turn ends the tree at once."""
         session = await self.env.open(task)
-        messages = opening(self.spec, self.prompt, session.last.observation)
+        messages = opening_of(self.spec, self.prompt, session.last.observation)
         tree = Tree.start(task, messages, tuple(self.codec.prompt(messages)), seed, self.policy_name)
         self.on_start(tree)
         if self._full(len(tree.prompt_ids)):
@@ -116,6 +117,11 @@ class Agent:
     async def act(self, tree: Tree, node: int, session: Session, text: str) -> Expanded:
         """Takes a given turn (an expert's, a revision's) instead of drawing one."""
         completion = Completion(text, tuple(self.codec.turn(text)), (), FinishReason.STOP)
+        return await self._execute(tree, node, session, [completion], Cost())
+
+    async def retake(self, tree: Tree, node: int, session: Session, turn: Node) -> Expanded:
+        """Takes a turn of another path once more after ``node``, with the ids that it has there."""
+        completion = Completion(turn.text, turn.token_ids, (), turn.finish)
         return await self._execute(tree, node, session, [completion], Cost())
 
     def can_complete(self, tree: Tree, node: int, prefix: str) -> bool:
@@ -231,6 +237,20 @@ class Sessions:
     def keep(self, node: int, session: Session) -> None:
         self._open[node] = session
 
+    async def along(self, leaf: int) -> None:
+        """Opens a session at each turn above ``leaf`` that has none, in one walk."""
+        for node in self._tree.path(leaf)[:-1]:
+            if node.id not in self._open:
+                above = await self.at(node.parent)
+                self._open[node.id] = (await above.expand([node.action]))[0] if node.action else above
+
+    async def cut(self, size: int) -> None:
+        """Takes the tree's last nodes off again, so that ``size`` are left, and closes what stands there."""
+        self._tree.cut(size)
+        above = {id(session) for node, session in self._open.items() if node < size}
+        dropped = {id(self._open[node]): self._open.pop(node) for node in list(self._open) if node >= size}
+        await self._env.close_all([session for key, session in dropped.items() if key not in above])
+
     async def drop_finished(self) -> None:
         """Closes the sessions of nodes that will not be expanded (again)."""
         nodes = self._tree.nodes
@@ -244,3 +264,36 @@ class Sessions:
         sessions, self._open = {id(s): s for s in self._open.values()}, {}
         # A cancelled tree still hands its sessions back; the server's idle expiry covers what this misses.
         await asyncio.shield(self._env.close_all(list(sessions.values())))
+
+
+async def take_turn(
+    tree: Tree,
+    node: int,
+    agent: Agent,
+    sessions: Sessions,
+    origin: Origin,
+    label: str,
+    opening: str | None = None,
+    finish: Callable[[Child], Child] = lambda child: child,
+) -> int | None:
+    """Draws one turn after ``node`` and puts it into the tree.
+
+    Args:
+        label: Names the turn in its seed.
+        opening: How the turn begins; None leaves that to the policy.
+        finish: May end the path with the turn.
+
+    Returns:
+        The turn's node, or None if there is no room for one that begins like this.
+    """
+    session, seed = await sessions.at(node), derived_seed(tree.seed, label, len(tree.nodes))
+    if opening is None:
+        turns = await agent.sample(tree, Expansion(node, 0, 1, seed), session)
+    elif agent.can_complete(tree, node, opening):
+        turns = await agent.complete(tree, node, session, opening, seed)
+    else:
+        return None
+    turns.account(tree, node, 0)
+    taken = tree.add(node, finish(turns.children[0]), origin).id
+    sessions.keep(taken, turns.sessions[0])
+    return taken

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from agentr.collect.agent import Agent
 from agentr.collect.units import Limits, Progress, run_units
@@ -25,6 +26,7 @@ class Unit:
         seed: Seed of the tree.
         forest: Where the stage's trees and journals are.
         source: The trees that the stage starts from, if any.
+        helper: What ``Work.helper`` gave for the whole stage.
     """
 
     task: Task
@@ -32,6 +34,7 @@ class Unit:
     agent: Agent
     forest: Forest
     source: Forest | None
+    helper: Any = None
 
 
 class Work(ABC):
@@ -54,6 +57,11 @@ class Work(ABC):
         Raises:
             InfraError: The policy or the environment did not answer. What was done is in the journal.
         """
+
+    @asynccontextmanager
+    async def helper(self, agent: Agent, forest: Forest) -> AsyncIterator[Any]:
+        """Gives what all trees of a stage share besides the agent; by default nothing."""
+        yield None
 
     def tasks(self, tasks: Sequence[Task], source: Forest | None) -> list[Task]:
         """Returns those of a round's tasks that the work applies to; by default all, or those of the trees that it starts from."""
@@ -99,7 +107,9 @@ async def run_job(job: TreeJob, agent: Agent, progress: Progress) -> Progress:
     source = None if job.source is None else Forest(job.source)
     agent = replace(agent, sampling=job.sampling, policy_name=job.policy, on_start=progress.track)
 
-    async def make(task: Task) -> Tree | None:
-        return await job.work.make(Unit(task, derived_seed(job.seed, job.work.kind, task.key), agent, forest, source))
+    async with job.work.helper(agent, forest) as helper:
 
-    return await run_units(job.tasks, make, forest, progress, job.limits, job.work.max_completions(agent.spec.step_limit))
+        async def make(task: Task) -> Tree | None:
+            return await job.work.make(Unit(task, derived_seed(job.seed, job.work.kind, task.key), agent, forest, source, helper))
+
+        return await run_units(job.tasks, make, forest, progress, job.limits, job.work.max_completions(agent.spec.step_limit))

@@ -12,10 +12,10 @@ import random
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from agentr.collect.agent import Agent, Sessions
+from agentr.collect.agent import Agent, Sessions, take_turn
 from agentr.collect.judge import JudgeConfig, find_transition
 from agentr.config.checks import Problem
-from agentr.search import Expansion, Origin, Tree
+from agentr.search import Origin, Tree
 from agentr.search.pairs import Pair, PairingConfig, good_suffix
 from agentr.search.revision import Revision, Splice
 from agentr.search.tree import Node
@@ -120,17 +120,11 @@ def _earned(tree: Tree, node: int, revision: Revision, goal: float) -> bool:
 
 async def _continue(tree: Tree, node: int, revision: Revision, agent: Agent, sessions: Sessions, max_depth: int) -> int:
     """Lets the policy play on from ``node`` and returns where it ended. Its first turn opens with the reflection if none was made yet."""
+    opening = agent.format.begin(revision.reflection) if node == revision.transition else None
     # The transition itself may be a leaf at the search's step limit: the environment can still go on from there.
     while (node == revision.transition or tree.nodes[node].outcome is None) and tree.nodes[node].depth <= max_depth:
-        session, seed = await sessions.at(node), derived_seed(tree.seed, "continue", len(tree.nodes))
-        if node == revision.transition:
-            opening = agent.format.begin(revision.reflection)
-            if not agent.can_complete(tree, node, opening):
-                return node
-            turns = await agent.complete(tree, node, session, opening, seed)
-        else:
-            turns = await agent.sample(tree, Expansion(node, 0, 1, seed), session)
-        turns.account(tree, node, 0)
-        node = tree.add(node, turns.children[0], Origin.CONTINUATION).id
-        sessions.keep(node, turns.sessions[0])
+        taken = await take_turn(tree, node, agent, sessions, Origin.CONTINUATION, "continue", opening)
+        if taken is None:
+            return node
+        node, opening = taken, None
     return node

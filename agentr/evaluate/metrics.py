@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field
 from statistics import fmean
 from typing import Any
 
 from agentr.evaluate.statistics import Estimate, mean_interval
+from agentr.search.episode import Episode
 from agentr.search.stored import stored_counts
 from agentr.search.tree import Node, Origin, Tree
 from agentr.types import Outcome
@@ -17,6 +18,15 @@ REPEAT_LENGTHS = (1, 2, 3)
 
 #: Numbers of answers within which success is reported (DensePolicy's tables).
 ANSWERS = (1, 4, 8, 10)
+
+#: What there is to say of how economical an episode is. P is its return, T its calls (answers aside), W those of them that failed, L the
+#: tokens that the policy generated (ET-Agent, arXiv 2601.06860, section 4.1).
+BEHAVIOUR: dict[str, Callable[[Episode], float]] = {
+    "calls": lambda e: e.calls,  # T
+    "efficiency": lambda e: e.earned / max(e.calls, 1),  # P / max(T, 1)
+    "successful execution": lambda e: e.earned / max(e.failed_calls, 1),  # P / max(W, 1)
+    "reasoning length": lambda e: 1000 * e.earned / max(e.tokens, 1),  # 1000 P / L
+}
 
 
 @dataclass(frozen=True)
@@ -36,6 +46,7 @@ class Evaluation:
         problems: Which problem each task poses: intervals are over problems.
         best: Share of tasks that at least one of their episodes solved (best-of-N).
         within_answers: Share of episodes that were solved within so many answers, where wrong ones do not end an episode.
+        behaviour: How economical episodes are, by the names of ``BEHAVIOUR``.
     """
 
     success: Estimate
@@ -51,6 +62,7 @@ class Evaluation:
     problems: dict[str, str] = field(default_factory=dict)
     best: float = 0.0
     within_answers: dict[int, float] = field(default_factory=dict)
+    behaviour: dict[str, Estimate] = field(default_factory=dict)
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -61,6 +73,7 @@ class Evaluation:
         data["success"], data["reward"] = Estimate(**data["success"]), Estimate(**data["reward"])
         for name in ("repeats", "within_answers"):
             data[name] = {int(k): v for k, v in data.get(name, {}).items()}
+        data["behaviour"] = {name: Estimate(**found) for name, found in data.get("behaviour", {}).items()}
         data["by_label"] = {k: {v: (m, n) for v, (m, n) in rows.items()} for k, rows in data["by_label"].items()}
         return cls(**data)
 
@@ -88,6 +101,7 @@ def evaluate(
     outcomes: dict[str, int] = {}
     strata: dict[str, dict[str, list[float]]] = {}
     counts: dict[str, int] = {}
+    behaviour: dict[str, list[float]] = {name: [] for name in BEHAVIOUR}
     for tree in trees:
         leaves = [n for n in tree.ended() if n.depth == 0 or n.origin is Origin.POLICY]
         if not leaves:
@@ -97,7 +111,10 @@ def evaluate(
         best.append(any(n.outcome is Outcome.SUCCESS for n in leaves))
         answers += [_answers(tree.path(n.id), answer_prefix) if n.outcome is Outcome.SUCCESS else None for n in leaves]
         reward.append(fmean(n.reward for n in leaves))
-        episodes += [tree.path(n.id) for n in leaves]
+        paths = [tree.path(n.id) for n in leaves]
+        episodes += paths
+        for name, of in BEHAVIOUR.items():
+            behaviour[name].append(fmean(of(Episode(tree, tuple(path), answer_prefix)) if path else 0.0 for path in paths))
         for leaf in leaves:
             outcomes[str(leaf.outcome)] = outcomes.get(str(leaf.outcome), 0) + 1
         for label in labels:
@@ -119,6 +136,7 @@ def evaluate(
         counts=counts,
         problems=problems,
         best=fmean(best) if best else 0.0,
+        behaviour={n: mean_interval(v, resamples, problems=list(problems.values())) for n, v in behaviour.items()} if episodes else {},
         within_answers={k: fmean(a is not None and a <= k for a in answers) for k in ANSWERS} if answer_prefix and answers else {},
     )
 

@@ -40,6 +40,7 @@ class ArmSummary:
     training: TrainSummary | None = None
     curve: list[dict[str, Any]] = field(default_factory=list, repr=False)
     steps: list[dict[str, Any]] = field(default_factory=list, repr=False)
+    operators: dict[str, dict[str, Any]] = field(default_factory=dict, repr=False)
 
     @property
     def title(self) -> str:
@@ -129,13 +130,15 @@ def _arm(round_: Round) -> ArmSummary:
     stages = round_.stages()
     explored = {} if round_.arm == WARM_START else {stage.name: stage.summary for stage in round_.exploration().values()}
     first = next(iter(explored.values()), TreeSummary())
+    dataset = summary_of(stages.get(DATASET), DatasetSummary)
     evaluated, recovered, trained = (stages.get(name) for name in (EVAL, RECOVERY, TRAIN))
     return ArmSummary(
         arm=round_.arm,
         evaluation=evaluated.evaluation if isinstance(evaluated, Episodes) and evaluated.sealed else None,
         trees=first.trees,
         solved=first.solved,
-        rows=summary_of(stages.get(DATASET), DatasetSummary).rows,
+        rows=dataset.rows,
+        operators=dataset.operators,
         cost=_exploration_cost(explored),
         seconds={name: stage.seconds for name, stage in stages.items()},
         recovery=recovered.evaluation.success if isinstance(recovered, Episodes) and recovered.sealed else None,

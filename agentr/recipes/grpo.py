@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from agentr.collect.grow import Grow
 from agentr.collect.job import Work
-from agentr.config.checks import number
 from agentr.rounds.online import Online
 from agentr.rounds.online_config import OnlineConfig
 from agentr.search import Sample
@@ -18,10 +17,6 @@ class GRPOMethodConfig(OnlineConfig):
     """Group relative policy optimisation (docs/rl.md)."""
 
     type: str = "grpo"
-    max_steps: int = number(0, least=0)
-    """Actions in a rollout; 0 means the environment's own limit."""
-    max_invalid: int = number(0, least=0)
-    """A rollout ends after so many invalid actions in a row; 0 means never."""
 
 
 class GRPO(Online[GRPOMethodConfig]):

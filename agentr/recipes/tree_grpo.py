@@ -25,10 +25,6 @@ class TreeGRPOConfig(OnlineConfig):
     """Branches of a task that begin together."""
     select: Select = Select.random
     """Where branches begin."""
-    max_steps: int = number(0, least=0)
-    """Actions in a rollout; 0 means the environment's own limit."""
-    max_invalid: int = number(0, least=0)
-    """A rollout ends after so many invalid actions in a row; 0 means never."""
     advantages: AdvantageConfig = field(default_factory=lambda: AdvantageConfig(turn=1.0))
     """What rewards are compared with; branches of a turn tell what came of it, so turns are compared, too."""
 

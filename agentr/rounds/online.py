@@ -8,19 +8,23 @@ from pathlib import Path
 from typing import ClassVar, TypeVar
 
 from agentr.build.dataset import Candidate
+from agentr.build.pareto import choose, measure
+from agentr.collect.grow import Grow
 from agentr.collect.job import Work
 from agentr.config.checks import Problem
 from agentr.config.schema import Config, PolicyBackend
 from agentr.config.training import TrainConfig
-from agentr.errors import RunError
+from agentr.errors import DataError, RunError
 from agentr.rounds.online_config import OnlineConfig
 from agentr.rounds.recipe import Recipe
 from agentr.rounds.round import Round
 from agentr.rounds.steps import Steps
-from agentr.store.layout import ROLLOUTS, TRAIN, Checkpoint
+from agentr.search import Sample
+from agentr.store.forest import Forest
+from agentr.store.layout import PROBE, ROLLOUTS, TRAIN, Checkpoint
 from agentr.store.summaries import TrainSummary
 from agentr.train.online_job import OnlineJob
-from agentr.types import Loss
+from agentr.types import Loss, Task
 
 C = TypeVar("C", bound=OnlineConfig)
 
@@ -75,6 +79,7 @@ class Online(Recipe[C]):
     def train(self, round_: Round, start: Checkpoint) -> Checkpoint:
         experiment, config = round_.experiment, round_.config
         name, rollouts = round_.arm.stage(TRAIN), round_.arm.stage(ROLLOUTS)
+        probe = round_.run(PROBE, self._probe()) if self.config.pareto.tasks else None
 
         def work(folder: Path) -> TrainSummary:
             experiment.store.use(start.name)
@@ -90,15 +95,38 @@ class Online(Recipe[C]):
                 staleness=self.config.max_staleness,
                 dtype=config.model.dtype.value,
             )
-            return Steps(self.config, self.work(round_), round_, job, start).run()
+            return Steps(self.config, self.work(round_), round_, job, start, self._tasks(round_, probe)).run()
 
         made_with = {"method": config.method, "train": experiment.train_config(round_.number), "seed": round_.seed}
         experiment.store.stage(name, TrainSummary, work, made_with)
         return experiment.store.layout.checkpoint(name)
 
+    def _tasks(self, round_: Round, probe: Forest | None) -> list[Task]:
+        """Returns the tasks that the round trains on: all of its tasks, or those on which the policy's episodes differ most.
+
+        Raises:
+            DataError: None is left.
+        """
+        if probe is None:
+            return round_.tasks
+        config = self.config.pareto
+        measured = measure(probe, config.dispersion, round_.answer_prefix)
+        chosen = [one.task for one in choose(measured, config)]
+        settled = sum(one.settled for one in measured)
+        if not chosen:
+            raise DataError(
+                f"Pareto sampling has chosen none of {len(measured)} tasks: the policy solves {settled} of them always or never",
+                hint="Raise method.pareto.tasks or .episodes, choose easier or harder tasks, or set method.pareto.settled=keep.",
+            )
+        round_.experiment.reporter.say(
+            f"        {len(chosen)} of {len(measured)} tasks are trained on; {settled} were solved always or never"
+        )
+        return chosen
+
     def trees(self, tasks: int | None) -> int | None:
         most = max(self.config.tasks, self.config.max_tasks)
-        return self.config.steps * (most if tasks is None else min(most, tasks))
+        steps = self.config.steps * (most if tasks is None else min(most, tasks))
+        return steps + (tasks or 0 if self.config.pareto.tasks else 0)
 
     def optimiser_steps(self, train: TrainConfig, rows: int | None) -> int | None:
         return self.config.steps * train.grpo.updates
@@ -106,6 +134,10 @@ class Online(Recipe[C]):
     def describe(self) -> str:
         each = f"{self.config.tasks} tasks x {self.config.episodes} rollouts"
         return f"{self.config.steps} steps of {each}, each trained on at once"
+
+    def _probe(self) -> Work:
+        """Returns what shows how much the policy's episodes of a task differ."""
+        return Grow(Sample(self.config.pareto.episodes, self.config.max_steps, self.config.max_invalid))
 
     def work(self, round_: Round) -> Work:
         """Returns what is done with each task of a step."""

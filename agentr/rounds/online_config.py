@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from agentr.build.advantages import AdvantageConfig
+from agentr.build.pareto import ParetoConfig
 from agentr.config.checks import Problem, number
 from agentr.config.schema import MethodConfig, TaskSelection
 from agentr.rewards import RewardConfig
@@ -36,6 +37,12 @@ class OnlineConfig(MethodConfig):
     2503.14476, section 3.2); 0 means that the tasks of a step stay as they are drawn."""
     episodes: int = number(8, least=2)
     """Rollouts of a task, which are compared with each other."""
+    max_steps: int = number(0, least=0)
+    """Actions in a rollout; 0 means the environment's own limit."""
+    max_invalid: int = number(0, least=0)
+    """A rollout ends after so many invalid actions in a row; 0 means never."""
+    pareto: ParetoConfig = field(default_factory=ParetoConfig)
+    """Which of the round's tasks are trained on."""
     rewards: list[RewardConfig] = field(default_factory=lambda: [RewardConfig()])
     """What a rollout is worth: the sum of these."""
     advantages: AdvantageConfig = field(default_factory=AdvantageConfig)

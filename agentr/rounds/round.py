@@ -62,6 +62,11 @@ class Round:
     def action_format(self) -> ActionFormat:
         return action_format(self.experiment.services.spec().action_format)
 
+    @property
+    def answer_prefix(self) -> str:
+        """How an action begins that is an answer and no call; empty if all actions are calls."""
+        return self.experiment.services.spec().answer_prefix
+
     @cached_property
     def tasks(self) -> list[Task]:
         """This round's share of the training tasks: the next ones in the selection's order, or the same ones each round."""

@@ -18,7 +18,7 @@ import itertools
 import random
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
@@ -56,15 +56,20 @@ POLL_S = 0.02
 
 
 class Steps:
-    """The steps of one round of online training."""
+    """The steps of one round of online training.
 
-    def __init__(self, config: OnlineConfig, work: Work, round_: Round, job: OnlineJob, start: Checkpoint) -> None:
+    Args:
+        tasks: The tasks that steps draw from.
+    """
+
+    def __init__(self, config: OnlineConfig, work: Work, round_: Round, job: OnlineJob, start: Checkpoint, tasks: Sequence[Task]) -> None:
         self.config = config
         self.round = round_
         self.job = job
         self.start = start
         self.experiment = round_.experiment
         self.work = work
+        self.tasks = tasks
         self.rewards = Rewards.of(self.config.rewards)
         self.training: Beside[TrainSummary]
         self._alarms: set[str] = set()
@@ -129,11 +134,10 @@ class Steps:
 
     def _pool(self) -> list[list[Task]]:
         """Returns the tasks of each step: seeded permutations of the round's tasks, cut into equal parts."""
-        tasks = self.round.tasks
-        size = min(self.config.tasks, len(tasks))
+        size = min(self.config.tasks, len(self.tasks))
         steps: list[list[Task]] = []
         for turn in range(self.job.steps):
-            shuffled = list(tasks)
+            shuffled = list(self.tasks)
             random.Random(derived_seed(self.round.seed, "tasks", turn)).shuffle(shuffled)
             steps += [shuffled[first : first + size] for first in range(0, len(shuffled) - size + 1, size)]
             if len(steps) >= self.job.steps:
@@ -143,7 +147,7 @@ class Steps:
     def _in_order(self, step: int, pool: list[list[Task]]) -> list[Task]:
         """Returns the tasks that a step may draw, in the order in which it does: its own, then those that may take their place."""
         own = pool[step - 1]
-        others = [task for task in self.round.tasks if task not in set(own)]
+        others = [task for task in self.tasks if task not in set(own)]
         random.Random(derived_seed(self.round.seed, "more", step)).shuffle(others)
         return [*own, *others][: max(self.config.max_tasks, len(own))]
 
@@ -198,7 +202,7 @@ class Steps:
     def _scored(self, step: int, tree: Tree) -> tuple[Group, list[Reward]]:
         if tree.task.key not in self._scores:
             progress = (step - 1) / max(1, self.job.steps - 1)
-            group = group_of(tree, self.experiment.services.spec().answer_prefix, progress, self.round.number)
+            group = group_of(tree, self.round.answer_prefix, progress, self.round.number)
             self._scores[tree.task.key] = group, self.rewards(group)
         return self._scores[tree.task.key]
 
@@ -275,7 +279,7 @@ class Steps:
         if step in notes:
             return
         forest = Forest(self.job.step(step))
-        line = {"step": step, **describe(forest, self.experiment.services.spec().answer_prefix), **self._rewarded(step)}
+        line = {"step": step, **describe(forest, self.round.answer_prefix), **self._rewarded(step)}
         append_line(self._notes, line)
         entropy = next((trained["entropy"] for trained in reversed(self.job.read_metrics()) if "entropy" in trained), None)
         for alarm in alarms(line, notes.get(1, line), entropy):

@@ -35,10 +35,13 @@ _IDS = ("token_ids", "bridge_ids", "logprobs")
 #: Fields of a tree that are not in its text: where it is, and what changes from one run to the next.
 _BESIDE = ("stage", "spent")
 
+#: Fields that came later: they are in the text only if they say something, so that trees without them keep their text.
+_LATER = ("evolutions",)
+
 
 def to_json(tree: Tree) -> str:
     """Writes a tree as canonical text: the same tree always gives the same bytes. What was spent on it is left out."""
-    data = {key: value for key, value in asdict(tree).items() if key not in _BESIDE}
+    data = {key: value for key, value in asdict(tree).items() if key not in _BESIDE and (value or key not in _LATER)}
     data["cost"]["cached_tokens"] = 0
     return _text({"format": FORMAT, **data})
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from agentr.search.evolution import Evolution
 from agentr.search.revision import Revision, Verdict
 from agentr.types import Cost, FinishReason, Message, Outcome, Task
 
@@ -31,6 +32,10 @@ class Origin(StrEnum):
     """A good action taken over after a bad prefix, with a reflection in its thought."""
     CONTINUATION = "continuation"
     """The policy going on after a revision whose good actions no longer applied."""
+    REPLAY = "replay"
+    """A turn of another path of the tree, taken again where something before it was left out or rewritten."""
+    REWRITE = "rewrite"
+    """A turn that a teacher wrote, or a turn of the policy that begins with a hint."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,6 +143,7 @@ class Tree:
         policy: Version of the policy that grew the tree.
         search: The strategy's own state; its docstring says which keys. Nobody else reads it.
         revisions: Attempts to revise bad paths, in the order made.
+        evolutions: Attempts to make better episodes of those that are there, in the order made.
         cost: What the tree cost.
         events: How often something happened that is no cost: duplicates, unparsed, judge_malformed, revise_no_transition.
         spent: What each expansion took, in the order made. Not part of the tree's text.
@@ -152,6 +158,7 @@ class Tree:
     nodes: list[Node] = field(default_factory=list)
     search: dict[str, Any] = field(default_factory=dict)
     revisions: list[Revision] = field(default_factory=list)
+    evolutions: list[Evolution] = field(default_factory=list)
     cost: Cost = field(default_factory=Cost)
     events: dict[str, int] = field(default_factory=dict)
     spent: list[Spent] = field(default_factory=list, compare=False)
@@ -179,6 +186,13 @@ class Tree:
         self.nodes.append(node)
         self.nodes[parent].children.append(node.id)
         return node
+
+    def cut(self, size: int) -> None:
+        """Takes the last nodes off again, so that ``size`` are left. None of them may be backed up."""
+        for node in self.nodes[size:]:
+            if node.parent < size:
+                self.nodes[node.parent].children.remove(node.id)
+        del self.nodes[size:]
 
     def back_up(self, leaf: int) -> None:
         """Adds an ended leaf's return to all its ancestors and to itself, and closes ancestors that have nothing left open."""

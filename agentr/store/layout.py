@@ -3,7 +3,8 @@
 model                                                    the base model
 rounds/00/{demonstrations,dataset,train,eval,recovery}   the warm start
 rounds/01/{collect,...,dataset,train,eval,recovery}      a round; which stages of trees there are is the method's choice
-rounds/01/{rollouts,train,eval,recovery}                 a round of online training; its steps are rollouts/000001, ...
+rounds/01/{probe,rollouts,train,eval,recovery}           a round of online training; its steps are rollouts/000001, ...; a probe comes
+                                                         first where tasks are chosen by what the policy makes of them
 control/{train,eval,recovery}                            the control arm
 """
 
@@ -21,6 +22,7 @@ DATASET = "dataset"
 TRAIN = "train"
 EVAL = "eval"
 RECOVERY = "recovery"
+PROBE = "probe"
 ROLLOUTS = "rollouts"
 
 #: Files of a stage of rollouts: what there is to say of each step, and which step did best in validation.

@@ -114,6 +114,7 @@ class DatasetSummary(Summary):
         trained_tokens: Those of them that are targets.
         dropped: Candidates left out, by reason.
         splices: Of Agent-R, revisions tried, failed as text and kept.
+        operators: Of ET-Agent, what came of each operator (``agentr.build.evolved.Operated``).
         tasks: Tasks that own rows are from.
     """
 
@@ -126,6 +127,7 @@ class DatasetSummary(Summary):
     trained_tokens: int = 0
     dropped: dict[str, int] = field(default_factory=dict)
     splices: dict[str, int] = field(default_factory=dict)
+    operators: dict[str, dict[str, Any]] = field(default_factory=dict)
     tasks: int = 0
 
 

@@ -10,6 +10,7 @@ silently, before its own (and is remembered, see `PythonTool`).
 from __future__ import annotations
 
 import importlib.util
+import random
 import re
 from dataclasses import dataclass
 from functools import cache, cached_property
@@ -61,6 +62,8 @@ class MathTool(Environment[MathState]):
         memory_mb: Memory of a step's code, in MiB.
         max_output: Characters of output that an agent is shown; the middle of a longer one is left out.
         seeds: Generated problems of each family and level, in all splits together; 14 of 20 are for training.
+        wasteful: Whether the expert calls the tool more often than it needs: of the problems a third once, a third twice with the same
+            code, a third after a call that finds out nothing. A ground whose best number of calls is known to be one.
 
     Raises:
         RuntimeError: Code cannot be isolated here, or a package is missing.
@@ -82,6 +85,7 @@ class MathTool(Environment[MathState]):
         memory_mb: int = 512,
         max_output: int = 2000,
         seeds: int = 80,
+        wasteful: bool = False,
     ) -> None:
         if format not in ("codeact", "tags"):
             raise ValueError(f"format must be 'codeact' or 'tags', not {format!r}")
@@ -92,6 +96,7 @@ class MathTool(Environment[MathState]):
         self.format = format
         self.attempts = attempts
         self.seeds = seeds
+        self.wasteful = wasteful
         self.stateful = format == "codeact" if stateful is None else stateful
         self._files = {name: files.read(Path(path)) for name, path in (("train", train), ("dev", dev), ("test", test)) if path}
         self._of_files = {task: problem for problems in self._files.values() for task, problem in problems.items()}
@@ -194,7 +199,16 @@ class MathTool(Environment[MathState]):
         if not problem.code:
             return None
         answer = ExpertStep(f"The code gives {problem.answer}, which is what was asked for.", f"answer: {problem.answer}")
-        return [ExpertStep(problem.thought, f"python: {problem.code}"), answer]
+        code = f"python: {problem.code}"
+        calls = [ExpertStep(problem.thought, code)]
+        if self.wasteful:
+            kinds: list[list[ExpertStep]] = [
+                calls,
+                [*calls, ExpertStep("I run it again to check.", code)],
+                [ExpertStep("I try the tool first.", "python: print(1)"), *calls],
+            ]
+            calls = kinds[random.Random(task_id).randrange(len(kinds))]
+        return [*calls, answer]
 
     def actions(self, state: MathState) -> list[str]:
         numbers = list(dict.fromkeys(re.findall(r"\d+", self._problem(state.task).question)))[:3] or ["0"]

@@ -82,6 +82,18 @@ def test_the_expert_earns_the_full_reward(game: MathTool):
         assert code.valid and not code.done and (answer.reward, answer.done) == (1.0, True), f"{task}: {code}"
 
 
+def test_the_wasteful_expert_calls_once_or_twice_or_first_for_nothing_and_is_right():
+    """A ground whose best number of calls is known: one."""
+    game, calls = MathTool(wasteful=True), []
+    for task in list(generated_splits(80)["dev"])[:30]:
+        state, _ = game.reset(task)
+        *before, code, answer = [game.step(state, step.action) for step in game.expert(task) or ()]
+        assert code.valid and answer.reward == 1.0
+        calls.append("once" if not before else "twice" if before[0].text == code.text else "for nothing")
+    assert set(calls) == {"once", "twice", "for nothing"}
+    assert [len(game.expert(task) or ()) for task in ("ratio/2/17", "ratio/2/17")] == [len(game.expert("ratio/2/17") or ())] * 2
+
+
 @pytest.mark.parametrize(
     "task", ["", "ratio", "ratio/4/0", "ratio/1/-1", "ratio/1/01", "nothing/1/1", "gsm8k_test/0", "../etc/1", "ratio/1/1\n"]
 )

@@ -13,8 +13,9 @@ import pytest
 from agentr.config.checks import find_problems
 from agentr.errors import ConfigError, DataError
 from agentr.rewards import RewardConfig, Rewards, known, make
-from agentr.rewards.group import Episode, Group, Reward, group_of
+from agentr.rewards.group import Group, Reward, group_of
 from agentr.search import Origin
+from agentr.search.episode import Episode
 from agentr.types import Outcome
 from tests.trees import add, child, new_tree, tree_of
 

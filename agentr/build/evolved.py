@@ -1,0 +1,149 @@
+"""Builds ET-Agent's rows for fine-tuning: of all episodes of a task, found or evolved, those that are right, well formed and economical
+(arXiv 2601.06860, section 3.2)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from statistics import fmean
+
+from agentr.build.sequences import dropped, make_row, recorded
+from agentr.config.checks import number, share
+from agentr.search.episode import EVOLVED, Episode, episodes
+from agentr.search.evolution import Evolution
+from agentr.search.tree import Tree
+from agentr.store.rows import Dropped, Row
+
+
+@dataclass
+class FilterConfig:
+    """Which episodes are imitated."""
+
+    min_return: list[float] = share([1.0])
+    """Least return, by round; the last value holds for later rounds."""
+    failed_calls: int = number(0, least=0)
+    """Most calls that the environment did not understand or could not carry out, malformed turns included (ET-Agent: none)."""
+    fewest_calls: bool = True
+    """Only episodes with as few calls as the most economical right one of their task (ET-Agent: all that are right)."""
+    per_task: int = number(4, least=0)
+    """Most episodes of a task, those with the fewest calls first; 0 means all (ET-Agent)."""
+    train_on_flawed: bool = False
+    """Also learn the turns that an operator found to be wrong and went on after (ET-Agent does)."""
+
+
+def evolved_rows(tree: Tree, config: FilterConfig, min_return: float, answer_prefix: str) -> Iterator[Row | Dropped]:
+    """Yields the episodes of a tree that pass the filter, each sequence of actions once, then the others."""
+    made_by = {made.end: made for made in tree.evolutions if made.end >= 0}
+    seen: set[tuple[str, ...]] = set()
+    rows, fewest = 0, None
+    for episode in sorted(episodes(tree, answer_prefix, EVOLVED), key=_rank):
+        nodes = [node.id for node in episode.path]
+        actions = tuple(node.action for node in episode.path)
+        if episode.earned < min_return:
+            yield dropped(tree, "episode with too low a return", nodes)
+        elif episode.failed_calls + episode.malformed > config.failed_calls:
+            yield dropped(tree, "episode with a failed call or a malformed turn", nodes)
+        elif config.fewest_calls and fewest is not None and episode.calls > fewest:
+            yield dropped(tree, "episode with more calls than another of its task", nodes)
+        elif actions in seen:
+            yield dropped(tree, "episode with the same actions as another", nodes)
+        elif rows == config.per_task > 0:
+            yield dropped(tree, "episodes over the cap", nodes)
+        else:
+            seen.add(actions)
+            fewest = episode.calls
+            made = made_by.get(episode.leaf.id)
+            hidden = 0 if config.train_on_flawed or made is None or made.turn > made.kept else made.kept
+            turns = recorded(episode.path[:hidden], trained=False) + recorded(episode.path[hidden:], trained=True)
+            row = make_row(tree, turns, "evolved" if made else "good", operator=made.operator if made else "", calls=episode.calls)
+            if row is None:
+                yield dropped(tree, "episode with nothing to train on", nodes)
+            else:
+                rows += 1
+                yield row
+
+
+def _rank(episode: Episode) -> tuple[int, int, int, int]:
+    return episode.calls, len(episode.path), episode.tokens, episode.leaf.id
+
+
+@dataclass
+class Operated:
+    """What came of an operator, over all tasks.
+
+    Attributes:
+        tried: Times that it was applied.
+        made: Times that an episode came of it.
+        right_before: Of those, episodes that it started from that were right.
+        right_after: Episodes that came of it that are right.
+        calls_before: Mean calls of the episodes that it started from, where one came of it.
+        calls_after: Mean calls of those that came of it.
+        completions: Turns that the policy drew for it, over all tasks.
+        env_steps: Actions that the environment carried out for it.
+        asked: Requests to a teacher.
+        reasons: How often nothing came of it, by reason.
+    """
+
+    tried: int = 0
+    made: int = 0
+    right_before: int = 0
+    right_after: int = 0
+    calls_before: float = 0.0
+    calls_after: float = 0.0
+    completions: int = 0
+    env_steps: int = 0
+    asked: int = 0
+    reasons: dict[str, int] = field(default_factory=dict)
+
+
+def count_operators(trees: Iterable[Tree], answer_prefix: str) -> dict[str, Operated]:
+    """Counts what came of each operator, in the order of their names."""
+    found: dict[str, list[tuple[Evolution, Episode, Episode | None]]] = {}
+    for tree in trees:
+        for made in tree.evolutions:
+            before = Episode(tree, tuple(tree.path(made.parent)), answer_prefix)
+            after = Episode(tree, tuple(tree.path(made.end)), answer_prefix) if made.end >= 0 else None
+            found.setdefault(made.operator, []).append((made, before, after))
+    return {operator: _operated(attempts) for operator, attempts in sorted(found.items())}
+
+
+#: Operators that name a turn by execution, and those that ask a teacher for the same.
+RIVALS = {"redundant": ("drop_redundant", "refine_redundant"), "flawed": ("correct_flawed", "correct_step")}
+
+
+def count_agreement(trees: Iterable[Tree]) -> dict[str, dict[str, int]]:
+    """Counts, where execution and a teacher were both to find the redundant or the flawed turn of an episode, how often they agree.
+
+    Returns:
+        By question: ``both`` (episodes of which both were asked), ``whether`` (they agree that there is such a turn, or that there is
+        none) and ``which`` (they name the same one).
+    """
+    found: dict[str, dict[str, int]] = {}
+    for tree in trees:
+        named = {(made.parent, made.operator): made.turn for made in tree.evolutions}
+        for question, (executed, asked) in RIVALS.items():
+            for (parent, operator), turn in named.items():
+                other = named.get((parent, asked))
+                if operator == executed and other is not None:
+                    counts = found.setdefault(question, {"both": 0, "whether": 0, "which": 0})
+                    counts["both"] += 1
+                    counts["whether"] += bool(turn) == bool(other)
+                    counts["which"] += turn == other
+    return found
+
+
+def _operated(attempts: list[tuple[Evolution, Episode, Episode | None]]) -> Operated:
+    pairs = [(before, after) for _, before, after in attempts if after is not None]
+    return Operated(
+        tried=len(attempts),
+        made=len(pairs),
+        right_before=sum(before.succeeded for before, _ in pairs),
+        right_after=sum(after.succeeded for _, after in pairs),
+        calls_before=round(fmean(before.calls for before, _ in pairs), 4) if pairs else 0.0,
+        calls_after=round(fmean(after.calls for _, after in pairs), 4) if pairs else 0.0,
+        completions=sum(made.completions for made, _, _ in attempts),
+        env_steps=sum(made.env_steps for made, _, _ in attempts),
+        asked=sum(made.asked for made, _, _ in attempts),
+        reasons=dict(Counter(made.reason for made, _, after in attempts if after is None)),
+    )

@@ -1,0 +1,125 @@
+"""Operators of the flywheel: each makes of an episode another one, or says why not (ET-Agent, arXiv 2601.06860, section 3.2).
+
+Where the original asks a larger model which step was redundant or wrong, ``drop_redundant`` and ``correct_flawed`` find out: a step is
+redundant if the episode earns as much without it, and wrong if the policy still succeeds from before it and no more from after it. An
+answer is no proof by itself, for it may repeat what the step left out had found: it is drawn anew. ``agentr.collect.asked`` has the
+operators that ask.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+
+from agentr.collect.asked import correct_step, refine_redundant, rewrite_thoughts
+from agentr.collect.evolver import EvolveConfig, Evolver, above
+from agentr.config.checks import Problem
+from agentr.search.episode import Episode
+from agentr.search.evolution import Evolution
+
+
+class Needs(StrEnum):
+    """Which episodes an operator takes."""
+
+    right = "right"
+    wrong = "wrong"
+
+
+async def rollout(evolver: Evolver, episode: Episode) -> Evolution:
+    """Another episode from the beginning."""
+    return Evolution(operator="rollout", parent=episode.leaf.id, end=await evolver.go_on(0))
+
+
+async def drop_redundant(evolver: Evolver, episode: Episode) -> Evolution:
+    """The same episode without its redundant turns: each turn but the last is left out in turn, from the end, and stays out if the rest,
+    carried out again, earns as much. Where episodes end with an answer, the policy gives it anew, in one of ``samples`` attempts."""
+    made = Evolution(operator="drop_redundant", parent=episode.leaf.id)
+    shortest = episode
+    for turn in range(len(episode.path) - 1, 0, -1):
+        shorter = await _without(evolver, shortest, turn)
+        if shorter is not None:
+            shortest, made.turn, made.kept, made.end = shorter, turn, turn - 1, shorter.leaf.id
+    if made.end < 0:
+        made.reason = "every turn was needed"
+    return made
+
+
+async def _without(evolver: Evolver, episode: Episode, turn: int) -> Episode | None:
+    """Returns the episode without a turn if it earns as much then, with fewer turns."""
+    tree, prefix, size = evolver.tree, episode.answer_prefix, len(evolver.tree.nodes)
+    answers = bool(prefix) and episode.leaf.action.startswith(prefix)
+    node = await evolver.replay(above(episode, turn), episode.path[turn : -1 if answers else None])
+    for _ in range(evolver.config.samples if answers else 1):
+        end = await evolver.go_on(node) if answers and tree.nodes[node].outcome is None else node
+        shorter = Episode(tree, tuple(tree.path(end)), prefix)
+        if shorter.leaf.outcome is not None and shorter.earned >= episode.earned and len(shorter.path) < len(episode.path):
+            return shorter
+        if answers:
+            await evolver.sessions.cut(max(size, node + 1))
+    await evolver.sessions.cut(size)
+    return None
+
+
+async def correct_flawed(evolver: Evolver, episode: Episode) -> Evolution:
+    """The episode up to the turn that was wrong, and a success of the policy from there."""
+    turn, end = await evolver.flaw(episode)
+    reason = "" if end >= 0 else "the policy succeeds from no state of the episode"
+    return Evolution(operator="correct_flawed", parent=episode.leaf.id, turn=turn, kept=turn - 1 if end >= 0 else 0, end=end, reason=reason)
+
+
+async def hint_step(evolver: Evolver, episode: Episode) -> Evolution:
+    """The episode up to and including the turn that was wrong, a hint, and the policy from there."""
+    turn = (await evolver.flaw(episode))[0] if len(episode.path) > 1 else 1
+    return await _hinted(evolver, episode, "hint_step", min(turn, len(episode.path) - 1))
+
+
+async def hint_end(evolver: Evolver, episode: Episode) -> Evolution:
+    """The episode without its last turn, a hint, and the policy from there."""
+    return await _hinted(evolver, episode, "hint_end", len(episode.path) - 1)
+
+
+async def _hinted(evolver: Evolver, episode: Episode, name: str, kept: int) -> Evolution:
+    """Goes on with a hint after so many turns."""
+    made = Evolution(operator=name, parent=episode.leaf.id, turn=kept, kept=kept)
+    made.end = await evolver.go_on(episode.path[kept - 1].id if kept else 0, evolver.hint())
+    if made.end < 0:
+        made.reason = "there is no room for a hint in the context"
+    return made
+
+
+@dataclass(frozen=True)
+class Operator:
+    """An operator.
+
+    Attributes:
+        needs: Which episodes it takes.
+        most: Most completions that it draws, given the configuration and the longest episode.
+    """
+
+    run: Callable[[Evolver, Episode], Awaitable[Evolution]]
+    needs: tuple[Needs, ...]
+    most: Callable[[EvolveConfig, int], int]
+
+
+OPERATORS = {
+    "rollout": Operator(rollout, (Needs.right, Needs.wrong), lambda config, steps: steps),
+    "drop_redundant": Operator(drop_redundant, (Needs.right,), lambda config, steps: config.samples * steps * steps),
+    "correct_flawed": Operator(correct_flawed, (Needs.wrong,), lambda config, steps: config.samples * steps * steps),
+    "hint_step": Operator(hint_step, (Needs.wrong,), lambda config, steps: config.samples * steps * steps + steps),
+    "hint_end": Operator(hint_end, (Needs.wrong,), lambda config, steps: steps),
+    "refine_redundant": Operator(refine_redundant, (Needs.right,), lambda config, steps: steps),
+    "rewrite_thoughts": Operator(rewrite_thoughts, (Needs.right,), lambda config, steps: 0),
+    "correct_step": Operator(correct_step, (Needs.wrong,), lambda config, steps: steps),
+}
+
+
+def operator_problems(config: EvolveConfig) -> Iterator[Problem]:
+    """Yields what is wrong with the operators that a configuration names."""
+    for key, needs in (("right", Needs.right), ("wrong", Needs.wrong)):
+        fit = [name for name, operator in OPERATORS.items() if needs in operator.needs]
+        for name in getattr(config, key):
+            if name not in fit:
+                yield Problem(key, f"{name!r} is no operator for an episode that is {needs}", f"There are {', '.join(fit)}.")
+    if not config.hints and {"hint_step", "hint_end"} & set(config.wrong):
+        yield Problem("hints", "the list is empty", "Give at least one sentence.")

@@ -1,0 +1,126 @@
+"""Who operators ask: another model behind an OpenAI-compatible API, or the policy itself.
+
+Answers are kept beside the trees, by what was asked: a stage that is started again asks nothing twice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import asdict, dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+from agentr.collect.agent import Agent
+from agentr.config.checks import Problem, number
+from agentr.config.schema import OpenAIConfig, PolicyConfig, SamplingConfig
+from agentr.errors import BudgetExceeded, ContextOverflow, InfraError, RunError
+from agentr.policy.base import GenerateRequest, Policy, cost_of
+from agentr.search.tree import Tree
+from agentr.seeds import derived_seed
+from agentr.store.files import append_line, read_lines, write_lines
+from agentr.types import Cost, Message, Sampling
+
+#: File of the answers, in the folder of the stage.
+ANSWERS = "answers.jsonl"
+
+
+class Who(StrEnum):
+    """Who is asked."""
+
+    policy = "policy"
+    """The policy that explores."""
+    openai = "openai"
+    """A model behind an OpenAI-compatible API, a vLLM server elsewhere for example."""
+
+
+@dataclass
+class TeacherConfig:
+    """Who is asked, by operators that ask."""
+
+    who: Who = Who.policy
+    """The policy itself, or another model."""
+    openai: OpenAIConfig = field(default_factory=OpenAIConfig)
+    """For who=openai: address, model, prices, budget."""
+    sampling: SamplingConfig = field(default_factory=lambda: SamplingConfig(temperature=0.7, top_p=0.95, max_tokens=512))
+    """How answers are drawn."""
+    timeout_s: float = number(120.0, above=0)
+    """Deadline of an answer."""
+    retries: int = number(3, least=0)
+    """Attempts at an answer after the first."""
+    required: bool = False
+    """Stop if the teacher does not answer; otherwise its operators come to nothing, which is counted, and the run goes on."""
+
+    def problems(self) -> Iterator[Problem]:
+        if self.who is Who.openai and not self.openai.model:
+            yield Problem("openai.model", "who = openai needs a model", "Name the model.")
+
+
+class Teacher:
+    """Asks, and remembers the answers.
+
+    Args:
+        folder: Of the stage.
+    """
+
+    def __init__(self, config: TeacherConfig, agent: Agent, policy: Policy, folder: Path) -> None:
+        self._config, self._agent, self._policy, self._file = config, agent, policy, folder / ANSWERS
+        self._known: dict[str, dict[str, Any]] = {line["asked"]: line for line in read_lines(self._file)}
+        if self._file.exists() and not self._file.read_bytes().endswith(b"\n"):
+            write_lines(self._file, self._known.values())  # the process died in its last line
+
+    async def ask(self, tree: Tree, question: str, label: str) -> str | None:
+        """Returns the answer to a question about a tree; None if there is none.
+
+        Args:
+            label: Names the question in its seed.
+
+        Raises:
+            RunError: There is none, and the teacher is required.
+        """
+        own, messages = self._config.sampling, (Message("user", question),)
+        sampling = Sampling(own.temperature, own.max_tokens, own.top_p, derived_seed(tree.seed, "teacher", label))
+        name = self._agent.policy_name if self._config.who is Who.policy else f"{self._config.openai.base_url} {self._config.openai.model}"
+        asked = hashlib.blake2b(json.dumps([name, question, asdict(sampling)]).encode(), digest_size=16).hexdigest()
+        if asked not in self._known:
+            request = GenerateRequest(tuple(self._agent.codec.prompt(messages)), 1, sampling, tree.task.key, messages)
+            try:
+                (completion,) = await self._policy.generate(request)
+            except ContextOverflow:
+                tree.count(teacher_overflow=1)
+                return None
+            except (InfraError, BudgetExceeded) as error:
+                if self._config.required:
+                    raise RunError(f"the teacher did not answer: {error}", hint="Or set method.evolve.teacher.required=false.") from error
+                tree.count(teacher_silent=1)
+                return None
+            cost = cost_of(request, [completion])
+            tokens = {"prompt_tokens": cost.prompt_tokens, "completion_tokens": cost.completion_tokens}
+            self._known[asked] = {"asked": asked, "task": tree.task.key, "question": question, "answer": completion.text, **tokens}
+            append_line(self._file, self._known[asked])
+        known = self._known[asked]
+        tree.spend(Cost(judge_calls=1, prompt_tokens=known["prompt_tokens"], completion_tokens=known["completion_tokens"]))
+        return known["answer"]
+
+
+@asynccontextmanager
+async def teacher(config: TeacherConfig, agent: Agent, folder: Path) -> AsyncIterator[Teacher]:
+    """Gives the teacher of a stage, and closes its connections in the end.
+
+    Raises:
+        ConfigError: It is behind an API that has no key.
+    """
+    if config.who is Who.policy:
+        yield Teacher(config, agent, agent.policy, folder)
+        return
+    from agentr.policy.openai_api import OpenAIPolicy
+
+    api = OpenAIPolicy(PolicyConfig(openai=config.openai, timeout_s=config.timeout_s, retries=config.retries), agent.codec)
+    try:
+        yield Teacher(config, agent, api, folder)
+    finally:
+        await asyncio.shield(api.close())

@@ -1,0 +1,85 @@
+"""ET-Agent (arXiv 2601.06860): a data flywheel and fine-tuning on what survives it, then reinforcement learning on chosen tasks.
+
+A round of this recipe: **explore** each task a few times; **evolve** its episodes, right ones to be shorter, wrong ones to be right;
+**filter** what is right, well formed and economical; **imitate** it. The rounds of reinforcement learning that follow are those of another
+recipe (``grpo``, ``tree_grpo``), which ``from_round`` names: they choose their tasks by ``method.pareto`` and their reward is ``et_agent``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from agentr.build.dataset import Candidate
+from agentr.build.evolved import FilterConfig, count_agreement, count_operators, evolved_rows
+from agentr.collect.evolve import Evolve
+from agentr.collect.evolver import EvolveConfig
+from agentr.collect.grow import Grow
+from agentr.collect.job import Work
+from agentr.collect.operators import operator_problems
+from agentr.config.checks import Problem, number
+from agentr.config.schema import Config
+from agentr.recipes.eto import sampling_problems
+from agentr.rounds.recipe import Imitation, ImitationConfig, by_round
+from agentr.rounds.round import Round
+from agentr.search import Sample
+
+
+@dataclass
+class ETAgentConfig(ImitationConfig):
+    """ET-Agent's flywheel (docs/et_agent.md)."""
+
+    type: str = "et_agent"
+    episodes: int = number(1, least=1)
+    """First episodes of each task."""
+    max_steps: int = number(0, least=0)
+    """Actions in an episode; 0 means the environment's own limit."""
+    max_invalid: int = number(0, least=0)
+    """An episode ends after so many invalid actions in a row; 0 means never."""
+    evolve: EvolveConfig = field(default_factory=EvolveConfig)
+    """How episodes are evolved."""
+    filter: FilterConfig = field(default_factory=FilterConfig)
+    """Which of them are imitated."""
+
+    def problems(self) -> Iterator[Problem]:
+        yield from (problem.within("evolve") for problem in operator_problems(self.evolve))
+        if not self.filter.min_return:
+            yield Problem(
+                "filter.min_return", "the list is empty", "Give one threshold for each round; the last one holds for later rounds."
+            )
+
+
+class ETAgent(Imitation[ETAgentConfig]):
+    """Episodes that are evolved, imitation of those that are right and economical."""
+
+    name = "et_agent"
+    title = "ET-Agent (arXiv 2601.06860)"
+    page = "docs/et_agent.md"
+    Config = ETAgentConfig
+
+    @classmethod
+    def check(cls, config: Config) -> Iterator[Problem]:
+        yield from super().check(config)
+        yield from sampling_problems(config)
+
+    def exploration(self, round_: int) -> Mapping[str, Work]:
+        config = self.config
+        return {
+            "collect": Grow(Sample(config.episodes, config.max_steps, config.max_invalid)),
+            "evolve": Evolve(config.evolve, config.max_steps, config.max_invalid),
+        }
+
+    def rows(self, round_: Round) -> Iterator[Candidate]:
+        least = by_round(self.config.filter.min_return, round_.number)
+        for tree in round_.trees("evolve"):
+            yield from evolved_rows(tree, self.config.filter, least, round_.answer_prefix)
+
+    def facts(self, round_: Round) -> dict[str, Any]:
+        operators = count_operators(round_.trees("evolve"), round_.answer_prefix)
+        facts: dict[str, Any] = {"operators": {name: asdict(operated) for name, operated in operators.items()}}
+        agreement = count_agreement(round_.trees("evolve"))
+        return facts | ({"agreement": agreement} if agreement else {})
+
+
+RECIPE = ETAgent

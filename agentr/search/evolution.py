@@ -1,0 +1,32 @@
+"""Record of an attempt to make a better episode of one that is there (ET-Agent's flywheel)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(kw_only=True)
+class Evolution:
+    """One use of an operator (ET-Agent, arXiv 2601.06860, section 3.2). Places are node ids.
+
+    Attributes:
+        operator: Its name.
+        parent: Leaf of the episode that it started from.
+        turn: The turn that was found to be redundant or wrong, counted from 1; 0 if no turn was named.
+        kept: Turns at the beginning that were taken over, the wrong one included.
+        end: Leaf of the episode that came of it, -1 if there is none.
+        reason: Why there is none.
+        completions: Turns that the policy drew for it.
+        env_steps: Actions that the environment carried out for it.
+        asked: Requests to a teacher.
+    """
+
+    operator: str
+    parent: int
+    turn: int = 0
+    kept: int = 0
+    end: int = -1
+    reason: str = ""
+    completions: int = 0
+    env_steps: int = 0
+    asked: int = 0
