@@ -30,6 +30,8 @@ class FilterConfig:
     """Most episodes of a task, those with the fewest calls first; 0 means all (ET-Agent)."""
     train_on_flawed: bool = False
     """Also learn the turns that an operator found to be wrong and went on after (ET-Agent does)."""
+    train_on_observations: bool = False
+    """Also learn what the environment answers (the released code of ET-Agent does)."""
 
 
 def evolved_rows(tree: Tree, config: FilterConfig, min_return: float, answer_prefix: str) -> Iterator[Row | Dropped]:
@@ -56,7 +58,8 @@ def evolved_rows(tree: Tree, config: FilterConfig, min_return: float, answer_pre
             made = made_by.get(episode.leaf.id)
             hidden = 0 if config.train_on_flawed or made is None or made.turn > made.kept else made.kept
             turns = recorded(episode.path[:hidden], trained=False) + recorded(episode.path[hidden:], trained=True)
-            row = make_row(tree, turns, "evolved" if made else "good", operator=made.operator if made else "", calls=episode.calls)
+            kind, operator = ("evolved", made.operator) if made else ("good", "")
+            row = make_row(tree, turns, kind, config.train_on_observations, operator=operator, calls=episode.calls)
             if row is None:
                 yield dropped(tree, "episode with nothing to train on", nodes)
             else:

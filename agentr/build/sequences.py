@@ -1,7 +1,8 @@
 """Converts paths of a tree to token sequences with loss masks.
 
 A sequence is the opening prompt, then for each turn its own ids and the bridge to the next turn. The mask is 1 on the ids of trained
-turns and 0 everywhere else: on the opening, on every observation and on every untrained turn, by construction.
+turns and 0 everywhere else: on the opening, on every observation and on every untrained turn, by construction. Only a method that asks for
+it trains on observations (ET-Agent's original does).
 """
 
 from __future__ import annotations
@@ -57,8 +58,12 @@ def inserted(codec: ChatCodec, text: str, observation: str, trained: bool) -> Tu
     return Turn(tuple(codec.turn(text)), tuple(codec.bridge(observation)), trained)
 
 
-def joined(turns: Sequence[Turn]) -> Joined:
-    """Returns turns with the bridges between them as one sequence. The bridge after the last turn is left out."""
+def joined(turns: Sequence[Turn], observations: bool = False) -> Joined:
+    """Returns turns with the bridges between them as one sequence. The bridge after the last turn is left out.
+
+    Args:
+        observations: Whether what comes after a trained turn is trained on, too.
+    """
     ids: list[int] = []
     mask: list[int] = []
     logprobs: list[float | None] = []
@@ -68,7 +73,7 @@ def joined(turns: Sequence[Turn]) -> Joined:
         logprobs += turn.logprobs or [None] * len(turn.token_ids)
         if position < len(turns) - 1:
             ids += turn.bridge_ids
-            mask += [0] * len(turn.bridge_ids)
+            mask += [int(turn.trained and observations)] * len(turn.bridge_ids)
             logprobs += [None] * len(turn.bridge_ids)
     return Joined(tuple(ids), tuple(mask), tuple(logprobs) if any(turn.logprobs for turn in turns) else ())
 
@@ -78,9 +83,13 @@ def provenance(tree: Tree, turns: Sequence[Turn], kind: str, **detail: float | i
     return Provenance(tree.task.key, tuple(turn.node for turn in turns), kind, detail, stage=tree.stage)
 
 
-def make_row(tree: Tree, turns: Sequence[Turn], kind: str, **detail: float | int | str) -> Row | None:
-    """Makes a row of turns after the tree's opening; None if no token would be trained on."""
-    made = joined(turns)
+def make_row(tree: Tree, turns: Sequence[Turn], kind: str, observations: bool = False, **detail: float | int | str) -> Row | None:
+    """Makes a row of turns after the tree's opening; None if no token would be trained on.
+
+    Args:
+        observations: Whether observations are trained on, too.
+    """
+    made = joined(turns, observations)
     if not any(made.mask):
         return None
     opening = tree.prompt_ids

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 from agentr.build.dataset import Candidate
 from agentr.build.evolved import FilterConfig, count_agreement, count_operators, evolved_rows
@@ -80,6 +80,68 @@ class ETAgent(Imitation[ETAgentConfig]):
         facts: dict[str, Any] = {"operators": {name: asdict(operated) for name, operated in operators.items()}}
         agreement = count_agreement(round_.trees("evolve"))
         return facts | ({"agreement": agreement} if agreement else {})
+
+    # The paper: three evolutions by a teacher; 3 epochs at 5e-6; then three rounds, each of which takes 8000 tasks by 16 rollouts and goes
+    # through them three times. sigma falls by round; the paper gives its first value (0.1) and no other.
+    _evolve: ClassVar[Mapping[str, Any]] = {
+        "right": ["rollout", "refine_redundant", "rewrite_thoughts"],
+        "wrong": ["correct_step", "hint_step", "hint_end"],
+    }
+    _paper: ClassVar[Mapping[str, Any]] = {
+        "run": {"rounds": 4},
+        "method": {
+            "evolve": _evolve,
+            "filter": {"fewest_calls": False, "per_task": 0, "train_on_flawed": True},
+        },
+        "collect": {"tasks": {"limit": None}, "sampling": {"temperature": 1.0, "top_p": 0.95, "max_tokens": 4096}},
+        "train": [{"epochs": 3.0, "learning_rate": 5e-6, "schedule": "cosine", "warmup_ratio": 0.1, "batch_size": 32, "max_length": 10000}],
+        "build": {"max_length": 10000},
+        "model": {"max_model_len": 16384},
+        "from_round": {
+            2: {
+                "method": {
+                    "type": "arpo",
+                    "preset": "paper",
+                    "steps": 375,
+                    "tasks": 64,
+                    "pareto": {"tasks": 8000, "episodes": 16, "dispersion": "std", "settled": "after"},
+                    "rewards": [{"name": "et_agent", "options": {"sigma_tool": [0.1, 0.1, 0.067, 0.033], "scale": 1.0}}],
+                },
+                "collect": {"sampling": {"top_p": 1.0}},
+                "train": [
+                    {
+                        "learning_rate": 1e-6,
+                        "schedule": "constant_with_warmup",
+                        "warmup_ratio": 0.0,
+                        "weight_decay": 0.01,
+                        "batch_size": 64,
+                        "max_length": 10000,
+                        "grpo": {"loss": "bnpo", "clip": 0.2, "dual_clip": 3.0, "minibatches": 16},
+                    }
+                ],
+            }
+        },
+    }
+    # The released scripts: sigma is 0 in all three stages, 8 rollouts are looked at, variances are compared, lengths count observations,
+    # and fine-tuning learns the tools' answers.
+    _released: ClassVar[Mapping[str, Any]] = {
+        **_paper,
+        "method": {**_paper["method"], "filter": {**_paper["method"]["filter"], "train_on_observations": True}},
+        "from_round": {
+            2: {
+                **_paper["from_round"][2],
+                "method": {
+                    **_paper["from_round"][2]["method"],
+                    "preset": "released",
+                    "pareto": {"tasks": 8000, "episodes": 8, "dispersion": "variance", "settled": "after"},
+                    "rewards": [
+                        {"name": "et_agent", "options": {"sigma_tool": 0.0, "sigma_len": 0.0, "decay": True, "observations": True}}
+                    ],
+                },
+            }
+        },
+    }
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"paper": _paper, "released": _released}
 
 
 RECIPE = ETAgent

@@ -12,10 +12,9 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from statistics import fmean
 
-from agentr.search.strategy import Expansion, Strategy, cut_off
-from agentr.search.tree import Child, Node, Origin, Tree
+from agentr.search.strategy import Expansion, Strategy, add_turn
+from agentr.search.tree import Child, Node, Tree
 from agentr.seeds import derived_seed
-from agentr.types import Outcome
 
 
 class Select(StrEnum):
@@ -64,15 +63,7 @@ class Branch(Strategy):
     def record(self, tree: Tree, expansion: Expansion, children: Sequence[Child]) -> list[Node | None]:
         pending = tree.search.get("pending") or self._next(tree)
         tree.search["pending"] = [entry for entry in pending if entry[:2] != [expansion.node, expansion.attempt]]
-        return [self._add(tree, expansion.node, child) for child in children]
-
-    def _add(self, tree: Tree, parent: int, child: Child) -> Node:
-        node = tree.add(parent, cut_off(tree, parent, child, self.max_steps, self.max_invalid), Origin.POLICY)
-        if node.terminal and node.outcome is not Outcome.INFRA:
-            tree.back_up(node.id)
-            for above in tree.path(node.id, root=True)[:-1]:
-                above.terminal = False  # backing up closes a node whose children have all ended; a branch may still begin there
-        return node
+        return [add_turn(tree, expansion.node, child, self.max_steps, self.max_invalid) for child in children]
 
     def _next(self, tree: Tree) -> list[list[int]]:
         """The expansions that come next: node, attempt, turns. First those of rollouts that go on, then new branches."""

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from agentr.search.tree import Child, Node, Tree
+from agentr.search.tree import Child, Node, Origin, Tree
 from agentr.seeds import derived_seed
 from agentr.types import Outcome
 
@@ -99,3 +99,14 @@ def cut_off(tree: Tree, parent: int, child: Child, turns: int, invalid: int) -> 
     last = path[-invalid:] if invalid else []
     stuck = len(last) == invalid > 0 and not any(turn.valid for turn in last)
     return replace(child, outcome=Outcome.STEP_LIMIT) if stuck or len(path) >= turns else child
+
+
+def add_turn(tree: Tree, parent: int, child: Child, turns: int, invalid: int) -> Node:
+    """Adds a turn of the policy, cut off as by ``cut_off``, and backs it up if it ended. The turns above stay open: others may still begin
+    there."""
+    node = tree.add(parent, cut_off(tree, parent, child, turns, invalid), Origin.POLICY)
+    if node.terminal and node.outcome is not Outcome.INFRA:
+        tree.back_up(node.id)
+        for above in tree.path(node.id, root=True)[:-1]:
+            above.terminal = False  # backing up closes a node whose children have all ended
+    return node

@@ -1,11 +1,13 @@
-"""Problems from the user's files: JSON lines (also gzipped) and Parquet, in the forms that the usual sets come in.
+"""Problems from the user's files: JSON lines (also gzipped), a JSON list and Parquet, in the forms that the usual sets come in.
 
 Each record is recognised by its fields:
 
 - ``question`` and ``answer`` whose last line is ``#### 42``: GSM8K;
 - ``problem`` or ``question``, and ``answer``: MATH-500, AIME and their like, with ``level`` where there is one;
 - ``problem`` and ``solution`` with the answer in ``\\boxed{}``: MATH;
-- ``prompt`` and ``reward_model.ground_truth``: ARPO. Records whose ``ability`` is not math are left out.
+- ``prompt`` and ``reward_model.ground_truth``: ARPO, ET-Agent and verl. Records whose ``ability`` is not math are left out.
+
+``input`` may stand for ``question`` (ET-Agent), and of a list of answers the first one counts.
 """
 
 from __future__ import annotations
@@ -58,6 +60,9 @@ def _records(path: Path) -> Iterator[Any]:
         return
     data = path.read_bytes()
     text = (gzip.decompress(data) if path.suffix == ".gz" else data).decode()
+    if path.suffix == ".json":
+        yield from json.loads(text)
+        return
     yield from (json.loads(line) for line in text.split("\n") if line.strip())  # a JSONDecodeError is a ValueError
 
 
@@ -65,10 +70,10 @@ def _problem(record: dict[str, Any], family: str) -> Problem | None:
     if "reward_model" in record:
         if record.get("ability", "math") != "math":
             return None
-        return Problem(record["prompt"][-1]["content"].strip(), str(record["reward_model"]["ground_truth"]).strip(), family)
-    question = record["problem"] if "problem" in record else record["question"]
+        return Problem(record["prompt"][-1]["content"].strip(), _first(record["reward_model"]["ground_truth"]).strip(), family)
+    question = next((record[key] for key in ("problem", "question", "input") if record.get(key)), None)
     if "answer" in record:
-        answer = str(record["answer"])
+        answer = _first(record["answer"])
         answer = answer.rpartition("####")[2].strip().replace(",", "") if "\n#### " in answer else answer.strip()
     else:
         answer = boxed(record["solution"])
@@ -76,3 +81,10 @@ def _problem(record: dict[str, Any], family: str) -> Problem | None:
         raise KeyError("answer")
     level = re.search(r"\d+", str(record.get("level", "")))
     return Problem(question.strip(), answer, family, int(level[0]) if level else 0)
+
+
+def _first(answer: Any) -> str:
+    found = answer[0] if isinstance(answer, list | tuple) else answer
+    if found is None or not str(found).strip():
+        raise KeyError("answer")
+    return str(found)

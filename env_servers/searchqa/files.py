@@ -1,8 +1,9 @@
 """Questions from a user's file.
 
 - ``.parquet``: ARPO's and verl's tables (``reward_model.ground_truth``, ``prompt``, ``extra_info.question``); math rows are left out.
-- ``.json``: a list, ``.jsonl`` (or ``.jsonl.gz``): one a line, of objects with ``question`` and ``answer`` (or ``golden_answers``, as
-  FlashRAG names it), a text or a list of texts; ``type``, ``level`` and ``hops`` become labels. HotpotQA's files are of this form.
+- ``.json``: a list, ``.jsonl`` (or ``.jsonl.gz``): one a line, of objects with ``question`` (``input`` in ET-Agent's) and ``answer`` (or
+  ``golden_answers``, as FlashRAG names it), a text or a list of texts; ``type``, ``level`` and ``hops`` become labels. HotpotQA's files
+  are of this form.
 """
 
 from __future__ import annotations
@@ -64,9 +65,9 @@ def _read(record: dict[str, Any]) -> tuple[str, tuple[str, ...]]:
         golds = record["reward_model"]["ground_truth"]
         text = (record.get("extra_info") or {}).get("question") or record["prompt"][-1]["content"]
     else:
-        text = record["question"]
+        text = record["question"] if "question" in record else record["input"]
         golds = record["golden_answers"] if "golden_answers" in record else record["answer"]
     answers = (golds,) if isinstance(golds, str) else tuple(golds)
-    if not isinstance(text, str) or not answers or not all(isinstance(answer, str) for answer in answers):
-        raise TypeError("question and answers must be texts")
+    if not isinstance(text, str) or not answers or not all(isinstance(answer, str) and answer.strip() for answer in answers):
+        raise TypeError("question and answers must be texts, and not empty")
     return text.strip(), answers

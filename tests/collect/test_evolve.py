@@ -183,6 +183,14 @@ def test_the_original_learns_flawed_turns_too() -> None:
         assert sum(row.loss_mask) == trained
 
 
+def test_the_released_code_learns_observations_too() -> None:
+    tree = new_tree()
+    add(tree, add(tree, 0, child("first")).id, child("second", 1.0, Outcome.SUCCESS))
+    for observations, mask in ((False, (0, 0, 0, 1, 0, 1)), (True, (0, 0, 0, 1, 1, 1))):
+        (row,) = evolved_rows(tree, FilterConfig(train_on_observations=observations), 1.0, "")
+        assert isinstance(row, Row) and row.loss_mask == mask
+
+
 def test_all_right_episodes_or_those_with_the_fewest_calls() -> None:
     tree = new_tree()
     add(tree, 0, child("one", 1.0, Outcome.SUCCESS))

@@ -89,7 +89,7 @@ def test_the_wasteful_expert_calls_once_or_twice_or_first_for_nothing_and_is_rig
         state, _ = game.reset(task)
         *before, code, answer = [game.step(state, step.action) for step in game.expert(task) or ()]
         assert code.valid and answer.reward == 1.0
-        calls.append("once" if not before else "twice" if before[0].text == code.text else "for nothing")
+        calls.append("once" if not before else "twice" if before[0].observation == code.observation else "for nothing")
     assert set(calls) == {"once", "twice", "for nothing"}
     assert [len(game.expert(task) or ()) for task in ("ratio/2/17", "ratio/2/17")] == [len(game.expert("ratio/2/17") or ())] * 2
 
@@ -132,6 +132,25 @@ def test_files_in_the_usual_forms(tmp_path: Path):
     for task, answer in (("mine/0", "1018"), ("mine/1", "0.5"), ("mine/2", "x + x"), ("mine/3", "42"), ("arpo/1", "2")):
         assert play(game, f"answer: {answer}", task=task) == ["Your answer is correct."]
         assert game.expert(task) is None
+
+
+def test_et_agents_files(tmp_path: Path):
+    """Lists of ``question`` or ``input`` with an answer or several; verl's tables with a list of answers."""
+    records = [{"question": "1 + 1?", "answer": "2", "source": "aime"}, {"input": "2 + 2?", "answer": ["4", "four"], "source": "openr1"}]
+    (tmp_path / "source.json").write_text(json.dumps(records))
+    row = {"prompt": [{"role": "user", "content": "3 + 3?"}], "ability": "math", "reward_model": {"ground_truth": ["6"], "style": "rule"}}
+    parquet.write_table(pyarrow.Table.from_pylist([row]), tmp_path / "stage.parquet")
+    game = MathTool(train=str(tmp_path / "source.json"), test=str(tmp_path / "stage.parquet"))
+    for task, answer in (("source/0", "2"), ("source/1", "4"), ("stage/0", "6")):
+        assert play(game, f"answer: {answer}", task=task) == ["Your answer is correct."]
+
+
+@pytest.mark.parametrize("answer", ["", None, [], [""]])
+def test_a_missing_gold_is_named(tmp_path: Path, answer: object):
+    records = [{"question": "1 + 1?", "answer": "2"}, {"question": "?", "answer": answer}]
+    (tmp_path / "source.json").write_text(json.dumps(records))
+    with pytest.raises(ValueError, match="record 1: no question with an answer"):
+        MathTool(train=str(tmp_path / "source.json"))
 
 
 @pytest.mark.parametrize(

@@ -513,7 +513,13 @@ def test_a_missing_key_is_named(monkeypatch: pytest.MonkeyPatch):
 
 
 def test_a_damaged_question_file_is_named(tmp_path: Path):
-    for text in ('{"question": "Who?"}', '{"question": 1, "answer": "x"}', '{"question": "Who?", "answer": []}', "[]"):
+    for text in (
+        '{"question": "Who?"}',
+        '{"question": 1, "answer": "x"}',
+        '{"question": "Who?", "answer": []}',
+        '{"question": "Who?", "answer": ""}',
+        "[]",
+    ):
         (tmp_path / "q.jsonl").write_text(f'{{"question": "a", "answer": "b"}}\n{text}\n')
         with pytest.raises(ValueError, match=r"q\.jsonl, entry 1: not a question"):
             SearchQA(questions=str(tmp_path / "q.jsonl"))

@@ -22,7 +22,7 @@ from agentr.envs.connect import connect
 from agentr.envs.server import EnvServer
 from agentr.policy.base import GenerateRequest, PolicyStats
 from agentr.policy.chat import ChatCodec
-from agentr.recipes import load, recipe_of
+from agentr.recipes import config_at, load, recipe_of
 from agentr.search import Expansion, Strategy, Tree
 from agentr.search.tree import Child, Node
 from agentr.store.forest import Forest
@@ -144,6 +144,13 @@ async def run(work: Work, task: Task, agent: Agent, config: Config, folder: Path
 
 
 def check(config: Config, server: EnvServer, folder: Path) -> None:
+    """Begins the trees of the first round, and of each round that changes something."""
+    for number in (1, *config.from_round):
+        (folder / str(number)).mkdir()
+        check_round(config_at(config, number), server, folder / str(number))
+
+
+def check_round(config: Config, server: EnvServer, folder: Path) -> None:
     found, policy = asyncio.run(begin(config, server.url(), folder))
     assert found.keys() == recipe_of(config).exploration(1).keys()
     for tree in found.values():
@@ -159,6 +166,16 @@ def test_a_shipped_configuration_comes_to_its_first_tree(
     path: Path, base: Path | None, servers: dict[str, EnvServer], tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     config = load(path, base=base)
+    check(config, server_of(config.env, servers, tmp_path_factory.mktemp("server")), tmp_path)
+
+
+@pytest.mark.parametrize("env", ["mathtool", "searchqa", "textcraft"])
+@pytest.mark.parametrize("preset", ["paper", "released"])
+def test_et_agents_presets_open(
+    env: str, preset: str, servers: dict[str, EnvServer], tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    overrides = ["method.type=et_agent", f"method.preset={preset}", f"env.name={env}", "warm_start.enabled=false", "method.max_steps=3"]
+    config = load(None, overrides)
     check(config, server_of(config.env, servers, tmp_path_factory.mktemp("server")), tmp_path)
 
 

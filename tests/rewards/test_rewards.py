@@ -86,6 +86,24 @@ def test_options_that_make_no_sense_are_problems_of_the_configuration(options: d
     assert problem.key == "options"
 
 
+def test_arpo_section_3_4() -> None:
+    """-1 for what is malformed or has no answer; a right answer earns 0.1 more if both tools were called, a wrong one nothing."""
+    both, one = ("search: a", "python: 1"), ("search: a", "search: b")
+
+    def reward(*actions: str, earned: float = 1.0, malformed: bool = False) -> float:
+        tree, at = new_tree(), 0
+        for action in actions[:-1]:
+            at = add(tree, at, child(action, action="" if malformed else action)).id
+        add(tree, at, child(actions[-1], earned, Outcome.SUCCESS if earned == 1.0 else Outcome.FAILURE))
+        return make(RewardConfig("arpo"))(group_of(tree, "answer:"))[0].total
+
+    assert reward(*both, "answer: x") == pytest.approx(1.1) and reward(*one, "answer: x") == 1.0
+    assert reward(*both, "answer: x", earned=0.4) == pytest.approx(0.5) and reward(*both, "answer: x", earned=0.0) == 0.0
+    assert reward(*both, "answer: x", malformed=True) == reward(*both, "search: c", earned=0.0) == -1.0
+    with pytest.raises(ConfigError, match="must be a list"):
+        make(RewardConfig("arpo", options={"tools": "search:"}))
+
+
 def test_unknown_rewards_name_the_nearest() -> None:
     with pytest.raises(ConfigError, match=r"no reward 'outcom'.*Did you mean 'outcome'"):
         make(RewardConfig("outcom"))
