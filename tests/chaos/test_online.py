@@ -14,13 +14,16 @@ from tests.chaos.driver import Driver, end, kill, start, wait_for
 
 pytestmark = [pytest.mark.cluster, pytest.mark.chaos, pytest.mark.timeout(1200)]
 
-#: Seven steps of a model that knows nothing, for a reward that it can learn at once: shorter turns. Two steps are validated.
+#: Seven steps of a model that knows nothing, for a reward that it can learn at once: shorter turns. Rollouts branch, tasks are chosen, and
+#: collection is a step ahead of training. Two steps are validated.
 ONLINE = """
 run: {name: online, rounds: 1}
 method:
-  type: grpo
+  type: tree_grpo
   steps: 7
   tasks: 3
+  max_staleness: 1
+  pareto: {tasks: 9, episodes: 3, settled: keep}
   episodes: 4
   max_steps: 3
   rewards: [{name: length, options: {per_token: 0.02}}]

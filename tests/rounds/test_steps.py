@@ -12,7 +12,7 @@ import pytest
 
 import agentr
 from agentr.collect.job import TreeJob
-from agentr.errors import InfraError, RunError
+from agentr.errors import DataError, InfraError, RunError
 from agentr.observe.progress import Reporter
 from agentr.recipes import load, recipe_of
 from agentr.rounds.experiment import Experiment
@@ -78,7 +78,7 @@ class Made:
     def tasks(self, selection: Any, *, training: bool) -> list[Task]:
         return [Task("toy", f"{selection.split}{n}", selection.split, {}) for n in range(selection.limit or 8)]
 
-    def run_job(self, title: str, job: TreeJob, policy: Checkpoint, update: Any) -> dict[str, Any]:
+    def run_job(self, title: str, job: TreeJob, policy: Checkpoint, update: Any = None) -> dict[str, Any]:
         assert policy.path.exists() and not (self.breaks_at and title == f"step {self.breaks_at}"), "the made-up engine died"
         forest = Forest(job.folder)
         forest.prepare()
@@ -143,6 +143,33 @@ def test_tasks_that_say_nothing_are_replaced_as_far_as_there_are_others(tmp_path
         assert groups == {"train3"} and {d.reason for d in dataset.dropped()} == {"all rollouts of the task are worth the same"}
     else:  # nothing says anything: the step is trained on as it is, and changes nothing
         assert len(groups) == 2
+
+
+def test_tasks_are_chosen_by_what_the_policy_makes_of_them(tmp_path: Path) -> None:
+    """ET-Agent, section 3.3: tasks of which all episodes are alike are left out. The look at them is a stage of its own, made once."""
+    made = Made(equal=frozenset({"train0", "train2", "train4"}))
+    trained(tmp_path, made, "method.steps=3", "method.pareto.tasks=5", "method.pareto.episodes=2")
+    (title, policy, tasks), *steps = made.drawn
+    assert (title, policy, len(tasks)) == ("rounds/01/probe", "model", 5)
+    assert len(steps) == 3 and all(sorted(ids) == ["train1", "train3"] for _, _, ids in steps)
+    assert agentr.open(tmp_path).rounds[1].stages()["probe"].summary.trees == 5
+
+
+def test_a_run_that_goes_on_after_the_choice_makes_the_same_one(tmp_path: Path) -> None:
+    with pytest.raises(AssertionError, match="engine died"):
+        trained(tmp_path, Made(breaks_at=2), "method.steps=2", "method.pareto.tasks=3", "method.pareto.episodes=2")
+    again, whole = Made(), Made()
+    trained(tmp_path, again, "method.steps=2", "method.pareto.tasks=3", "method.pareto.episodes=2")
+    trained(tmp_path / "whole", whole, "method.steps=2", "method.pareto.tasks=3", "method.pareto.episodes=2")
+    assert again.drawn == whole.drawn[2:], "neither the look nor the first step is made again"
+
+
+def test_no_task_that_says_anything_is_said(tmp_path: Path) -> None:
+    made = Made(equal=frozenset(f"train{n}" for n in range(5)))
+    with pytest.raises(DataError, match="has chosen none of 5 tasks: the policy solves 5 of them always or never") as failed:
+        trained(tmp_path, made, "method.pareto.tasks=5", "method.pareto.episodes=2")
+    assert "settled=keep" in failed.value.hint
+    trained(tmp_path / "kept", made, "method.steps=1", "method.pareto.tasks=5", "method.pareto.episodes=2", "method.pareto.settled=keep")
 
 
 def test_a_step_without_a_word_goes_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

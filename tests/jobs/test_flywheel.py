@@ -1,0 +1,61 @@
+"""ET-Agent with real parts: `agentr flywheel` with every operator, killed on the way, then the rest of the run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import agentr
+from agentr.collect.operators import OPERATORS
+from agentr.collect.teacher import ANSWERS
+from agentr.store.files import read_lines
+from agentr.store.forest import Forest
+from tests.chaos.driver import SMALL, end, start, wait_for
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
+
+GROUND = "configs/compare/tasks/textcraft.yaml"
+
+#: A small model that has cloned a few demonstrations; whatever it makes is good enough to learn.
+EVOLVING = [
+    *(override for override in SMALL if not override.startswith("method.")),
+    "method.type=et_agent",
+    "method.max_steps=5",
+    "method.max_invalid=2",
+    "method.evolve.evolutions=2",
+    "method.evolve.right=[rollout,drop_redundant,refine_redundant,rewrite_thoughts]",
+    "method.evolve.wrong=[rollout,correct_flawed,hint_step,hint_end,correct_step]",
+    "method.evolve.teacher.sampling.max_tokens=32",
+    "method.filter.min_return=[0.0]",
+    "method.filter.failed_calls=9",
+    "collect.tasks={split: train, where: {depth: [1, 2], plan_length: {max: 6}}, limit: 12}",
+]
+
+
+def test_the_flywheel_and_what_follows(tmp_path: Path) -> None:
+    root, log = tmp_path / "run", tmp_path / "log"
+    command = ("flywheel", GROUND, f"run.dir={root}", *EVOLVING)
+    driver = start(log, *command)
+    try:
+        wait_for(lambda: Forest(root / "rounds/01/evolve").finished(), driver, "the first evolved tree")
+        driver.kill()
+        driver.wait()
+        driver = start(log, *command)
+        assert driver.wait(600) == 0, log.read_text()[-3000:]
+        shown = log.read_text()
+        assert "What came of each operator" in shown and all(name in shown for name in ("drop_redundant", "correct_flawed", "rollout"))
+        driver = start(log, "run", GROUND, f"run.dir={root}", *EVOLVING)
+        assert driver.wait(600) == 0, log.read_text()[-3000:]
+    finally:
+        end(driver)
+    round_ = agentr.open(root).rounds[1]
+    trees = list(Forest(root / "rounds/01/evolve"))
+    tried = {made.operator for tree in trees for made in tree.evolutions}
+    assert {"rollout", "correct_flawed", "hint_step", "hint_end", "correct_step"} <= tried <= set(OPERATORS)
+    operators = round_.stages()["dataset"].summary.operators
+    assert sum(operated["tried"] for operated in operators.values()) == sum(len(tree.evolutions) for tree in trees)
+    asked = read_lines(root / "rounds/01/evolve" / ANSWERS)
+    assert len({line["asked"] for line in asked}) == len(asked) >= sum(made.asked for tree in trees for made in tree.evolutions) > 0
+    assert round_.train.summary.steps > 0 and round_.eval.evaluation.behaviour["calls"].n == 12
+    assert "Flywheel, round 1" in (root / "report.html").read_text()
