@@ -6,6 +6,7 @@ import contextlib
 import html
 import io
 import itertools
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -97,6 +98,7 @@ def write_report(run: Run, decode: Decode | None = None, out: Path | None = None
         time_plot=Markup(time_plot(summary)),
         preference_plot=Markup(preference_plot(summary)),
         online_plot=Markup(online_plot(summary)),
+        pareto_plot=Markup(pareto_plot(summary)),
         revision=Markup(_revision(run, decode)) if decode else "",
         splices=_splices(summary),
         flywheels=[(arm.title, operator_rows(arm.operators)) for arm in summary.arms if arm.operators],
@@ -185,6 +187,26 @@ def online_plot(summary: RunSummary) -> str:
         axes.set_xlabel("step")
         axes.set_ylim(bottom=0)
     rows[0].legend(frameon=False)
+    return svg(canvas)
+
+
+def pareto_plot(summary: RunSummary) -> str:
+    """How much the episodes of each task differed, and which tasks were chosen by that. SVG, or nothing where none were."""
+    arms = [a for a in summary.arms if a.differing]
+    if not arms:
+        return ""
+    canvas, rows = figure(3.6 * len(arms), 3.2, columns=len(arms))
+    for arm, axes in zip(arms, [rows] if len(arms) == 1 else rows, strict=True):
+        for chosen, colour, label in ((False, _COLOURS[0], "left out"), (True, _COLOURS[4], "chosen")):
+            points = Counter((one["calls"], one["earned"]) for one in arm.differing if one["chosen"] is chosen)
+            sizes = [12 * count**0.5 for count in points.values()]
+            axes.scatter(
+                [x for x, _ in points], [y for _, y in points], s=sizes, color=colour, alpha=0.7, label=f"{label}: {points.total()}"
+            )
+        axes.set_title(f"{arm.title}", fontsize=10)
+        axes.set_xlabel("dispersion of calls")
+        axes.set_ylabel("dispersion of returns")
+        axes.legend(frameon=False)
     return svg(canvas)
 
 

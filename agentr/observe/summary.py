@@ -41,6 +41,7 @@ class ArmSummary:
     curve: list[dict[str, Any]] = field(default_factory=list, repr=False)
     steps: list[dict[str, Any]] = field(default_factory=list, repr=False)
     operators: dict[str, dict[str, Any]] = field(default_factory=dict, repr=False)
+    differing: list[dict[str, Any]] = field(default_factory=list, repr=False)
 
     @property
     def title(self) -> str:
@@ -145,6 +146,7 @@ def _arm(round_: Round) -> ArmSummary:
         training=trained.summary if trained and trained.sealed else None,
         curve=trained.curve_lines() if isinstance(trained, Training) else [],
         steps=_steps(stages.get(ROLLOUTS)),
+        differing=rollouts.differing() if isinstance(rollouts := stages.get(ROLLOUTS), Rollouts) else [],
     )
 
 

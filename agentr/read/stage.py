@@ -14,7 +14,7 @@ from agentr.search.tree import Tree
 from agentr.store.dataset import iter_dropped, iter_rows, read_manifest, read_row, read_row_table
 from agentr.store.files import read_json, read_lines
 from agentr.store.forest import Forest
-from agentr.store.layout import DATASET, EVALUATION, STEPS
+from agentr.store.layout import DATASET, EVALUATION, PARETO, STEPS
 from agentr.store.rows import Dropped, Preference, Row
 from agentr.store.seal import Damage, StageRecord, verify
 from agentr.store.summaries import DatasetSummary, EvalSummary, S, Summary, TrainSummary, TreeSummary
@@ -153,6 +153,12 @@ class Rollouts(Trees):
         """Returns the success on held-out tasks after the steps after which it was measured."""
         paths = sorted(self.path.glob(f"validation/[0-9]*/{EVALUATION}"))
         return {int(path.parent.name): read_json(path)["success"]["mean"] for path in paths}
+
+    def differing(self) -> list[dict[str, Any]]:
+        """Returns how much the episodes of each task differed before the first step, in what they earn and in their calls, and whether the
+        task was chosen; nothing where tasks were not chosen by that."""
+        file = self.path / PARETO
+        return read_json(file) if file.exists() else []
 
     def table(self, columns: list[str] | None = None) -> pa.Table:
         """Returns what there is to say of each tree, a row each, with the number of its step in the column ``step``."""

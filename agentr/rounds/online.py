@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from agentr.build.dataset import Candidate
 from agentr.build.pareto import choose, measure
@@ -95,20 +95,19 @@ class Online(Recipe[C]):
                 staleness=self.config.max_staleness,
                 dtype=config.model.dtype.value,
             )
-            return Steps(self.config, self.work(round_), round_, job, start, self._tasks(round_, probe)).run()
+            tasks, differing = (round_.tasks, None) if probe is None else self._chosen(round_, probe)
+            return Steps(self.config, self.work(round_), round_, job, start, tasks, differing).run()
 
         made_with = {"method": config.method, "train": experiment.train_config(round_.number), "seed": round_.seed}
         experiment.store.stage(name, TrainSummary, work, made_with)
         return experiment.store.layout.checkpoint(name)
 
-    def _tasks(self, round_: Round, probe: Forest | None) -> list[Task]:
-        """Returns the tasks that the round trains on: all of its tasks, or those on which the policy's episodes differ most.
+    def _chosen(self, round_: Round, probe: Forest) -> tuple[list[Task], list[dict[str, Any]]]:
+        """Returns the tasks on which the policy's episodes differ most, and how much those of each task do.
 
         Raises:
             DataError: None is left.
         """
-        if probe is None:
-            return round_.tasks
         config = self.config.pareto
         measured = measure(probe, config.dispersion, round_.answer_prefix)
         chosen = [one.task for one in choose(measured, config)]
@@ -121,7 +120,8 @@ class Online(Recipe[C]):
         round_.experiment.reporter.say(
             f"        {len(chosen)} of {len(measured)} tasks are trained on; {settled} were solved always or never"
         )
-        return chosen
+        ids = {task.id for task in chosen}
+        return chosen, [{"task": m.task.id, "earned": m.earned, "calls": m.calls, "chosen": m.task.id in ids} for m in measured]
 
     def trees(self, tasks: int | None) -> int | None:
         most = max(self.config.tasks, self.config.max_tasks)

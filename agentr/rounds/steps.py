@@ -9,6 +9,7 @@ The folder of the stage ``rollouts``::
     000001/dataset/     its rows
     validation/000010/  held-out episodes after a step
     steps.jsonl         what there is to say of each step
+    pareto.json         how tasks were chosen, if they were
     best.json           the step that did best in validation
 """
 
@@ -46,7 +47,7 @@ from agentr.seeds import derived_seed
 from agentr.store.dataset import iter_rows
 from agentr.store.files import append_line, copy_folder, make_folder, read_json, read_lines, remove, write_json
 from agentr.store.forest import Forest
-from agentr.store.layout import BEST_STEP, EVALUATION, ROLLOUTS, STEPS, TRAIN, Checkpoint
+from agentr.store.layout import BEST_STEP, EVALUATION, PARETO, ROLLOUTS, STEPS, TRAIN, Checkpoint
 from agentr.store.summaries import TrainSummary, TreeSummary
 from agentr.train.online_job import OnlineJob
 from agentr.types import Cost, Task
@@ -60,9 +61,19 @@ class Steps:
 
     Args:
         tasks: The tasks that steps draw from.
+        differing: How they were chosen, if they were: what is to be written down of each task of the round.
     """
 
-    def __init__(self, config: OnlineConfig, work: Work, round_: Round, job: OnlineJob, start: Checkpoint, tasks: Sequence[Task]) -> None:
+    def __init__(
+        self,
+        config: OnlineConfig,
+        work: Work,
+        round_: Round,
+        job: OnlineJob,
+        start: Checkpoint,
+        tasks: Sequence[Task],
+        differing: Sequence[dict[str, Any]] | None = None,
+    ) -> None:
         self.config = config
         self.round = round_
         self.job = job
@@ -70,6 +81,7 @@ class Steps:
         self.experiment = round_.experiment
         self.work = work
         self.tasks = tasks
+        self.differing = differing
         self.rewards = Rewards.of(self.config.rewards)
         self.training: Beside[TrainSummary]
         self._alarms: set[str] = set()
@@ -120,6 +132,8 @@ class Steps:
     # collecting -------------------------------------------------------------------------------------------------------
 
     def _collect(self) -> TreeSummary:
+        if self.differing is not None:
+            write_json(self.job.dataset / PARETO, list(self.differing))
         pool = self._pool()
         with self.experiment.reporter.task(f"{self.job.name}: {self.job.steps} steps") as update:
             for step in range(1, self.job.steps + 1):

@@ -25,9 +25,10 @@ RECOVERY = "recovery"
 PROBE = "probe"
 ROLLOUTS = "rollouts"
 
-#: Files of a stage of rollouts: what there is to say of each step, and which step did best in validation.
+#: Files of a stage of rollouts: what there is to say of each step, which step did best in validation, and how tasks were chosen.
 STEPS = "steps.jsonl"
 BEST_STEP = "best.json"
+PARETO = "pareto.json"
 
 #: File in a stage of episodes that holds its metrics.
 EVALUATION = "evaluation.json"

@@ -43,7 +43,7 @@ def read(path: Path) -> dict[str, Problem]:
     for number, record in enumerate(_records(path)):
         try:
             problem = _problem(record, stem(path))
-        except (KeyError, TypeError, AttributeError, IndexError) as error:
+        except (KeyError, TypeError, AttributeError, IndexError, StopIteration) as error:
             raise ValueError(f"{path}, record {number}: no question with an answer in it ({error!r})") from error
         if problem is not None:
             problems[f"{stem(path)}/{number}"] = problem
@@ -71,7 +71,7 @@ def _problem(record: dict[str, Any], family: str) -> Problem | None:
         if record.get("ability", "math") != "math":
             return None
         return Problem(record["prompt"][-1]["content"].strip(), _first(record["reward_model"]["ground_truth"]).strip(), family)
-    question = next((record[key] for key in ("problem", "question", "input") if record.get(key)), None)
+    question = next(record[key] for key in ("problem", "question", "input") if record.get(key))
     if "answer" in record:
         answer = _first(record["answer"])
         answer = answer.rpartition("####")[2].strip().replace(",", "") if "\n#### " in answer else answer.strip()

@@ -14,6 +14,8 @@ import agentr
 from agentr.collect.job import TreeJob
 from agentr.errors import DataError, InfraError, RunError
 from agentr.observe.progress import Reporter
+from agentr.observe.report import pareto_plot
+from agentr.observe.summary import summarise
 from agentr.recipes import load, recipe_of
 from agentr.rounds.experiment import Experiment
 from agentr.rounds.round import Round
@@ -152,7 +154,11 @@ def test_tasks_are_chosen_by_what_the_policy_makes_of_them(tmp_path: Path) -> No
     (title, policy, tasks), *steps = made.drawn
     assert (title, policy, len(tasks)) == ("rounds/01/probe", "model", 5)
     assert len(steps) == 3 and all(sorted(ids) == ["train1", "train3"] for _, _, ids in steps)
-    assert agentr.open(tmp_path).rounds[1].stages()["probe"].summary.trees == 5
+    run = agentr.open(tmp_path)
+    assert run.rounds[1].stages()["probe"].summary.trees == 5
+    differing = {one["task"]: (one["earned"], one["calls"], one["chosen"]) for one in run.rounds[1].rollouts.differing()}
+    assert differing == {f"train{n}": ((0.5, 0.0, True) if n in (1, 3) else (0.0, 0.0, False)) for n in range(5)}
+    assert "chosen: 2" in pareto_plot(summarise(run)) and "left out: 3" in pareto_plot(summarise(run))
 
 
 def test_a_run_that_goes_on_after_the_choice_makes_the_same_one(tmp_path: Path) -> None:
