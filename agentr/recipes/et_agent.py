@@ -89,6 +89,7 @@ class ETAgent(Imitation[ETAgentConfig]):
     }
     _paper: ClassVar[Mapping[str, Any]] = {
         "run": {"rounds": 4},
+        "warm_start": {"enabled": False},
         "method": {
             "evolve": _evolve,
             "filter": {"fewest_calls": False, "per_task": 0, "train_on_flawed": True},

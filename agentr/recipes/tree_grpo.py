@@ -2,35 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from agentr.build.advantages import AdvantageConfig
 from agentr.collect.grow import Grow
 from agentr.collect.job import Work
-from agentr.config.checks import Problem, number
+from agentr.config.checks import number
 from agentr.rounds.online import Online
-from agentr.rounds.online_config import OnlineConfig
+from agentr.rounds.online_config import BranchingConfig
 from agentr.search.branch import Branch, Select
 
 
 @dataclass
-class TreeGRPOConfig(OnlineConfig):
+class TreeGRPOConfig(BranchingConfig):
     """Group relative policy optimisation over trees (docs/rl.md)."""
 
     type: str = "tree_grpo"
-    initial: int = number(2, least=1)
-    """Rollouts of a task that begin at its opening; the others branch off."""
     at_once: int = number(2, least=1)
     """Branches of a task that begin together."""
     select: Select = Select.random
     """Where branches begin."""
     advantages: AdvantageConfig = field(default_factory=lambda: AdvantageConfig(turn=1.0))
     """What rewards are compared with; branches of a turn tell what came of it, so turns are compared, too."""
-
-    def problems(self) -> Iterator[Problem]:
-        if self.initial > self.episodes:
-            yield Problem("initial", f"{self.initial} rollouts from the opening are more than episodes = {self.episodes}", "Lower it.")
 
 
 class TreeGRPO(Online[TreeGRPOConfig]):

@@ -59,3 +59,15 @@ class OnlineConfig(MethodConfig):
             yield Problem("max_tasks", f"{self.max_tasks} is less than tasks = {self.tasks}", "Raise it, or set it to 0.")
         if self.validation.patience and not self.validation.every:
             yield Problem("validation.patience", "there are no measurements to wait for", "Set validation.every.")
+
+
+@dataclass
+class BranchingConfig(OnlineConfig):
+    """An online method whose rollouts branch."""
+
+    initial: int = number(2, least=1)
+    """Rollouts of a task that begin at its opening together; the others branch off (ARPO: 8 of 16)."""
+
+    def problems(self) -> Iterator[Problem]:
+        if self.initial > self.episodes:
+            yield Problem("initial", f"{self.initial} rollouts from the opening are more than episodes = {self.episodes}", "Lower it.")

@@ -109,6 +109,10 @@ def test_every_method_of_a_comparison_is_valid_over_every_task(path: Path, base:
         (["collect.tasks=${warm_start.tasks[7]}"], r"Interpolation key 'warm_start\.tasks\[7\]' not found"),
         # online methods
         ([*GRPO, "train=[{batch_size: 16}]"], r"train\[0\]\.batch_size: 16 x 1 minibatches is not .* = 256\. Set it to 256"),
+        (["method.type=arpo", "train=[{batch_size: 256}]", "method.initial=9"], r"9 rollouts from the opening are more than episodes = 8"),
+        ([*GRPO, "method.pareto.tasks=9", "method.pareto.episodes=1"], r"method\.pareto\.episodes: one episode of a task cannot differ"),
+        (["method.type=et_agent", "method.evolve.wrong=[hint]"], r"method\.evolve\.wrong: 'hint' is no operator for an episode"),
+        (["method.type=et_agent", "method.filter.min_return=[]"], r"method\.filter\.min_return: the list is empty"),
         ([*GRPO, "method.episodes=1"], r"method\.episodes: 1 is out of range\. Give a number at least 2"),
         ([*GRPO, "method.rewards=[]"], r"method\.rewards: the list is empty"),
         ([*GRPO, "method.rewards=[{name: outcom}]"], r"method\.rewards\[0\]\.name: there is no reward 'outcom'\. Did you mean 'outcome'"),
