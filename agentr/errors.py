@@ -67,6 +67,10 @@ class StaleWeights(InfraError):
     """An engine holds other weights than the caller asked for: it was restarted, or another stage loaded them."""
 
 
+class EngineLost(InfraError):
+    """An engine is gone for good: it died more often than it may be started again."""
+
+
 class ContextOverflow(AgentrError):
     """A prompt leaves no room for the answer within the model's context. Asking again does not help."""
 

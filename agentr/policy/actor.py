@@ -19,7 +19,7 @@ import ray
 from ray.exceptions import ActorDiedError, RayError, RayTaskError
 
 from agentr.config.schema import Config, ModelConfig, PolicyBackend, PolicyConfig
-from agentr.errors import AgentrError, ConfigError, InfraError, ModelError
+from agentr.errors import AgentrError, ConfigError, EngineLost, InfraError, ModelError
 from agentr.policy.base import Engine, EngineHealth, GenerateRequest, PolicyStats
 from agentr.types import Completion
 
@@ -118,7 +118,7 @@ class RayEngine:
             report = str(error).strip()
             if "creation task" in report:  # the constructor raised: another attempt would, too
                 raise ModelError(f"{self.name} could not start: {report.splitlines()[-1]}") from None
-            raise InfraError(f"{self.name} is gone, and its restarts are used up") from error
+            raise EngineLost(f"{self.name} is gone, and its restarts are used up") from error
         except RayError as error:
             raise InfraError(f"{self.name} is gone: {type(error).__name__}") from error
 

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 from agentr.backoff import Backoff
 from agentr.config.schema import PolicyConfig
-from agentr.errors import AgentrError, InfraError, StaleWeights
+from agentr.errors import AgentrError, EngineLost, InfraError, StaleWeights
 from agentr.policy.base import EngineHealth, GenerateRequest, PolicyStats, cost_of
 from agentr.types import Completion
 
@@ -138,10 +138,11 @@ class Router:
     async def load(self, checkpoint: str) -> None:
         """Loads the weights in ``checkpoint`` into all engines that are ready.
 
-        The others load them before their next use. Calls in flight end first, later calls wait.
+        The others load them before their next use. If none is, the first that is started again is waited for. Calls in flight end
+        first, later calls wait.
 
         Raises:
-            InfraError: Not one engine could load them.
+            InfraError: Not one engine could load them within ``timeout_s``.
             ModelError: There is no model in ``checkpoint``; the router keeps asking for the old one.
         """
         async with self._loading:
@@ -157,8 +158,10 @@ class Router:
                 else:
                     slot.problem = ""
             await self._notify()
-            if not any(slot.ready for slot in self._slots):
+            if all(isinstance(result, EngineLost) for result in results):
                 raise InfraError(f"no engine could load {checkpoint}: {self._report()}.")
+            if not any(slot.ready for slot in self._slots):  # those that died are started again, and load it then
+                await self._wait(lambda: any(slot.ready for slot in self._slots), f"an engine to load {checkpoint}")
 
     async def stats(self) -> PolicyStats:
         """Returns the counters of answered calls. ``busy_s`` is summed over engines."""

@@ -9,7 +9,7 @@ import pytest
 
 from agentr.backoff import Backoff
 from agentr.config.schema import PolicyConfig
-from agentr.errors import ContextOverflow, InfraError, ModelError, StaleWeights
+from agentr.errors import ContextOverflow, EngineLost, InfraError, ModelError, StaleWeights
 from agentr.policy.base import EngineHealth, GenerateRequest
 from agentr.policy.router import SPILL, Router
 from agentr.types import Completion, Cost, FinishReason, Sampling
@@ -27,6 +27,7 @@ class FakeEngine:
         self.gate.set()
         self.fails: Callable[[], BaseException | None] = lambda: None
         self.sick = False
+        self.sickness = InfraError("dead")
 
     async def generate(self, request: GenerateRequest, checkpoint: str) -> list[Completion]:
         self.calls += 1
@@ -44,7 +45,7 @@ class FakeEngine:
 
     async def load(self, path: str) -> None:
         if self.sick:
-            raise InfraError("dead")
+            raise self.sickness
         if path == "missing":
             raise ModelError("no model at missing")
         self.checkpoint = path
@@ -53,7 +54,7 @@ class FakeEngine:
     async def health(self) -> EngineHealth:
         self.probes += 1
         if self.sick:
-            raise InfraError("dead")
+            raise self.sickness
         return EngineHealth(checkpoint=self.checkpoint)
 
 
@@ -277,11 +278,35 @@ def test_missing_weights_leave_the_old_weights_in_use():
     asyncio.run(main())
 
 
-def test_no_engine_could_load():
+def test_a_load_waits_for_an_engine_that_is_started_again():
+    """The only engine died just before: its actor comes back, and holds the weights that it began with."""
+
     async def main():
         router, (engine,) = make(1)
         engine.sick = True
-        with pytest.raises(InfraError, match=r"no engine could load v2: e0: loading v2: dead"):
+        loading = asyncio.create_task(router.load("v2"))
+        await until(lambda: engine.probes > 0)
+        assert not loading.done()
+        engine.sick = False
+        await loading
+        assert engine.loads == ["v2"] and (await router.generate(ask()))[0].text == engine.name
+        await router.close()
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    ("error", "says"),
+    [
+        (InfraError("dead"), r"waited 0\.3 s for an engine to load v2 \(e0: loading v2: dead"),
+        (EngineLost("gone for good"), r"no engine could load v2: e0: loading v2: gone for good"),
+    ],
+)
+def test_no_engine_could_load(error: InfraError, says: str):
+    async def main():
+        router, (engine,) = make(1, timeout_s=0.3)
+        engine.sick, engine.sickness = True, error
+        with pytest.raises(InfraError, match=says):
             await router.load("v2")
         await router.close()
 
