@@ -29,7 +29,9 @@ EVOLVING = [
     "method.evolve.teacher.sampling.max_tokens=32",
     "method.filter.min_return=[0.0]",
     "method.filter.failed_calls=9",
-    "collect.tasks={split: train, where: {depth: [1, 2], plan_length: {max: 6}}, limit: 12}",
+    "collect.tasks={split: train, where: {depth: 1}, limit: 6}",
+    "train=[{steps: 4, batch_size: 4, micro_batch_size: 4, bf16: false, max_length: 768}]",
+    "eval.tasks={split: test, where: {depth: 1}, limit: 4}",
 ]
 
 
@@ -57,5 +59,5 @@ def test_the_flywheel_and_what_follows(tmp_path: Path) -> None:
     assert sum(operated["tried"] for operated in operators.values()) == sum(len(tree.evolutions) for tree in trees)
     asked = read_lines(root / "rounds/01/evolve" / ANSWERS)
     assert len({line["asked"] for line in asked}) == len(asked) >= sum(made.asked for tree in trees for made in tree.evolutions) > 0
-    assert round_.train.summary.steps > 0 and round_.eval.evaluation.behaviour["calls"].n == 12
+    assert round_.train.summary.steps > 0 and round_.eval.evaluation.behaviour["calls"].n == 4
     assert "Flywheel, round 1" in (root / "report.html").read_text()
