@@ -37,6 +37,7 @@ class FilterConfig:
 def evolved_rows(tree: Tree, config: FilterConfig, min_return: float, answer_prefix: str) -> Iterator[Row | Dropped]:
     """Yields the episodes of a tree that pass the filter, each sequence of actions once, then the others."""
     made_by = {made.end: made for made in tree.evolutions if made.end >= 0}
+    flawed = {} if config.train_on_flawed else _flawed(tree)
     seen: set[tuple[str, ...]] = set()
     rows, fewest = 0, None
     for episode in sorted(episodes(tree, answer_prefix, EVOLVED), key=_rank):
@@ -56,7 +57,7 @@ def evolved_rows(tree: Tree, config: FilterConfig, min_return: float, answer_pre
             seen.add(actions)
             fewest = episode.calls
             made = made_by.get(episode.leaf.id)
-            hidden = 0 if config.train_on_flawed or made is None or made.turn > made.kept else made.kept
+            hidden = max(flawed.get(node, 0) for node in nodes)
             turns = recorded(episode.path[:hidden], trained=False) + recorded(episode.path[hidden:], trained=True)
             kind, operator = ("evolved", made.operator) if made else ("good", "")
             row = make_row(tree, turns, kind, config.train_on_observations, operator=operator, calls=episode.calls)
@@ -65,6 +66,12 @@ def evolved_rows(tree: Tree, config: FilterConfig, min_return: float, answer_pre
             else:
                 rows += 1
                 yield row
+
+
+def _flawed(tree: Tree) -> dict[int, int]:
+    """The turns that operators found to be wrong and went on after, and how many turns of their path end with them."""
+    went_on = [made for made in tree.evolutions if made.end >= 0 and 0 < made.kept == made.turn]
+    return {tree.path(made.end)[made.kept - 1].id: made.kept for made in went_on}
 
 
 def _rank(episode: Episode) -> tuple[int, int, int, int]:

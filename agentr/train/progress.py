@@ -6,6 +6,7 @@ import json
 import math
 import shutil
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from agentr.train.trainer import JobTrainer
 
 
-class JobProgress(TrainerCallback):
+class JobProgress(ABC, TrainerCallback):
     """A callback that writes ``metrics.jsonl``, and stops the training when the loss is no longer a number.
 
     A resumed job drops the lines after its checkpoint, so each step is reported once.
@@ -39,9 +40,9 @@ class JobProgress(TrainerCallback):
         if dist.get_rank() == 0:
             write_bytes(job.metrics, "".join(json.dumps(line) + "\n" for line in kept).encode())
 
+    @abstractmethod
     def line(self, state: Any, logs: Mapping[str, float]) -> dict[str, Any]:
         """Returns what a line says besides loss, rate, norm, seconds and the loss's own metrics: the step, at least."""
-        raise NotImplementedError
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         self.started = time.perf_counter()

@@ -157,14 +157,14 @@ def test_rows_are_right_well_formed_and_learn_no_flawed_turn(trees: list[Tree]) 
         rows = [row for row in evolved_rows(tree, config, 1.0, "") if isinstance(row, Row)]
         found += len(rows)
         assert len(rows) <= config.per_task
-        made_by = {made.end: made for made in tree.evolutions if made.end >= 0}
+        hinted = [made for made in tree.evolutions if made.operator.startswith("hint") and made.kept]
+        flawed = [(made.kept, tree.path(made.parent)[made.kept - 1].id) for made in hinted]
         actions = set()
         for row in rows:
             path = [tree.nodes[node] for node in row.provenance.nodes]
-            made = made_by.get(path[-1].id)
             kinds.add(row.provenance.detail["operator"])
             assert path[-1].reward == 1.0 and all(node.valid and node.action for node in path)
-            hidden = made.kept if made and made.operator.startswith("hint") else 0
+            hidden = max((kept for kept, node in flawed if node in row.provenance.nodes), default=0)
             assert sum(row.loss_mask) == sum(len(node.token_ids) for node in path[hidden:])
             actions.add(tuple(node.action for node in path))
         assert len(actions) == len(rows) and len({len(path) for path in actions}) <= 1
@@ -181,6 +181,24 @@ def test_the_original_learns_flawed_turns_too() -> None:
     for flawed, trained in ((False, 1), (True, 3)):
         (row,) = (row for row in evolved_rows(tree, FilterConfig(train_on_flawed=flawed), 1.0, "") if isinstance(row, Row))
         assert sum(row.loss_mask) == trained
+
+
+def test_a_flawed_turn_is_context_in_whatever_comes_after_it() -> None:
+    """An episode that is evolved of a hinted one begins with the same flawed turn."""
+    tree = new_tree()
+    bad = add(tree, 0, child("look"))
+    add(tree, bad.id, child("push", 0.0, Outcome.FAILURE))
+    hinted = add(tree, bad.id, child("hinted"), Origin.REWRITE)
+    first = add(tree, hinted.id, child("wait"))
+    end = add(tree, first.id, child("open", 1.0, Outcome.SUCCESS))
+    shorter = add(tree, hinted.id, child("open", 1.0, Outcome.SUCCESS), Origin.REPLAY)
+    tree.evolutions += [
+        Evolution(operator="hint_step", parent=2, turn=1, kept=1, end=end.id),
+        Evolution(operator="drop_redundant", parent=end.id, turn=3, kept=2, end=shorter.id),
+    ]
+    for flawed, mask in ((False, (0, 0, 0, 0, 0, 1, 0, 1)), (True, (0, 0, 0, 1, 0, 1, 0, 1))):
+        row = next(row for row in evolved_rows(tree, FilterConfig(train_on_flawed=flawed), 1.0, "") if isinstance(row, Row))
+        assert row.provenance.nodes[-1] == shorter.id and row.loss_mask == mask
 
 
 def test_the_released_code_learns_observations_too() -> None:
