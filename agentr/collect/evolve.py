@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from agentr.collect.agent import Agent, Sessions
 from agentr.collect.evolver import EvolveConfig, Evolver
 from agentr.collect.job import Unit, Work
-from agentr.collect.operators import OPERATORS
+from agentr.collect.operators import operator_named
 from agentr.collect.teacher import Teacher, teacher
 from agentr.search.episode import EVOLVED, Episode, episodes
 from agentr.search.tree import Tree
@@ -40,7 +40,7 @@ class Evolve(Work):
 
     def max_completions(self, step_limit: int) -> int:
         steps = self.max_steps or step_limit
-        most = (sum(OPERATORS[name].most(self.config, steps) for name in names) for names in (self.config.right, self.config.wrong))
+        most = (sum(operator_named(name).most(self.config, steps) for name in names) for names in (self.config.right, self.config.wrong))
         return self.config.evolutions * max(most)
 
     async def make(self, unit: Unit) -> Tree:
@@ -72,7 +72,8 @@ class Evolve(Work):
         ended = []
         for name in self.config.right if episode.succeeded else self.config.wrong:
             before, size = tree.cost, len(tree.nodes)
-            made = await OPERATORS[name].run(evolver, episode)
+            made = await operator_named(name).run(evolver, episode)
+            made.operator = name
             for leaf in [node for node in tree.nodes[size:] if node.outcome is not None]:
                 tree.back_up(leaf.id)
             spent = tree.cost - before

@@ -23,9 +23,11 @@ class EvolveConfig:
     evolutions: int = number(3, least=0)
     """How often an episode of each task is chosen (ET-Agent: 3)."""
     right: list[str] = field(default_factory=lambda: ["rollout", "drop_redundant"])
-    """Operators for an episode that is right: rollout, drop_redundant; asked of a teacher: refine_redundant, rewrite_thoughts."""
+    """Operators for an episode that is right: rollout, drop_redundant; asked of a teacher: refine_redundant, rewrite_thoughts; your own:
+    module:name."""
     wrong: list[str] = field(default_factory=lambda: ["correct_flawed", "hint_step", "hint_end"])
-    """Operators for one that is wrong: rollout, correct_flawed, hint_step, hint_end; asked of a teacher: correct_step."""
+    """Operators for one that is wrong: rollout, correct_flawed, hint_step, hint_end; asked of a teacher: correct_step; your own:
+    module:name."""
     samples: int = number(2, least=1)
     """Continuations that are drawn from a state to see whether the policy still succeeds from there."""
     hints: list[str] = field(

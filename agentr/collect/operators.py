@@ -15,6 +15,8 @@ from enum import StrEnum
 from agentr.collect.asked import correct_step, refine_redundant, rewrite_thoughts
 from agentr.collect.evolver import EvolveConfig, Evolver, above
 from agentr.config.checks import Problem
+from agentr.config.named import imported
+from agentr.errors import ConfigError
 from agentr.search.episode import Episode
 from agentr.search.evolution import Evolution
 
@@ -114,12 +116,29 @@ OPERATORS = {
 }
 
 
+def operator_named(name: str) -> Operator:
+    """Returns an operator by its name, or one of a user's own by ``module:name``.
+
+    Raises:
+        ConfigError: There is none, or what is there is no ``Operator``.
+    """
+    found = OPERATORS.get(name) or imported(name, "operator", OPERATORS)
+    if not isinstance(found, Operator):
+        raise ConfigError(f"{name!r} is no operator", hint="It has to be an agentr.collect.operators.Operator (docs/et_agent.md).")
+    return found
+
+
 def operator_problems(config: EvolveConfig) -> Iterator[Problem]:
     """Yields what is wrong with the operators that a configuration names."""
     for key, needs in (("right", Needs.right), ("wrong", Needs.wrong)):
         fit = [name for name, operator in OPERATORS.items() if needs in operator.needs]
         for name in getattr(config, key):
-            if name not in fit:
-                yield Problem(key, f"{name!r} is no operator for an episode that is {needs}", f"There are {', '.join(fit)}.")
+            try:
+                operator = operator_named(name)
+            except ConfigError as error:
+                yield Problem(key, error.message.rstrip("."), error.hint)
+            else:
+                if needs not in operator.needs:
+                    yield Problem(key, f"{name!r} is no operator for an episode that is {needs}", f"There are {', '.join(fit)}.")
     if not config.hints and {"hint_step", "hint_end"} & set(config.wrong):
         yield Problem("hints", "the list is empty", "Give at least one sentence.")

@@ -76,7 +76,8 @@ def load(path: Path | None, overrides: Sequence[str] = (), base: Path | None = N
     layers = [_selected(layer, method, find, problems) for layer in layers]
     merged: Any = OmegaConf.structured(Config(method=method.Config()))
     for layer in [_preset(method, layers), *layers]:
-        merged = _merge(merged, layer, problems)
+        below = OmegaConf.to_container(merged, throw_on_missing=False)
+        merged = _merge(merged, Layer(layer.source, _indexed(layer.data, below, layer.source)), problems)
     _complete_changes(merged, by_type)
     try:
         config = OmegaConf.to_object(merged)
@@ -267,6 +268,30 @@ def _preset(method: Method, layers: Sequence[Layer]) -> Layer:
 
 
 # merging --------------------------------------------------------------------------------------------------------------
+
+
+def _indexed(value: Any, below: Any, source: str, key: str = "") -> Any:
+    """Returns values in which those for elements of a list (``train[0].steps=10``) have become the list, completed from ``below``.
+
+    Raises:
+        ConfigError: The list has no such element.
+    """
+    if not isinstance(value, dict):
+        return value
+    if not isinstance(below, list):
+        under = below if isinstance(below, dict) else {}
+        return {name: _indexed(found, under.get(name), source, f"{key}.{name}" if key else str(name)) for name, found in value.items()}
+    elements = list(below)
+    for index, found in value.items():
+        if not str(index).isdigit():
+            raise ConfigError(
+                f"{source}: {key} is a list, and {index!r} is no place in it", hint=f"Say {key}[0].{index} for its first element."
+            )
+        if int(index) >= len(elements):
+            raise ConfigError(f"{source}: {key}[{index}] is not there: the list has {len(elements)} elements", hint="Places count from 0.")
+        own = elements[int(index)]
+        elements[int(index)] = _over(own, found) if isinstance(own, dict) and isinstance(found, dict) else found
+    return elements
 
 
 def _merge(config: Any, layer: Layer, problems: list[str]) -> Any:

@@ -103,8 +103,6 @@ class GRPOConfig:
     """What is done about engine and trainer computing other log-probabilities."""
     correction_max: float = number(3.0, above=0)
     """Largest ratio of the trainer's to the engine's probability; see correction."""
-    share_prefixes: bool = True
-    """Compute what rollouts of a group have in common once. The result is the same but for rounding."""
 
     def problems(self) -> Iterator[Problem]:
         if self.loss is PolicyLoss.cispo and self.clip_high < 1:
@@ -168,6 +166,8 @@ class TrainConfig:
     """Longest row that is accepted, in tokens."""
     bf16: bool = True
     """Compute in bfloat16; masters stay in float32."""
+    share_prefixes: bool = False
+    """Compute what rows of a micro-batch begin with in common once (not for preferences). The result is the same but for rounding."""
     gradient_checkpointing: bool = False
     """Compute activations again in the backward pass: less memory, more time."""
     checkpoint_every: int = number(100, least=1)

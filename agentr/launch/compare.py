@@ -19,6 +19,7 @@ from agentr.observe.comparison import Comparison, compare_runs, line, run_folder
 from agentr.observe.comparison_page import write_comparison
 from agentr.observe.progress import Reporter
 from agentr.recipes import load, recipe_of
+from agentr.rounds.online import Online
 from agentr.store.layout import DATASET, DEMONSTRATIONS, EVAL, MODEL, RECOVERY, TRAIN, WARM_START, arm_of
 from agentr.store.run import RunStore
 
@@ -114,7 +115,10 @@ def shared(one: Config, other: Config) -> tuple[str, ...]:
     changes = [change for change in changed_keys(plain(one), plain(other)) if not change.startswith(LATER)]
     if changes:
         return SHARED
-    mine, theirs = (list(recipe_of(config).exploration(1).items()) for config in (one, other))
+    recipes = [recipe_of(config) for config in (one, other)]
+    if any(isinstance(recipe, Online) for recipe in recipes):
+        return SHARED  # what it collects depends on how it trains
+    mine, theirs = (list(recipe.exploration(1).items()) for recipe in recipes)
     equal = 0
     while equal < min(len(mine), len(theirs)) and mine[equal] == theirs[equal]:
         equal += 1

@@ -24,7 +24,7 @@ _HEAD = """\
 Made from `agentr/config/` and `agentr/recipes/` by `python -m agentr.launch.reference`.
 
 - A configuration is YAML with these sections. `include: [file]` merges other files first; later values win. On the command line any
-  key can be set as `section.key=value`.
+  key can be set as `section.key=value`, one of an element of a list as `train[0].steps=10`.
 - `method.type` names the method; each method has keys of its own in the section `method`. A file that serves several methods (a base of
   `agentr compare`) gives their values in the section `methods`, by type: only those of the method that runs are used.
 - Everything is checked when a configuration is read: unknown keys, keys of another method, wrong types, numbers out of range, values

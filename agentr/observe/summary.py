@@ -15,6 +15,29 @@ from agentr.store.summaries import DatasetSummary, TrainSummary, TreeSummary
 from agentr.types import Cost
 
 
+@dataclass(frozen=True)
+class Sharing:
+    """What the rollouts of online training had in common, and so cost once.
+
+    Independent rollouts draw and carry out every turn; branches without copies of states draw what is new and carry out every turn again.
+
+    Attributes:
+        turns: Of all rollouts, each counted whole.
+        drawn: Turns that the policy drew.
+        carried_out: Actions that the environment carried out.
+        tokens: Tokens that the policy generated, of all rollouts, each counted whole.
+        drawn_tokens: Tokens that it drew.
+        computed: Share of the trained rows' tokens that went through the model.
+    """
+
+    turns: int
+    drawn: int
+    carried_out: int
+    tokens: int
+    drawn_tokens: int
+    computed: float
+
+
 @dataclass(frozen=True, kw_only=True)
 class ArmSummary:
     """One policy of the run: the warm start, a round, or the control.
@@ -27,6 +50,7 @@ class ArmSummary:
         training: Summary of its training, if it was trained.
         curve: Its logged steps of training.
         steps: Of online training, what there is to say of each step; ``validation`` is the success after it, where that was measured.
+        sharing: Of online training, what its rollouts had in common.
     """
 
     arm: Arm
@@ -40,6 +64,7 @@ class ArmSummary:
     training: TrainSummary | None = None
     curve: list[dict[str, Any]] = field(default_factory=list, repr=False)
     steps: list[dict[str, Any]] = field(default_factory=list, repr=False)
+    sharing: Sharing | None = None
     operators: dict[str, dict[str, Any]] = field(default_factory=dict, repr=False)
     differing: list[dict[str, Any]] = field(default_factory=list, repr=False)
 
@@ -129,10 +154,12 @@ def _later_methods(config: dict[str, Any]) -> list[str]:
 
 def _arm(round_: Round) -> ArmSummary:
     stages = round_.stages()
+    steps = _steps(stages.get(ROLLOUTS))
     explored = {} if round_.arm == WARM_START else {stage.name: stage.summary for stage in round_.exploration().values()}
     first = next(iter(explored.values()), TreeSummary())
     dataset = summary_of(stages.get(DATASET), DatasetSummary)
     evaluated, recovered, trained = (stages.get(name) for name in (EVAL, RECOVERY, TRAIN))
+    curve = trained.curve_lines() if isinstance(trained, Training) else []
     return ArmSummary(
         arm=round_.arm,
         evaluation=evaluated.evaluation if isinstance(evaluated, Episodes) and evaluated.sealed else None,
@@ -144,8 +171,9 @@ def _arm(round_: Round) -> ArmSummary:
         seconds={name: stage.seconds for name, stage in stages.items()},
         recovery=recovered.evaluation.success if isinstance(recovered, Episodes) and recovered.sealed else None,
         training=trained.summary if trained and trained.sealed else None,
-        curve=trained.curve_lines() if isinstance(trained, Training) else [],
-        steps=_steps(stages.get(ROLLOUTS)),
+        curve=curve,
+        steps=steps,
+        sharing=_sharing(steps, curve),
         differing=rollouts.differing() if isinstance(rollouts := stages.get(ROLLOUTS), Rollouts) else [],
     )
 
@@ -155,6 +183,21 @@ def _steps(rollouts: Stage | None) -> list[dict[str, Any]]:
         return []
     measured = rollouts.validations()
     return [{**line, "validation": measured.get(line["step"])} for line in rollouts.curve_lines()]
+
+
+def _sharing(steps: list[dict[str, Any]], curve: list[dict[str, Any]]) -> Sharing | None:
+    told = [line for line in steps if "completion_tokens" in line]
+    if not told:
+        return None
+    trained = [line for line in curve if line.get("row_tokens")]
+    return Sharing(
+        turns=round(sum(line["turns"] * line["episodes"] for line in told)),
+        drawn=sum(line["completions"] for line in told),
+        carried_out=sum(line["env_steps_executed"] for line in told),
+        tokens=round(sum(line["tokens"] * line["episodes"] for line in told)),
+        drawn_tokens=sum(line["completion_tokens"] for line in told),
+        computed=sum(line["computed_tokens"] for line in trained) / sum(line["row_tokens"] for line in trained) if trained else 1.0,
+    )
 
 
 def _exploration_cost(explored: dict[str, TreeSummary]) -> Cost:

@@ -18,6 +18,7 @@ from functools import cache
 from typing import Any
 
 from agentr.config.checks import Problem, number
+from agentr.config.named import imported
 from agentr.errors import ConfigError, DataError
 from agentr.rewards.group import Group, Reward
 
@@ -58,7 +59,7 @@ def make(config: RewardConfig) -> Score:
     Raises:
         ConfigError: There is no such reward, or it does not take these options.
     """
-    reward = known().get(config.name) or _elsewhere(config.name)
+    reward = known().get(config.name) or imported(config.name, "reward", known())
     takes = list(inspect.signature(reward).parameters)
     for name in config.options:
         if name not in takes:
@@ -69,18 +70,6 @@ def make(config: RewardConfig) -> Score:
         return reward(**config.options)
     except (TypeError, ValueError) as error:
         raise ConfigError(f"the reward {config.name} does not take {config.options}: {error}") from error
-
-
-def _elsewhere(name: str) -> Callable[..., Score]:
-    module, _, cls = name.partition(":")
-    if not cls:
-        near = difflib.get_close_matches(name, known(), n=1)
-        hint = f"Did you mean {near[0]!r}?" if near else f"Rewards: {', '.join(known())}; or module:class."
-        raise ConfigError(f"there is no reward {name!r}", hint=hint)
-    try:
-        return getattr(importlib.import_module(module), cls)
-    except (ImportError, AttributeError) as error:
-        raise ConfigError(f"the reward {name!r} cannot be imported: {error}", hint="Is its module on the PYTHONPATH?") from error
 
 
 @dataclass(frozen=True)

@@ -383,7 +383,7 @@ def describe(forest: Forest, answer_prefix: str) -> dict[str, Any]:
         "turns": round(fmean(len(e.path) for e in episodes), 4) if episodes else 0.0,
         "tokens": round(fmean(e.tokens for e in episodes), 3) if episodes else 0.0,
         "malformed": round(fmean(e.malformed for e in episodes), 5) if episodes else 0.0,
-        "completions": manifest["progress"]["counts"].get("completions", 0),
+        **{name: manifest["progress"]["counts"].get(name, 0) for name in ("completions", "completion_tokens", "env_steps_executed")},
         **manifest["stage"]["seconds"],
     }
 

@@ -15,11 +15,7 @@ import torch
 
 from agentr.errors import DataError
 from agentr.store.rows import Rollout
-from agentr.train.data import IGNORE, padded_length
-from agentr.train.prefixes import Pack, pack
-
-#: A pack is at most so many times as long as its longest row: attention grows with the square of the length.
-LIMIT = 4
+from agentr.train.forward import Forward, forward_of
 
 
 @dataclass(frozen=True)
@@ -100,27 +96,6 @@ class MicroBatch:
     forward: Forward | None
 
 
-@dataclass
-class Forward:
-    """P sequences that go through the model, and where the rows' targets are predicted in them.
-
-    Attributes:
-        ids_PL: Token ids.
-        positions_PL: Their positions.
-        labels_PL: What each place predicts, ``IGNORE`` where that does not count.
-        sees_PLL: Whether a token attends to another; None where each attends to all before it, up to its sequence's length.
-        lengths_P: Lengths of the sequences without padding.
-        places_RT: Place of the prediction of each target of the live rows, in the flattened sequences; 0 where there is none.
-    """
-
-    ids_PL: torch.Tensor
-    positions_PL: torch.Tensor
-    labels_PL: torch.Tensor
-    sees_PLL: torch.Tensor | None
-    lengths_P: torch.Tensor
-    places_RT: torch.Tensor
-
-
 def micro_batch(rows: Sequence[Rollout], size: int, pad: int, *, everything: bool, share: bool) -> MicroBatch:
     """Makes the tensors of a micro-batch.
 
@@ -140,39 +115,6 @@ def micro_batch(rows: Sequence[Rollout], size: int, pad: int, *, everything: boo
     alive = [index for index in range(len(rows)) if live[index] and targets[index]]
     live_R = torch.zeros(size, dtype=torch.bool)
     live_R[alive] = True
-    forward = _forward([rows[i] for i in alive], [targets[i] for i in alive], shape[1], pad, share) if alive else None
+    ids, groups = [rows[i].input_ids for i in alive], [rows[i].group if share else i for i in alive]
+    forward = forward_of(ids, [targets[i] for i in alive], groups, pad, share=share, width=shape[1]) if alive else None
     return MicroBatch(mask, advantages, drawn, live_R, forward)
-
-
-def _forward(rows: list[Rollout], targets: list[list[int]], longest: int, pad: int, share: bool) -> Forward:
-    packs = _packs(rows, share)
-    length = padded_length(max(map(len, packs)))
-    shape = (len(packs), length)
-    ids, positions, labels = torch.full(shape, pad), torch.zeros(shape, dtype=torch.long), torch.full(shape, IGNORE)
-    sees = torch.zeros((*shape, length), dtype=torch.bool) if share else None
-    places = torch.zeros((len(rows), longest), dtype=torch.long)
-    for number, found in enumerate(packs):
-        size = len(found)
-        ids[number, :size] = torch.from_numpy(found.ids_L)
-        positions[number, :size] = torch.from_numpy(found.positions_L)
-        if sees is not None:
-            sees[number, :size, :size] = torch.from_numpy(found.sees_LL)
-            sees[number].fill_diagonal_(True)  # padding attends to itself: a token that attends to nothing has no finite gradient
-        for row, predictors in zip(found.rows, found.predictors, strict=True):
-            here = torch.from_numpy(predictors[[t - 1 for t in targets[row]]])
-            labels[number, here] = torch.tensor([rows[row].input_ids[t] for t in targets[row]])
-            places[row, : len(here)] = number * length + here
-    return Forward(ids, positions, labels, sees, torch.tensor([len(found) for found in packs]), places)
-
-
-def _packs(rows: list[Rollout], share: bool) -> list[Pack]:
-    """Packs the rows of each group; without sharing, each row is a pack of its own."""
-    groups: dict[object, list[int]] = {}
-    for number, row in enumerate(rows):
-        groups.setdefault(row.group if share else number, []).append(number)
-    packs = []
-    for numbers in groups.values():
-        longest = max(len(rows[number].input_ids) for number in numbers)
-        for found in pack([rows[number].input_ids for number in numbers], LIMIT * longest):
-            packs.append(Pack(tuple(numbers[i] for i in found.rows), found.ids_L, found.positions_L, found.sees_LL, found.predictors))
-    return packs

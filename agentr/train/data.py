@@ -6,7 +6,7 @@ a gap, so every batch is full.
 
 Rows are not grouped by length across steps: long rows are the long (hard, failed) episodes, and batches of one kind
 bias each step. Within a step the order is free, because the loss is normalised over the step: there, rows are sorted
-by length, so that micro-batches waste little padding.
+by length, so that micro-batches waste little padding, or by their tokens where rows that begin alike are computed together.
 """
 
 from __future__ import annotations
@@ -78,7 +78,12 @@ def make_plan(job: TrainJob) -> Plan:
     generator = np.random.default_rng(job.config.seed)
     stream = np.concatenate([generator.permutation(len(rows)) for _ in range(passes)])
     stream = stream[: steps * batch].reshape(steps, batch)
-    order = np.take_along_axis(stream, np.argsort(longest[stream], axis=1, kind="stable"), axis=1)
+    key = longest
+    if job.config.share_prefixes:
+        # Rows that begin alike stand beside each other, and so in the same micro-batches.
+        key = np.empty(len(rows), dtype=int)
+        key[sorted(range(len(rows)), key=lambda number: next(iter(rows[number].sequences())))] = np.arange(len(rows))
+    order = np.take_along_axis(stream, np.argsort(key[stream], axis=1, kind="stable"), axis=1)
     return Plan(
         loss=dataset_loss(job.dataset),
         rows=rows,

@@ -26,8 +26,9 @@ from trl.trainer.utils import use_adapter
 from agentr.config.training import Correction, PolicyLoss
 from agentr.errors import RunError
 from agentr.store.rows import Rollout
-from agentr.train.batches import Cut, Forward, MicroBatch, cut, micro_batch
+from agentr.train.batches import Cut, MicroBatch, cut, micro_batch
 from agentr.train.data import IGNORE
+from agentr.train.forward import Forward
 from agentr.train.model import disable_dropout, lora_config
 from agentr.train.online_job import OnlineJob
 from agentr.train.trainer import JobTrainer, common_arguments
@@ -40,6 +41,8 @@ METRICS = {
     "entropy": "live/entropy",
     "logprob_difference": "live/logprob_difference",
     "ratio_max": "live/ratio_max",
+    "row_tokens": "live/row_tokens",
+    "computed_tokens": "live/computed_tokens",
 }
 
 #: Losses that are means over rows.
@@ -86,7 +89,8 @@ class AgentGRPOTrainer(JobTrainer, GRPOTrainer):
             updates = []
             for parts in dealt:
                 batches = [
-                    micro_batch([rows[i] for i in part], size, pad, everything=everything, share=grpo.share_prefixes) for part in parts
+                    micro_batch([rows[i] for i in part], size, pad, everything=everything, share=job.config.share_prefixes)
+                    for part in parts
                 ]
                 updates.append([{"rollouts": self._judged(batch)} for batch in batches])
             here = self.accelerator.reduce(torch.tensor([sum(map(len, parts)) for parts in dealt], device=self.accelerator.device))
@@ -167,18 +171,8 @@ class AgentGRPOTrainer(JobTrainer, GRPOTrainer):
         Targets of rows that do not go through the model have the engine's log-probabilities, and entropy 0.
         """
         forward = batch.forward or _nothing(batch.mask_RT.device)
-        if forward.sees_PLL is not None:
-            attention = forward.sees_PLL[:, None]
-        else:
-            attention = (torch.arange(forward.ids_PL.shape[1], device=forward.ids_PL.device) < forward.lengths_P[:, None]).long()
         with self.accelerator.autocast():
-            scored = model(
-                input_ids=forward.ids_PL,
-                attention_mask=attention,
-                position_ids=forward.positions_PL,
-                shift_labels=forward.labels_PL,
-                fused_lm_head=True,
-            )
+            scored = model(**forward.arguments(), fused_lm_head=True)
         found = []
         for values, fill in ((scored.log_probs, batch.drawn_RT), (scored.entropy, torch.zeros_like(batch.drawn_RT))):
             if values is None:  # the reference has none
@@ -196,13 +190,17 @@ class AgentGRPOTrainer(JobTrainer, GRPOTrainer):
         """Collects what is only true of the rows that went through the model."""
         mask = batch.mask_RT * batch.live_R[:, None]
         difference = ((logps - batch.drawn_RT) * mask).abs()
-        sums = torch.stack([mask.sum(), (entropies.detach() * mask).sum(), difference.sum(), difference.max().neg()])
+        tokens = (batch.forward.row_tokens, int(batch.forward.lengths_P.sum())) if batch.forward else (0, 0)
+        counts = difference.new_tensor(tokens)
+        sums = torch.stack([mask.sum(), (entropies.detach() * mask).sum(), difference.sum(), difference.max().neg(), *counts])
         every = cast(torch.Tensor, self.accelerator.gather(sums[None]))
         count = every[:, 0].sum().item()
         if not count:
             return
         metrics = self._metrics["train"]
         metrics["live/entropy"].append(every[:, 1].sum().item() / count)
+        metrics["live/row_tokens"].append(every[:, 4].sum().item())
+        metrics["live/computed_tokens"].append(every[:, 5].sum().item())
         metrics["live/ratio_max"].append(math.exp(min(20.0, -every[:, 3].min().item())))
         if self.state.global_step % self.job.config.grpo.updates == 0:
             metrics["live/logprob_difference"].append(every[:, 2].sum().item() / count)
@@ -229,7 +227,7 @@ def _on(batch: MicroBatch, device: torch.device) -> MicroBatch:
 def _nothing(device: torch.device) -> Forward:
     """One token that predicts nothing: all workers must go through the model together, also those without a row."""
     one = torch.zeros((1, 1), dtype=torch.long, device=device)
-    return Forward(one, one, torch.full_like(one, IGNORE), None, torch.ones(1, dtype=torch.long, device=device), one)
+    return Forward(one, one, torch.full_like(one, IGNORE), None, torch.ones(1, dtype=torch.long, device=device), one, 0)
 
 
 def make_trainer(job: OnlineJob, steps: Iterator[list[Rollout]], model: PreTrainedModel, tokenizer: Any) -> AgentGRPOTrainer:

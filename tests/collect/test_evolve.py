@@ -11,10 +11,10 @@ import pytest
 
 from agentr.build.evolved import FilterConfig, count_operators, evolved_rows
 from agentr.collect.evolve import Evolve
-from agentr.collect.evolver import EvolveConfig
+from agentr.collect.evolver import EvolveConfig, Evolver
 from agentr.collect.grow import Grow
 from agentr.collect.job import TreeJob, run_job
-from agentr.collect.operators import OPERATORS, operator_problems
+from agentr.collect.operators import OPERATORS, Needs, Operator, operator_problems
 from agentr.collect.teacher import TeacherConfig, Who
 from agentr.collect.units import Progress
 from agentr.config.checks import find_problems
@@ -245,9 +245,30 @@ def test_the_table_counts_what_came_of_each_operator(trees: list[Tree]) -> None:
     assert shorter.completions == 0 < shorter.env_steps and counted["correct_flawed"].completions > 0
 
 
+async def again(evolver: Evolver, episode: Episode) -> Evolution:
+    """The first turn of an episode, and the policy from there."""
+    return Evolution(operator="", parent=episode.leaf.id, turn=1, kept=1, end=await evolver.go_on(episode.path[0].id))
+
+
+AGAIN = Operator(again, (Needs.right, Needs.wrong), lambda config, steps: steps)
+
+
+def test_an_operator_of_ones_own_is_used_and_counted_by_its_name(server: EnvServer, tmp_path: Path) -> None:
+    name = f"{__name__}:AGAIN"
+    config = EvolveConfig(evolutions=1, right=[name], wrong=[name])
+    assert not list(operator_problems(config))
+    trees = evolved(server, tmp_path, config)
+    for _, before, after in attempts(trees, name):
+        assert before.path[0] is after.path[0] and before.leaf is not after.leaf
+    assert count_operators(trees, "")[name].made > 0
+
+
 @pytest.mark.parametrize(
     ("changes", "key", "says"),
     [
+        ({"right": ["rollouts"]}, "right", "there is no operator 'rollouts'. Did you mean 'rollout'"),
+        ({"right": ["tests.collect.nowhere:THIS"]}, "right", "cannot be imported"),
+        ({"right": ["tests.collect.test_evolve:STEPS"]}, "right", "is no operator"),
         ({"right": ["correct_flawed"]}, "right", "no operator for an episode that is right"),
         ({"wrong": ["drop_redundant"]}, "wrong", "There are rollout, correct_flawed"),
         ({"hints": []}, "hints", "at least one sentence"),

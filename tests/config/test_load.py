@@ -13,6 +13,7 @@ from agentr.config.checks import range_of
 from agentr.config.identity import at_default, changed_keys, plain, to_yaml
 from agentr.config.renamed import RENAMED
 from agentr.config.schema import Config
+from agentr.config.training import TrainConfig
 from agentr.errors import ConfigError
 from agentr.launch.reference import reference, undocumented
 from agentr.recipes import config_at, load, recipes
@@ -111,7 +112,9 @@ def test_every_method_of_a_comparison_is_valid_over_every_task(path: Path, base:
         ([*GRPO, "train=[{batch_size: 16}]"], r"train\[0\]\.batch_size: 16 x 1 minibatches is not .* = 256\. Set it to 256"),
         (["method.type=arpo", "train=[{batch_size: 256}]", "method.initial=9"], r"9 rollouts from the opening are more than episodes = 8"),
         ([*GRPO, "method.pareto.tasks=9", "method.pareto.episodes=1"], r"method\.pareto\.episodes: one episode of a task cannot differ"),
-        (["method.type=et_agent", "method.evolve.wrong=[hint]"], r"method\.evolve\.wrong: 'hint' is no operator for an episode"),
+        (["train[1].steps=3"], r"train\[1\] is not there: the list has 1 elements"),
+        (["train.steps=3"], r"train is a list, and 'steps' is no place in it\. Say train\[0\]\.steps"),
+        (["method.type=et_agent", "method.evolve.wrong=[hint]"], r"method\.evolve\.wrong: there is no operator 'hint'\. Did you mean"),
         (["method.type=et_agent", "method.filter.min_return=[]"], r"method\.filter\.min_return: the list is empty"),
         ([*GRPO, "method.episodes=1"], r"method\.episodes: 1 is out of range\. Give a number at least 2"),
         ([*GRPO, "method.rewards=[]"], r"method\.rewards: the list is empty"),
@@ -316,6 +319,14 @@ def test_no_old_name_is_a_key_and_every_new_one_is() -> None:
 def test_the_reference_is_that_of_the_schema() -> None:
     page = ROOT / "docs" / "configuration.md"
     assert page.read_text() == reference(), "run: python -m agentr.launch.reference > docs/configuration.md"
+
+
+def test_one_value_of_an_element_of_a_list_can_be_set(tmp_path: Path) -> None:
+    (tmp_path / "c.yaml").write_text("train: [{steps: 7, batch_size: 4, micro_batch_size: 4}, {steps: 9}]\nmethod: {type: rft}")
+    config = load(tmp_path / "c.yaml", ["train[0].learning_rate=0.5", "train[1].steps=11", "train[0].lora.rank=4"], files=False)
+    first, second = config.train
+    assert (first.steps, first.learning_rate, first.batch_size, first.lora.rank) == (7, 0.5, 4, 4)
+    assert (second.steps, second.learning_rate) == (11, TrainConfig().learning_rate)
 
 
 def test_every_key_is_described() -> None:

@@ -11,7 +11,7 @@ import pytest
 from agentr.config.schema import Config
 from agentr.errors import ConfigError, RunError
 from agentr.evaluate.metrics import evaluate
-from agentr.launch.compare import compare, plan, shared
+from agentr.launch.compare import SHARED, compare, plan, shared
 from agentr.observe.comparison import Line, compare_runs, progress, read_plan
 from agentr.observe.comparison_page import rewrite_comparison, table, write_comparison
 from agentr.observe.progress import Reporter
@@ -152,6 +152,10 @@ def test_values_of_one_key_are_arms_that_share_their_trees(tmp_path: Path) -> No
     assert isinstance(few.config.method, DensePolicyConfig) and isinstance(many.config.method, DensePolicyConfig)
     assert (few.config.method.pairs.tasks, many.config.method.pairs.tasks) == (2, 4)
     assert "rounds/01/collect" in shared(few.config, many.config)
+    slow, fast = plan(
+        [CONFIGS / "grpo.yaml"], [3], tmp_path, vary=["train[0].learning_rate=1e-5", "train[0].learning_rate=1e-4"], base=TEXTCRAFT
+    )
+    assert shared(slow.config, fast.config) == SHARED, "what an online method collects depends on how it trains"
     rule, other_rule = plan([config], [3], tmp_path, vary=["method.pairs.min_gap=0.2", "method.pairs.min_gap=0.4"], base=TEXTCRAFT)
     assert "rounds/01/collect" not in shared(rule.config, other_rule.config), "the rule decides when a tree stops"
     assert "rounds/00/train" in shared(rule.config, other_rule.config)

@@ -13,7 +13,7 @@ from agentr.build.rollouts import rollout_rows
 from agentr.errors import DataError
 from agentr.launch.doctor import Remedy, examine, repair
 from agentr.observe.report import online_plot
-from agentr.observe.summary import summarise
+from agentr.observe.summary import Sharing, summarise
 from agentr.recipes import load
 from agentr.rewards.group import Reward, group_of
 from agentr.rounds.steps import alarms
@@ -24,7 +24,16 @@ from agentr.store.summaries import TrainSummary, TreeSummary
 from tests.launch.test_doctor import flip
 from tests.trees import tree_of
 
-LINE = {"tokens": 2.0, "groups": 4, "silent_groups": 3}
+LINE = {
+    "tokens": 2.0,
+    "groups": 4,
+    "silent_groups": 3,
+    "turns": 3.0,
+    "episodes": 2,
+    "completions": 4,
+    "completion_tokens": 3,
+    "env_steps_executed": 5,
+}
 ROLLOUTS, TRAIN = "rounds/01/rollouts", "rounds/01/train"
 
 
@@ -118,3 +127,13 @@ def test_damaged_rollouts_are_made_anew_together_with_the_weights(root: Path) ->
     assert "made together" in done
     assert list(agentr.open(root).records()) == []
     assert sorted(path.name for path in (root / "damaged").rglob("rounds/01/*")) == ["rollouts", "train"]
+
+
+def test_what_rollouts_share_is_counted(root: Path) -> None:
+    """Two steps of two rollouts of three turns each, in which four turns were drawn and five carried out."""
+    (arm,) = summarise(agentr.open(root)).arms
+    assert arm.sharing == Sharing(turns=12, drawn=8, carried_out=10, tokens=8, drawn_tokens=6, computed=1.0)
+    for tokens, computed in ((100.0, 40.0), (300.0, 160.0)):
+        append_line(root / TRAIN / "metrics.jsonl", {"step": 1, "loss": 0.0, "row_tokens": tokens, "computed_tokens": computed})
+    (arm,) = summarise(agentr.open(root)).arms
+    assert arm.sharing is not None and arm.sharing.computed == 0.5

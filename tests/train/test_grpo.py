@@ -17,13 +17,16 @@ from tests.train.conftest import EACH, GROUPS, rollouts
 pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("one_process")]
 
 
-def trainer_of(start: Path, out: Path, rows: list[Rollout], micro: int = GROUPS * EACH, batch: int = GROUPS * EACH, **grpo: Any) -> Any:
+def trainer_of(
+    start: Path, out: Path, rows: list[Rollout], micro: int = GROUPS * EACH, batch: int = GROUPS * EACH, share: bool = True, **grpo: Any
+) -> Any:
     from agentr.train.grpo import make_trainer
     from agentr.train.model import load_start
     from agentr.train.worker import register_deepspeed
 
     register_deepspeed(use_gpu=False)
-    config = TrainConfig(batch_size=batch, micro_batch_size=micro, bf16=False, max_length=64, grpo=GRPOConfig(**grpo))
+    sizes = {"batch_size": batch, "micro_batch_size": micro, "share_prefixes": share}
+    config = TrainConfig(**sizes, bf16=False, max_length=64, grpo=GRPOConfig(**grpo))
     job = OnlineJob(out, start, out, config, steps=1)
     model, tokenizer, _ = load_start(job)
     trainer = make_trainer(job, iter([rows]), model, tokenizer)
@@ -119,7 +122,7 @@ def name_of(variant: dict[str, Any]) -> str:
 @pytest.mark.parametrize("variant", VARIANTS, ids=name_of)
 def test_loss_and_gradients_are_trls(start: Path, tmp_path: Path, variant: dict[str, Any], share: bool) -> None:
     rows = rollouts(start)
-    trainer = trainer_of(start, tmp_path, rows, share_prefixes=share, **variant)
+    trainer = trainer_of(start, tmp_path, rows, share=share, **variant)
     if trainer.ref_model is not None:  # else the divergence from the start would be 0
         for parameter in trainer.ref_model.parameters():
             parameter.data += 0.02
@@ -169,7 +172,7 @@ def test_shared_beginnings_go_through_the_model_once(start: Path, tmp_path: Path
     rows = rollouts(start)
     tokens = {}
     for share in (True, False):
-        (batch,) = trainer_of(start, tmp_path / str(share), rows, share_prefixes=share).micro_batches()
+        (batch,) = trainer_of(start, tmp_path / str(share), rows, share=share).micro_batches()
         tokens[share] = int(batch["rollouts"]["batch"].forward.lengths_P.sum())
     assert tokens[False] == sum(len(row.input_ids) for row in rows)
     distinct = len({row.input_ids[: t + 1] for row in rows for t in range(len(row.input_ids))})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import pytest
 from agentr.config.training import TrainConfig
 from agentr.errors import DataError, ModelError, RunError
 from agentr.store.dataset import write_rows
-from agentr.store.rows import Row
+from agentr.store.rows import Provenance, Row
 from agentr.train.data import make_plan
 from agentr.train.job import TrainJob, TrainResult
 from tests.train.conftest import random_rows
@@ -92,6 +93,47 @@ def test_cutting_the_batch_into_micro_batches_changes_nothing(dataset: Path, sta
     for one, other in zip(whole.read_metrics(), cut.read_metrics(), strict=True):
         assert one["loss"] == pytest.approx(other["loss"], rel=1e-3)
         assert one["grad_norm"] == pytest.approx(other["grad_norm"], rel=1e-3)
+
+
+def branching_rows() -> list[Row]:
+    """Eight rows of two trees: rows of a tree have the opening in common and, two by two, a turn that is trained on."""
+    generator = random.Random(3)
+
+    def ids(count: int) -> tuple[int, ...]:
+        return tuple(generator.randrange(3, 300) for _ in range(count))
+
+    rows = []
+    for tree in range(2):
+        opening = ids(9)
+        for turn in (ids(5), ids(5)):
+            for branch in range(2):
+                end = ids(4 + 3 * branch)
+                mask = (0,) * 9 + (1,) * 5 + (0, 0) + (1,) * (len(end) - 2)
+                rows.append(Row((*opening, *turn, *end), mask, Provenance(f"tree{tree}", (0, 1), "good")))
+    return rows
+
+
+def test_computing_shared_beginnings_once_changes_nothing_but_rounding(
+    start: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from agentr.train import sft
+
+    made, original = [], sft.forward_of
+    monkeypatch.setattr(sft, "forward_of", lambda *args, **how: made.append(original(*args, **how)) or made[-1])
+    rows = branching_rows()
+    write_rows(tmp_path / "rows", rows)
+    jobs = [make_job(tmp_path / "rows", start, tmp_path / str(share), steps=2, share_prefixes=share) for share in (False, True)]
+    jobs.append(make_job(tmp_path / "rows", start, tmp_path / "cut", steps=2, share_prefixes=True, micro_batch_size=4))
+    results = [run(job) for job in jobs]
+    assert len({result.trained_tokens for result in results}) == 1
+    for job in jobs[1:]:
+        for one, other in zip(jobs[0].read_metrics(), job.read_metrics(), strict=True):
+            assert one["loss"] == pytest.approx(other["loss"], rel=1e-5)
+            assert one["grad_norm"] == pytest.approx(other["grad_norm"], rel=1e-5)
+        assert distance(jobs[0].model, job.model) < 1e-4
+    whole = made[0]
+    distinct = len({row.input_ids[: t + 1] for row in rows for t in range(len(row.input_ids))})
+    assert distinct <= int(whole.lengths_P.sum()) < 0.7 * whole.row_tokens == 0.7 * sum(len(row.input_ids) for row in rows)
 
 
 def test_tokens_that_are_neither_target_nor_context_of_one_do_not_matter(start: Path, tmp_path: Path) -> None:
