@@ -319,7 +319,7 @@ def export(
     run_dir: RunDir,
     out: Annotated[Path, typer.Option("--out", help="File to write; a folder for --format agent_r_trees.")],
     kind: Annotated[
-        str, typer.Option("--format", help="sharegpt, trl, agent_r, agent_r_trees, eto-sft, eto-dpo or llamafactory.")
+        str, typer.Option("--format", help="sharegpt, trl, agent_r, agent_r_trees, eto-sft, eto-dpo, llamafactory or verl.")
     ] = "sharegpt",
     round_: RoundNumber = 1,
 ) -> None:

@@ -1,13 +1,16 @@
-"""Exports datasets as texts in ETO's and LLaMA-Factory's formats, decoded from token ids: no trees are needed.
+"""Exports datasets as texts in ETO's, LLaMA-Factory's and verl's formats, decoded from token ids: no trees are needed.
 
 - ``eto-sft``, ``eto-dpo``: ETO's JSON lists of demonstrations and of pairs.
 - ``llamafactory``: LLaMA-Factory's sharegpt form, for sequences and for pairs of one turn.
+- ``verl``: a table (Parquet) for verl's fine-tuning on conversations: ``messages``, and ``extra_info``. verl trains on every turn of the
+  assistant, so a row in which one is context counts as inexact.
 
 `agentr.build.imports` reads them back, to the same ids and masks if the tokenizer spells the text as the policy did.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,18 +18,18 @@ from typing import Any
 from agentr.build.conversations import ConversationReader, answers
 from agentr.errors import DataError
 from agentr.policy.chat import ChatCodec
-from agentr.store.files import write_list
+from agentr.store.files import write_list, writing
 from agentr.store.rows import Preference, Row
 from agentr.types import Message
 
 #: Formats, and the rows that each has a place for.
-TEXT_FORMATS: dict[str, tuple[type, ...]] = {"eto-sft": (Row,), "eto-dpo": (Preference,), "llamafactory": (Row, Preference)}
+TEXT_FORMATS: dict[str, tuple[type, ...]] = {"eto-sft": (Row,), "eto-dpo": (Preference,), "llamafactory": (Row, Preference), "verl": (Row,)}
 
 _FROM = {"user": "human", "assistant": "gpt", "system": "system"}
 
 
 def export_texts(path: Path, rows: Iterable[Row | Preference], codec: ChatCodec, kind: str) -> tuple[int, int]:
-    """Writes a dataset, of trees or imported, as a JSON list of texts.
+    """Writes a dataset, of trees or imported, as texts: a JSON list, or verl's table.
 
     Returns:
         The number of entries, and the number of those that get other ids or masks when they are imported again: text does not keep
@@ -54,7 +57,28 @@ def export_texts(path: Path, rows: Iterable[Row | Preference], codec: ChatCodec,
             inexact += not exact
             yield {"id": f"{row.provenance.tree}_{number}", "kind": row.provenance.kind, **entry}
 
-    return write_list(path, entries()), inexact
+    return (_write_table if kind == "verl" else write_list)(path, entries()), inexact
+
+
+#: Rows of a table that are held at a time.
+_BATCH = 1000
+
+
+def _write_table(path: Path, entries: Iterable[dict[str, Any]]) -> int:
+    """Writes entries as a Parquet table, and returns their number."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    said = pa.struct([("role", pa.string()), ("content", pa.string())])
+    about = pa.struct([("id", pa.string()), ("kind", pa.string())])
+    schema = pa.schema([("messages", pa.list_(said)), ("extra_info", about)])
+    count, left = 0, iter(entries)
+    with writing(path) as file, pq.ParquetWriter(file, schema) as table:
+        while batch := list(itertools.islice(left, _BATCH)):
+            lines = [{"messages": e["messages"], "extra_info": {"id": e["id"], "kind": e["kind"]}} for e in batch]
+            table.write_table(pa.Table.from_pylist(lines, schema))
+            count += len(batch)
+    return count
 
 
 def _sequence_entry(row: Row, reader: ConversationReader, codec: ChatCodec, kind: str) -> tuple[dict[str, Any], bool]:
@@ -66,6 +90,9 @@ def _sequence_entry(row: Row, reader: ConversationReader, codec: ChatCodec, kind
     prompt = tuple(codec.prompt(messages[:first]))
     ids, mask = answers(codec, messages[first:], trained[first:])
     exact = (*prompt, *ids) == row.input_ids and (*(0 for _ in prompt), *mask) == row.loss_mask
+    if kind == "verl":
+        said = [{"role": message.role, "content": message.content} for message in messages]
+        return {"messages": said}, exact and all(t for t, m in zip(trained, messages, strict=True) if m.role == "assistant")
     said = _said(messages)
     for turn, target in zip(said[first:], trained[first:], strict=True):
         turn |= {"loss": target} if turn["from"] == "gpt" else {}

@@ -330,6 +330,20 @@ def test_sequences_come_back_with_the_same_ids_and_masks(tmp_path: Path, format:
         assert list(map(ids_of, again(tmp_path, wanted, format))) == list(map(ids_of, wanted))
 
 
+def test_sequences_become_verls_table(tmp_path: Path) -> None:
+    """One of the three has a turn that is not trained on, which verl cannot know. More rows than are written at a time."""
+    import pyarrow.parquet as pq
+
+    rows, _ = imported(tmp_path, SEQUENCES, "sharegpt")
+    assert export_texts(tmp_path / "out.parquet", list(rows) * 401, CODEC, "verl") == (3 * 401, 401)
+    table = pq.read_table(tmp_path / "out.parquet", use_threads=False).to_pylist()
+    assert len(table) == 3 * 401 and set(table[0]["extra_info"]) == {"id", "kind"}
+    roles = {"human": "user", "gpt": "assistant", "system": "system"}
+    for line, entry in zip(table, SEQUENCES * 401, strict=True):
+        said = [(roles[turn["from"]], turn["value"]) for turn in entry["conversations"]]
+        assert [(message["role"], message["content"]) for message in line["messages"]] == said
+
+
 def test_pairs_of_trees_come_back_with_the_same_ids_and_masks(tmp_path: Path) -> None:
     tree = explored(("wait sleep", 0.0), ("pull", 0.5))
     pairs = list(contrast_rows(tree, expert(), ContrastConfig(pairs_per_task=0), max_length=1000))
