@@ -6,6 +6,7 @@ import os
 import random
 import socket
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -54,6 +55,11 @@ def rollouts(start: Path, seed: int = 0) -> list[Rollout]:
 
     The log-probabilities are those of a policy near the start checkpoint, the same for tokens that two rows have in common.
     """
+    return list(_rollouts(start, seed))
+
+
+@cache
+def _rollouts(start: Path, seed: int) -> tuple[Rollout, ...]:
     import torch
     from transformers import AutoModelForCausalLM
 
@@ -76,7 +82,7 @@ def rollouts(start: Path, seed: int = 0) -> list[Rollout]:
             earned = generator.choice([-1.3, -0.4, 0.7, 1.1])
             made = Provenance(f"task{group}", (number,), "rollout")
             found.append(Rollout(ids, mask, made, drawn, tuple(earned for _ in ids), f"task{group}", {"total": earned}))
-    return found
+    return tuple(found)
 
 
 @pytest.fixture(scope="session")
