@@ -41,13 +41,17 @@ class AdvantageConfig:
     scale: Scale = Scale.std
     """What differences are divided by."""
     trajectory: float = number(1.0, least=0)
-    """Weight of the comparison of whole rollouts; all turns of a rollout have it alike."""
+    """Weight of the comparison of whole rollouts; all turns of a rollout have it alike (Tree-GRPO's inter-tree term)."""
+    subtree: float = number(0.0, least=0)
+    """Weight of the comparison of whole rollouts with those that branch off the same first turn alone (Tree-GRPO's intra-tree term, arXiv
+    2509.21240, section 3.3: 1, as trajectory)."""
     turn: float = number(0.0, least=0)
     """Weight of the comparison of each turn with the turns taken in the same state (GiGPO, arXiv 2505.10978, Eq. 8: 1)."""
 
     def problems(self) -> Iterator[Problem]:
-        if not self.trajectory and not self.turn:
-            yield Problem("trajectory", "trajectory and turn are both 0: no rollout would be better than another", "Set one of them.")
+        if not self.trajectory and not self.subtree and not self.turn:
+            message = "trajectory, subtree and turn are all 0: no rollout would be better than another"
+            yield Problem("trajectory", message, "Set one of them.")
 
 
 def advantages(episodes: Sequence[Episode], rewards: Sequence[float], config: AdvantageConfig) -> list[list[float]]:
@@ -55,9 +59,31 @@ def advantages(episodes: Sequence[Episode], rewards: Sequence[float], config: Ad
     if not differ(rewards):
         return [[0.0] * len(rollout.path) for rollout in episodes]
     divisor = stdev(rewards) + 1e-6 if config.scale is Scale.std else 1.0
-    whole = [value / divisor for value in compared(rewards, config.baseline)]
+    among_all = standardised(rewards, config)
+    among_own = [0.0] * len(rewards)
+    if config.subtree:
+        for numbers in _subtrees(episodes):
+            for number, value in zip(numbers, standardised([rewards[n] for n in numbers], config), strict=True):
+                among_own[number] = value
+    whole = [config.trajectory * one + config.subtree * other for one, other in zip(among_all, among_own, strict=True)]
     by_turn = turn_differences(episodes, rewards, config.baseline) if config.turn else [[0.0] * len(r.path) for r in episodes]
-    return [[config.trajectory * own + config.turn * turn / divisor for turn in turns] for own, turns in zip(whole, by_turn, strict=True)]
+    return [[own + config.turn * turn / divisor for turn in turns] for own, turns in zip(whole, by_turn, strict=True)]
+
+
+def standardised(rewards: Sequence[float], config: AdvantageConfig) -> list[float]:
+    """Returns how each reward compares with the others, all 0 if they are equal."""
+    if not differ(rewards):
+        return [0.0] * len(rewards)
+    divisor = stdev(rewards) + 1e-6 if config.scale is Scale.std else 1.0
+    return [value / divisor for value in compared(rewards, config.baseline)]
+
+
+def _subtrees(episodes: Sequence[Episode]) -> Iterator[list[int]]:
+    """Yields the numbers of the rollouts that branch off the same first turn."""
+    found: dict[int, list[int]] = {}
+    for number, episode in enumerate(episodes):
+        found.setdefault(episode.path[0].id, []).append(number)
+    yield from found.values()
 
 
 def differ(rewards: Sequence[float]) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any, ClassVar
 
 from agentr.build.advantages import AdvantageConfig
 from agentr.collect.grow import Grow
@@ -34,6 +35,10 @@ class TreeGRPO(Online[TreeGRPOConfig]):
     title = "Tree-GRPO (arXiv 2509.21240)"
     page = "docs/rl.md"
     Config = TreeGRPOConfig
+
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "paper": {"method": {"advantages": {"subtree": 1.0, "turn": 0.0}}, "train": [{"batch_size": 256}]}
+    }
 
     def exploration(self, round_: int) -> Mapping[str, Work]:
         config = self.config

@@ -69,6 +69,19 @@ def test_gigpo_eq_8_both_comparisons_add_up() -> None:
     assert turns[0][1] == pytest.approx(0.5 / (stdev([1.0, 0.0, 0.0]) + 1e-6))
 
 
+def test_tree_grpo_section_3_3_rollouts_are_compared_in_their_own_tree_and_among_all() -> None:
+    """Two initial rollouts: "go" with ends 1 and 0, "stay" with ends 1, 1, 0. Among all: mean 0.6, deviation 0.5477; in the first tree
+    0.5 and 0.7071, in the second 2/3 and 0.5774."""
+    tree = tree_of("go / left: 1.0", "go / right: 0.0", "stay / a: 1.0", "stay / b: 1.0", "stay / c: 0.0")
+    inter, intra = [0.7303, -1.0954, 0.7303, 0.7303, -1.0954], [0.7071, -0.7071, 0.5774, 0.5774, -1.1547]
+    assert [turns[0] for turns in of(tree, trajectory=0.0, subtree=1.0)] == pytest.approx(intra, abs=1e-4)
+    both = of(tree, subtree=1.0)
+    assert [turns[0] for turns in both] == pytest.approx([a + b for a, b in zip(inter, intra, strict=True)], abs=1e-4)
+    assert all(turns[0] == turns[1] for turns in both)
+    alone = tree_of("go / left: 1.0", "go / right: 1.0", "stay: 0.0")
+    assert [turns[0] for turns in of(alone, trajectory=0.0, subtree=1.0)] == [0.0, 0.0, 0.0]  # equal, equal, and by itself
+
+
 @pytest.mark.parametrize("tree", [tree_of("a: 1.0", "b: 1.0"), tree_of("a: 0.0"), new_tree()], ids=["equal", "one", "none"])
 def test_without_a_difference_there_is_no_advantage(tree: Tree) -> None:
     assert not any(value for turns in of(tree, turn=1.0) for value in turns)
@@ -76,7 +89,7 @@ def test_without_a_difference_there_is_no_advantage(tree: Tree) -> None:
 
 def test_a_rule_that_compares_nothing_is_a_problem() -> None:
     (problem,) = find_problems(AdvantageConfig(trajectory=0.0))
-    assert "both 0" in problem.message
+    assert "all 0" in problem.message
 
 
 def test_rows_of_a_tree_say_of_each_token_which_turn_it_is_of() -> None:
