@@ -162,10 +162,22 @@ def _completions(config: Config, grown: list, tasks: Bound, limit: int) -> Bound
         return Bound(0)
     per_tree = [work.max_completions(limit) for work in grown]
     budget = config.collect.max_completions
-    if budget:  # one tree is started even if it might not fit
+    if budget:  # one tree is started even if it might not fit; a tree that is taken up again counts with what it has drawn before
+        per_tree = [sum(bounds) for bounds in _chains(grown, per_tree)]
         capped = sum(max(budget, each) if tasks.value is None else min(each * tasks.value, max(budget, each)) for each in per_tree)
         return Bound(capped)
     return _times(tasks, sum(per_tree))
+
+
+def _chains(works: list, bounds: list[int]) -> list[list[int]]:
+    """Groups the bounds of works so that a work that goes on with another one's trees stands with it."""
+    chains: list[list[int]] = []
+    for work, bound in zip(works, bounds, strict=True):
+        if work.extends and chains:
+            chains[-1].append(bound)
+        else:
+            chains.append([bound])
+    return chains
 
 
 def _optimiser_steps(config: Config, rounds: Sequence[_Round]) -> Bound:
