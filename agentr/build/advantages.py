@@ -62,9 +62,9 @@ def advantages(episodes: Sequence[Episode], rewards: Sequence[float], config: Ad
     among_all = standardised(rewards, config)
     among_own = [0.0] * len(rewards)
     if config.subtree:
-        for numbers in _subtrees(episodes):
-            for number, value in zip(numbers, standardised([rewards[n] for n in numbers], config), strict=True):
-                among_own[number] = value
+        for members in _subtrees(episodes):
+            for index, value in zip(members, standardised([rewards[i] for i in members], config), strict=True):
+                among_own[index] = value
     whole = [config.trajectory * one + config.subtree * other for one, other in zip(among_all, among_own, strict=True)]
     by_turn = turn_differences(episodes, rewards, config.baseline) if config.turn else [[0.0] * len(r.path) for r in episodes]
     return [[own + config.turn * turn / divisor for turn in turns] for own, turns in zip(whole, by_turn, strict=True)]
@@ -81,8 +81,8 @@ def standardised(rewards: Sequence[float], config: AdvantageConfig) -> list[floa
 def _subtrees(episodes: Sequence[Episode]) -> Iterator[list[int]]:
     """Yields the numbers of the rollouts that branch off the same first turn."""
     found: dict[int, list[int]] = {}
-    for number, episode in enumerate(episodes):
-        found.setdefault(episode.path[0].id, []).append(number)
+    for index, episode in enumerate(episodes):
+        found.setdefault(episode.path[0].id, []).append(index)
     yield from found.values()
 
 
