@@ -58,7 +58,6 @@ def advantages(episodes: Sequence[Episode], rewards: Sequence[float], config: Ad
     """Returns the advantage of each turn of each rollout of a group; all 0 if the rewards are equal or there is one rollout only."""
     if not differ(rewards):
         return [[0.0] * len(rollout.path) for rollout in episodes]
-    divisor = stdev(rewards) + 1e-6 if config.scale is Scale.std else 1.0
     among_all = standardised(rewards, config)
     among_own = [0.0] * len(rewards)
     if config.subtree:
@@ -67,15 +66,20 @@ def advantages(episodes: Sequence[Episode], rewards: Sequence[float], config: Ad
                 among_own[index] = value
     whole = [config.trajectory * one + config.subtree * other for one, other in zip(among_all, among_own, strict=True)]
     by_turn = turn_differences(episodes, rewards, config.baseline) if config.turn else [[0.0] * len(r.path) for r in episodes]
-    return [[own + config.turn * turn / divisor for turn in turns] for own, turns in zip(whole, by_turn, strict=True)]
+    spread = divisor(rewards, config.scale)
+    return [[own + config.turn * turn / spread for turn in turns] for own, turns in zip(whole, by_turn, strict=True)]
 
 
 def standardised(rewards: Sequence[float], config: AdvantageConfig) -> list[float]:
     """Returns how each reward compares with the others, all 0 if they are equal."""
     if not differ(rewards):
         return [0.0] * len(rewards)
-    divisor = stdev(rewards) + 1e-6 if config.scale is Scale.std else 1.0
-    return [value / divisor for value in compared(rewards, config.baseline)]
+    return [value / divisor(rewards, config.scale) for value in compared(rewards, config.baseline)]
+
+
+def divisor(rewards: Sequence[float], scale: Scale) -> float:
+    """Returns what the differences between a group's rewards are divided by."""
+    return stdev(rewards) + 1e-6 if scale is Scale.std else 1.0
 
 
 def _subtrees(episodes: Sequence[Episode]) -> Iterator[list[int]]:

@@ -77,7 +77,7 @@ def load(path: Path | None, overrides: Sequence[str] = (), base: Path | None = N
     merged: Any = OmegaConf.structured(Config(method=method.Config()))
     for layer in [_preset(method, layers), *layers]:
         below = OmegaConf.to_container(merged, throw_on_missing=False)
-        merged = _merge(merged, Layer(layer.source, _indexed(layer.data, below, layer.source)), problems)
+        merged = _merge(merged, Layer(layer.source, _indexed(layer.data, below, layer.source, problems)), problems)
     _complete_changes(merged, by_type)
     try:
         config = OmegaConf.to_object(merged)
@@ -270,27 +270,24 @@ def _preset(method: Method, layers: Sequence[Layer]) -> Layer:
 # merging --------------------------------------------------------------------------------------------------------------
 
 
-def _indexed(value: Any, below: Any, source: str, key: str = "") -> Any:
-    """Returns values in which those for elements of a list (``train[0].steps=10``) have become the list, completed from ``below``.
-
-    Raises:
-        ConfigError: The list has no such element.
-    """
+def _indexed(value: Any, below: Any, source: str, problems: list[str], key: str = "") -> Any:
+    """Returns values in which those for elements of a list (``train[0].steps=10``) have become the list, completed from ``below``."""
     if not isinstance(value, dict):
         return value
     if not isinstance(below, list):
         under = below if isinstance(below, dict) else {}
-        return {name: _indexed(found, under.get(name), source, f"{key}.{name}" if key else str(name)) for name, found in value.items()}
+        return {n: _indexed(found, under.get(n), source, problems, f"{key}.{n}" if key else str(n)) for n, found in value.items()}
     elements = list(below)
     for index, found in value.items():
+        at = f"{key}[{index}]"
         if not str(index).isdigit():
-            raise ConfigError(
-                f"{source}: {key} is a list, and {index!r} is no place in it", hint=f"Say {key}[0].{index} for its first element."
-            )
-        if int(index) >= len(elements):
-            raise ConfigError(f"{source}: {key}[{index}] is not there: the list has {len(elements)} elements", hint="Places count from 0.")
-        own = elements[int(index)]
-        elements[int(index)] = _over(own, found) if isinstance(own, dict) and isinstance(found, dict) else found
+            problems.append(f"{source}: {key} is a list, and {index!r} is no place in it. Say {key}[0].{index} for its first element.")
+        elif int(index) >= len(elements):
+            problems.append(f"{source}: {at} is not there: the length of the list is {len(elements)}, and places count from 0.")
+        else:
+            own = elements[int(index)]
+            completed = _indexed(found, own, source, problems, at)
+            elements[int(index)] = _over(own, completed) if isinstance(own, dict) and isinstance(completed, dict) else completed
     return elements
 
 

@@ -46,7 +46,7 @@ def export(run_dir: Path, round_: int, kind: str, out: Path) -> str:
     dataset = here[DATASET]
     if kind in TEXT_FORMATS:
         entries, inexact = export_texts(out, dataset.rows, codec_of(run), kind)
-        return f"{entries} rows in {out}; {inexact} of them in other tokens than the policy's when read back"
+        return f"{entries} rows in {out}; {inexact} of them would be read back with other tokens or other targets"
     turns = action_format(trees.forest.manifest["stage"]["action_format"]) if trees is not None else None
     entries = export_rows(out, dataset.rows, _finder(run, trees) if trees is not None else None, turns, kind)
     left_out = len(dataset.rows) - entries

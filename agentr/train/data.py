@@ -64,7 +64,7 @@ def make_plan(job: TrainJob) -> Plan:
         DataError: The dataset is missing, damaged or empty, or has rows longer than ``max_length``.
     """
     job.require_rows()
-    rows = read_any(job.dataset)
+    loss, rows = dataset_loss(job.dataset), read_any(job.dataset)
     too_long = sum(row.longest > job.config.max_length for row in rows)
     if too_long:
         hint = "Raise train.max_length, or lower build.max_length."
@@ -79,13 +79,13 @@ def make_plan(job: TrainJob) -> Plan:
     stream = np.concatenate([generator.permutation(len(rows)) for _ in range(passes)])
     stream = stream[: steps * batch].reshape(steps, batch)
     key = longest
-    if job.config.share_prefixes:
+    if job.config.share_prefixes and loss is Loss.IMITATE:
         # Rows that begin alike stand beside each other, and so in the same micro-batches.
         key = np.empty(len(rows), dtype=int)
-        key[sorted(range(len(rows)), key=lambda number: next(iter(rows[number].sequences())))] = np.arange(len(rows))
+        key[sorted(range(len(rows)), key=lambda number: rows[number].sequences()[0])] = np.arange(len(rows))
     order = np.take_along_axis(stream, np.argsort(key[stream], axis=1, kind="stable"), axis=1)
     return Plan(
-        loss=dataset_loss(job.dataset),
+        loss=loss,
         rows=rows,
         order=order,
         tokens_S=tokens[order].sum(axis=1),

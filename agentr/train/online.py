@@ -121,11 +121,10 @@ class StepProgress(JobProgress):
         folder = self.job.published(number)
         if dist.get_rank() == 0:
             folder.parent.mkdir(parents=True, exist_ok=True)
-        save_model(self.trainer, self.dtype, folder)
-        if dist.get_rank() == 0:
-            for old in sorted(folder.parent.glob("[0-9]*")):
+            for old in folder.parent.glob("[0-9]*"):  # before the new ones are there: whoever sees them sees no more than are kept
                 if int(old.name) < number - 1 - self.job.staleness:
                     shutil.rmtree(old, ignore_errors=True)
+        save_model(self.trainer, self.dtype, folder)
 
 
 def _result(job: OnlineJob, seconds: float) -> TrainResult:

@@ -112,7 +112,7 @@ def test_every_method_of_a_comparison_is_valid_over_every_task(path: Path, base:
         ([*GRPO, "train=[{batch_size: 16}]"], r"train\[0\]\.batch_size: 16 x 1 minibatches is not .* = 256\. Set it to 256"),
         (["method.type=arpo", "train=[{batch_size: 256}]", "method.initial=9"], r"9 rollouts from the opening are more than episodes = 8"),
         ([*GRPO, "method.pareto.tasks=9", "method.pareto.episodes=1"], r"method\.pareto\.episodes: one episode of a task cannot differ"),
-        (["train[1].steps=3"], r"train\[1\] is not there: the list has 1 elements"),
+        (["train[1].steps=3"], r"train\[1\] is not there: the length of the list is 1"),
         (["train.steps=3"], r"train is a list, and 'steps' is no place in it\. Say train\[0\]\.steps"),
         (["method.type=et_agent", "method.evolve.wrong=[hint]"], r"method\.evolve\.wrong: there is no operator 'hint'\. Did you mean"),
         (["method.type=et_agent", "method.filter.min_return=[]"], r"method\.filter\.min_return: the list is empty"),
