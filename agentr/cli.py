@@ -172,8 +172,8 @@ def build(config: ConfigPath, overrides: Overrides = None, round_: RoundNumber =
 @app.command()
 def flywheel(config: ConfigPath, overrides: Overrides = None, round_: RoundNumber = 1) -> None:
     """Evolve one round's episodes, build its dataset, and show what came of each operator (method et_agent)."""
+    from agentr.observe.flywheel import asked_lines, operator_table
     from agentr.observe.progress import Reporter
-    from agentr.observe.report import operator_table
     from agentr.recipes import recipe_of
     from agentr.rounds.round import Round
     from agentr.store.layout import DATASET, arm_of
@@ -191,7 +191,10 @@ def flywheel(config: ConfigPath, overrides: Overrides = None, round_: RoundNumbe
         folder = recipe.build(current)
         record = experiment.store.record(arm_of(round_).stage(DATASET))
         assert record is not None, "the dataset was just built"
-        Reporter().console.print(operator_table(record.read(DatasetSummary).operators))
+        made = record.read(DatasetSummary)
+        Reporter().console.print(operator_table(made))
+        for line in asked_lines(made):
+            typer.echo(line)
         typer.echo(folder)
 
 

@@ -12,6 +12,7 @@ from agentr.build.sequences import dropped, make_row, recorded
 from agentr.config.checks import number, share
 from agentr.search.episode import EVOLVED, Episode, episodes
 from agentr.search.evolution import Evolution
+from agentr.search.revision import Rating
 from agentr.search.tree import Tree
 from agentr.store.rows import Dropped, Row
 
@@ -26,6 +27,8 @@ class FilterConfig:
     """Most calls that the environment did not understand or could not carry out, malformed turns included (ET-Agent: none)."""
     fewest_calls: bool = True
     """Only episodes with as few calls as the most economical right one of their task (ET-Agent: all that are right)."""
+    judged: bool = False
+    """Leave out episodes that the judge finds bad (method.evolve.judge)."""
     per_task: int = number(4, least=0)
     """Most episodes of a task, those with the fewest calls first; 0 means all (ET-Agent)."""
     train_on_flawed: bool = False
@@ -47,6 +50,8 @@ def evolved_rows(tree: Tree, config: FilterConfig, min_return: float, answer_pre
             yield dropped(tree, "episode with too low a return", nodes)
         elif episode.failed_calls + episode.malformed > config.failed_calls:
             yield dropped(tree, "episode with a failed call or a malformed turn", nodes)
+        elif config.judged and episode.leaf.verdict is not None and episode.leaf.verdict.rating is Rating.BAD:
+            yield dropped(tree, "episode that the judge finds bad", nodes)
         elif config.fewest_calls and fewest is not None and episode.calls > fewest:
             yield dropped(tree, "episode with more calls than another of its task", nodes)
         elif actions in seen:
@@ -141,6 +146,20 @@ def count_agreement(trees: Iterable[Tree]) -> dict[str, dict[str, int]]:
                     counts["whether"] += bool(turn) == bool(other)
                     counts["which"] += turn == other
     return found
+
+
+def count_verdicts(trees: Iterable[Tree], answer_prefix: str) -> dict[str, dict[str, int]]:
+    """Counts what a judge said of episodes, by what the environment says of them.
+
+    Returns:
+        Of those that are ``right`` and ``wrong``: how many it finds ``good``, ``bad`` and ``uncertain``; nothing if there is no verdict.
+    """
+    found: dict[str, Counter[str]] = {"right": Counter(), "wrong": Counter()}
+    for tree in trees:
+        for episode in episodes(tree, answer_prefix, EVOLVED):
+            if episode.leaf.verdict is not None:
+                found["right" if episode.succeeded else "wrong"][episode.leaf.verdict.rating.value] += 1
+    return {known: {rating.value: said[rating.value] for rating in Rating} for known, said in found.items()} if any(found.values()) else {}
 
 
 def _operated(attempts: list[tuple[Evolution, Episode, Episode | None]]) -> Operated:

@@ -1,4 +1,4 @@
-"""Who operators ask: another model behind an OpenAI-compatible API, or the policy itself.
+"""Who is asked in the flywheel, the teacher by its operators and the judge: the policy itself, or a model behind an OpenAI-compatible API.
 
 Answers are kept beside the trees, by what was asked: a stage that is started again asks nothing twice.
 """
@@ -32,6 +32,8 @@ ANSWERS = "answers.jsonl"
 class Who(StrEnum):
     """Who is asked."""
 
+    nobody = "nobody"
+    """Nothing is asked."""
     policy = "policy"
     """The policy that explores."""
     openai = "openai"
@@ -39,11 +41,11 @@ class Who(StrEnum):
 
 
 @dataclass
-class TeacherConfig:
-    """Who is asked, by operators that ask."""
+class AdvisorConfig:
+    """Who is asked, and how."""
 
     who: Who = Who.policy
-    """The policy itself, or another model."""
+    """The policy itself, another model, or nobody."""
     openai: OpenAIConfig = field(default_factory=OpenAIConfig)
     """For who=openai: address, model, prices, budget."""
     sampling: SamplingConfig = field(default_factory=lambda: SamplingConfig(temperature=0.7, top_p=0.95, max_tokens=512))
@@ -53,22 +55,23 @@ class TeacherConfig:
     retries: int = number(3, least=0)
     """Attempts at an answer after the first."""
     required: bool = False
-    """Stop if the teacher does not answer; otherwise its operators come to nothing, which is counted, and the run goes on."""
+    """Stop if there is no answer; otherwise nothing comes of the question, which is counted, and the run goes on."""
 
     def problems(self) -> Iterator[Problem]:
         if self.who is Who.openai and not self.openai.model:
             yield Problem("openai.model", "who = openai needs a model", "Name the model.")
 
 
-class Teacher:
+class Advisor:
     """Asks, and remembers the answers.
 
     Args:
+        role: What it is asked as: teacher or judge.
         folder: Of the stage.
     """
 
-    def __init__(self, config: TeacherConfig, agent: Agent, policy: Policy, folder: Path) -> None:
-        self._config, self._agent, self._policy, self._file = config, agent, policy, folder / ANSWERS
+    def __init__(self, role: str, config: AdvisorConfig, agent: Agent, policy: Policy, folder: Path) -> None:
+        self._role, self._config, self._agent, self._policy, self._file = role, config, agent, policy, folder / ANSWERS
         self._known: dict[str, dict[str, Any]] = {line["asked"]: line for line in read_lines(self._file)}
         if self._file.exists() and not self._file.read_bytes().endswith(b"\n"):
             write_lines(self._file, self._known.values())  # the process died in its last line
@@ -80,10 +83,10 @@ class Teacher:
             label: Names the question in its seed.
 
         Raises:
-            RunError: There is none, and the teacher is required.
+            RunError: There is none, and it is required.
         """
         own, messages = self._config.sampling, (Message("user", question),)
-        sampling = Sampling(own.temperature, own.max_tokens, own.top_p, derived_seed(tree.seed, "teacher", label))
+        sampling = Sampling(own.temperature, own.max_tokens, own.top_p, derived_seed(tree.seed, self._role, label))
         name = self._agent.policy_name if self._config.who is Who.policy else f"{self._config.openai.base_url} {self._config.openai.model}"
         asked = hashlib.blake2b(json.dumps([name, question, asdict(sampling)]).encode(), digest_size=16).hexdigest()
         if asked not in self._known:
@@ -91,12 +94,13 @@ class Teacher:
             try:
                 (completion,) = await self._policy.generate(request)
             except ContextOverflow:
-                tree.count(teacher_overflow=1)
+                tree.count(**{f"{self._role}_overflow": 1})
                 return None
             except (InfraError, BudgetExceeded) as error:
                 if self._config.required:
-                    raise RunError(f"the teacher did not answer: {error}", hint="Or set method.evolve.teacher.required=false.") from error
-                tree.count(teacher_silent=1)
+                    hint = f"Or set method.evolve.{self._role}.required=false."
+                    raise RunError(f"the {self._role} did not answer: {error}", hint=hint) from error
+                tree.count(**{f"{self._role}_silent": 1})
                 return None
             cost = cost_of(request, [completion])
             tokens = {"prompt_tokens": cost.prompt_tokens, "completion_tokens": cost.completion_tokens}
@@ -108,19 +112,22 @@ class Teacher:
 
 
 @asynccontextmanager
-async def teacher(config: TeacherConfig, agent: Agent, folder: Path) -> AsyncIterator[Teacher]:
-    """Gives the teacher of a stage, and closes its connections in the end.
+async def advisor(role: str, config: AdvisorConfig, agent: Agent, folder: Path) -> AsyncIterator[Advisor | None]:
+    """Gives the teacher or the judge of a stage, None if nobody is asked, and closes its connections in the end.
 
     Raises:
         ConfigError: It is behind an API that has no key.
     """
+    if config.who is Who.nobody:
+        yield None
+        return
     if config.who is Who.policy:
-        yield Teacher(config, agent, agent.policy, folder)
+        yield Advisor(role, config, agent, agent.policy, folder)
         return
     from agentr.policy.openai_api import OpenAIPolicy
 
     api = OpenAIPolicy(PolicyConfig(openai=config.openai, timeout_s=config.timeout_s, retries=config.retries), agent.codec)
     try:
-        yield Teacher(config, agent, api, folder)
+        yield Advisor(role, config, agent, api, folder)
     finally:
         await asyncio.shield(api.close())

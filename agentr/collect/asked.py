@@ -1,4 +1,5 @@
-"""Operators of the flywheel that ask a teacher: which step was redundant or wrong, what to do in its place, and how to think more briefly.
+"""What the flywheel asks. A teacher: which step was redundant or wrong, what to do in its place, and how to think more briefly; these are
+operators. A judge: whether an episode is right.
 
 What a teacher writes is carried out in the environment like any other turn. A rewritten thought leaves the rest of its turn as it was,
 byte for byte, and the environment must answer as before.
@@ -8,10 +9,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 
 from agentr.collect.evolver import Evolver, above
+from agentr.collect.judge import read_verdict
 from agentr.search.episode import Episode
 from agentr.search.evolution import Evolution
+from agentr.search.revision import Rating, Verdict
 from agentr.search.tree import Node
 
 _WORK = """\
@@ -45,6 +49,10 @@ In step {step} the agent thought:
 Write this thought anew: as short and clear as it can be, in words that lead to the action of step {step}. Do not name the step or the
 action's format. Answer with the new thought alone."""
 
+_RIGHT = """
+The agent has stopped. The work is Good if the task is solved, Bad if it is not, and Uncertain if neither can be said.
+Give your reason in one sentence. Then end with one line: Judgement: Good, Judgement: Bad, or Judgement: Uncertain."""
+
 _ANSWER = re.compile(r"Step:\s*#?(\d+)\b.*?Corrected Step:\s*(.+)", re.DOTALL | re.IGNORECASE)
 _NONE = re.compile(r"Step:\s*no\b", re.IGNORECASE)
 
@@ -60,8 +68,8 @@ async def correct_step(evolver: Evolver, episode: Episode) -> Evolution:
 
 
 async def _replaced(evolver: Evolver, episode: Episode, name: str, question: str) -> Evolution:
-    made = Evolution(operator=name, parent=episode.leaf.id)
-    answer = await evolver.teacher.ask(evolver.tree, _about(evolver, episode.path) + question, f"{name}/{episode.leaf.id}")
+    made = Evolution(parent=episode.leaf.id)
+    answer = await evolver.ask(_about(evolver, episode.path) + question, f"{name}/{episode.leaf.id}")
     if answer is None:
         made.reason = "the teacher did not answer"
     elif _NONE.search(answer):
@@ -87,14 +95,14 @@ def read_answer(answer: str, steps: int) -> tuple[int, str]:
 
 async def rewrite_thoughts(evolver: Evolver, episode: Episode) -> Evolution:
     """The same episode with thoughts that the teacher wrote anew. Every action stays as it was, and must be answered as before."""
-    tree, made = evolver.tree, Evolution(operator="rewrite_thoughts", parent=episode.leaf.id)
+    tree, made = evolver.tree, Evolution(parent=episode.leaf.id)
     texts: list[str] = []
     for step, node in enumerate(episode.path, 1):
         thought = evolver.agent.format.parse(node.text).thought
         text = node.text
         if thought and node.text.count(thought) == 1:
             question = _about(evolver, episode.path) + _THOUGHT.format(step=step, thought=thought)
-            answer = await evolver.teacher.ask(tree, question, f"rewrite_thoughts/{node.id}")
+            answer = await evolver.ask(question, f"rewrite_thoughts/{node.id}")
             if answer is None:
                 made.reason = "the teacher did not answer"
                 return made
@@ -121,6 +129,23 @@ def rewritten(text: str, thought: str, new: str) -> str:
     """Returns a turn with another thought and the rest as it was, byte for byte. White space around the new thought is dropped."""
     before, _, after = text.partition(thought)
     return f"{before}{' '.join(new.split())}{after}"
+
+
+async def give_verdict(evolver: Evolver, episode: Episode) -> None:
+    """Asks the judge, if there is one, whether an episode is right; its verdict stands at the last turn, none if there is no answer.
+
+    An answer that cannot be read is counted, and counts as uncertain.
+    """
+    if evolver.judge is None or episode.leaf.verdict is not None:
+        return
+    question = _about(evolver, episode.path) + _RIGHT
+    answer = await evolver.judge.ask(evolver.tree, question, f"right/{episode.leaf.id}")
+    if answer is None:
+        return
+    verdict = read_verdict(answer)
+    if verdict is None:
+        evolver.tree.count(judge_malformed=1)
+    episode.leaf.verdict = replace(verdict or Verdict(Rating.UNCERTAIN, ""), answer=answer)
 
 
 def _about(evolver: Evolver, path: Sequence[Node]) -> str:

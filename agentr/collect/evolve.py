@@ -11,11 +11,12 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
+from agentr.collect.advisor import Advisor, advisor
 from agentr.collect.agent import Agent, Sessions
+from agentr.collect.asked import give_verdict
 from agentr.collect.evolver import EvolveConfig, Evolver
 from agentr.collect.job import Unit, Work
-from agentr.collect.operators import operator_named
-from agentr.collect.teacher import Teacher, teacher
+from agentr.collect.operators import apply, operator_named
 from agentr.search.episode import EVOLVED, Episode, episodes
 from agentr.search.tree import Tree
 from agentr.store.forest import Forest
@@ -45,11 +46,11 @@ class Evolve(Work):
 
     async def make(self, unit: Unit) -> Tree:
         assert unit.source is not None, "episodes are evolved from collected ones"
-        assert isinstance(unit.helper, Teacher)
+        teacher, judge = unit.helper
         tree = unit.source.read(unit.task.key)
         sessions = Sessions(tree, unit.agent.env)
         limit = self.max_steps or unit.agent.spec.step_limit
-        evolver = Evolver(tree, unit.agent, sessions, self.config, unit.helper, unit.seed, limit, self.max_invalid)
+        evolver = Evolver(tree, unit.agent, sessions, self.config, unit.seed, limit, self.max_invalid, teacher, judge)
         try:
             for _ in range(self.config.evolutions):
                 if not await self._evolve(evolver):
@@ -59,27 +60,25 @@ class Evolve(Work):
         return tree
 
     @asynccontextmanager
-    async def helper(self, agent: Agent, forest: Forest) -> AsyncIterator[Teacher]:
-        async with teacher(self.config.teacher, agent, forest.folder) as asked:
-            yield asked
+    async def helper(self, agent: Agent, forest: Forest) -> AsyncIterator[tuple[Advisor | None, Advisor | None]]:
+        config, folder = self.config, forest.folder
+        async with advisor("teacher", config.teacher, agent, folder) as teacher, advisor("judge", config.judge, agent, folder) as judge:
+            yield teacher, judge
 
     async def _evolve(self, evolver: Evolver) -> bool:
         """Chooses an episode and applies its operators; False if there is none or nothing came of any operator."""
         tree, episode = evolver.tree, _chosen(evolver)
         if episode is None:
             return False
+        await give_verdict(evolver, episode)
         await evolver.sessions.along(episode.leaf.id)
         ended = []
         for name in self.config.right if episode.succeeded else self.config.wrong:
-            before, size = tree.cost, len(tree.nodes)
-            made = await operator_named(name).run(evolver, episode)
-            made.operator = name
-            for leaf in [node for node in tree.nodes[size:] if node.outcome is not None]:
-                tree.back_up(leaf.id)
-            spent = tree.cost - before
-            made.completions, made.env_steps, made.asked = spent.completions, spent.env_steps, spent.judge_calls
-            tree.evolutions.append(made)
+            size = len(tree.nodes)
+            made = await apply(name, evolver, episode)
             ended.append(made.end >= size)
+            if made.end >= size:
+                await give_verdict(evolver, Episode(tree, tuple(tree.path(made.end)), episode.answer_prefix))
         return any(ended)
 
 

@@ -6,9 +6,10 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from agentr.collect.advisor import Advisor, AdvisorConfig, Who
 from agentr.collect.agent import Agent, Expanded, Sessions, take_turn
-from agentr.collect.teacher import Teacher, TeacherConfig
 from agentr.config.checks import number
+from agentr.config.schema import SamplingConfig
 from agentr.search.episode import Episode
 from agentr.search.strategy import cut_off
 from agentr.search.tree import Child, Node, Origin, Tree
@@ -41,8 +42,12 @@ class EvolveConfig:
         ]
     )
     """Openings of a thought after which the policy goes on; the tree's seed chooses one."""
-    teacher: TeacherConfig = field(default_factory=TeacherConfig)
+    teacher: AdvisorConfig = field(default_factory=AdvisorConfig)
     """Who is asked by operators that ask."""
+    judge: AdvisorConfig = field(
+        default_factory=lambda: AdvisorConfig(who=Who.nobody, sampling=SamplingConfig(temperature=0.0, max_tokens=256))
+    )
+    """Who is asked whether episodes are right: those that operators start from, of which it is known, and those that come of them."""
 
 
 @dataclass
@@ -52,16 +57,19 @@ class Evolver:
     Attributes:
         max_steps: Actions after which an episode ends.
         max_invalid: Invalid actions in a row after which it ends; 0 means never.
+        teacher: Who is asked by operators that ask.
+        judge: Who is asked whether an episode is right.
     """
 
     tree: Tree
     agent: Agent
     sessions: Sessions
     config: EvolveConfig
-    teacher: Teacher
     seed: int
     max_steps: int
     max_invalid: int
+    teacher: Advisor | None = None
+    judge: Advisor | None = None
     _flaws: dict[int, tuple[int, int]] = field(default_factory=dict)
     _drawn: int = 0
 
@@ -110,6 +118,11 @@ class Evolver:
                 if self.tree.nodes[end].outcome is Outcome.SUCCESS:
                     return turn, end
         return 1, -1
+
+    async def ask(self, question: str, label: str) -> str | None:
+        """Asks the teacher about the tree; None if there is no answer."""
+        assert self.teacher is not None, "an operator that asks needs a teacher"
+        return await self.teacher.ask(self.tree, question, label)
 
     def hint(self) -> str:
         """Returns one of the hints."""

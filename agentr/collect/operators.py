@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
+from agentr.collect.advisor import Who
 from agentr.collect.asked import correct_step, refine_redundant, rewrite_thoughts
 from agentr.collect.evolver import EvolveConfig, Evolver, above
 from agentr.config.checks import Problem
@@ -30,13 +31,13 @@ class Needs(StrEnum):
 
 async def rollout(evolver: Evolver, episode: Episode) -> Evolution:
     """Another episode from the beginning."""
-    return Evolution(operator="rollout", parent=episode.leaf.id, end=await evolver.go_on(0))
+    return Evolution(parent=episode.leaf.id, end=await evolver.go_on(0))
 
 
 async def drop_redundant(evolver: Evolver, episode: Episode) -> Evolution:
     """The same episode without its redundant turns: each turn but the last is left out in turn, from the end, and stays out if the rest,
     carried out again, earns as much. Where episodes end with an answer, the policy gives it anew, in one of ``samples`` attempts."""
-    made = Evolution(operator="drop_redundant", parent=episode.leaf.id)
+    made = Evolution(parent=episode.leaf.id)
     shortest = episode
     for turn in range(len(episode.path) - 1, 0, -1):
         shorter = await _without(evolver, shortest, turn)
@@ -67,23 +68,23 @@ async def correct_flawed(evolver: Evolver, episode: Episode) -> Evolution:
     """The episode up to the turn that was wrong, and a success of the policy from there."""
     turn, end = await evolver.flaw(episode)
     reason = "" if end >= 0 else "the policy succeeds from no state of the episode"
-    return Evolution(operator="correct_flawed", parent=episode.leaf.id, turn=turn, kept=turn - 1 if end >= 0 else 0, end=end, reason=reason)
+    return Evolution(parent=episode.leaf.id, turn=turn, kept=turn - 1 if end >= 0 else 0, end=end, reason=reason)
 
 
 async def hint_step(evolver: Evolver, episode: Episode) -> Evolution:
     """The episode up to and including the turn that was wrong, a hint, and the policy from there."""
     turn = (await evolver.flaw(episode))[0] if len(episode.path) > 1 else 1
-    return await _hinted(evolver, episode, "hint_step", min(turn, len(episode.path) - 1))
+    return await _hinted(evolver, episode, min(turn, len(episode.path) - 1))
 
 
 async def hint_end(evolver: Evolver, episode: Episode) -> Evolution:
     """The episode without its last turn, a hint, and the policy from there."""
-    return await _hinted(evolver, episode, "hint_end", len(episode.path) - 1)
+    return await _hinted(evolver, episode, len(episode.path) - 1)
 
 
-async def _hinted(evolver: Evolver, episode: Episode, name: str, kept: int) -> Evolution:
+async def _hinted(evolver: Evolver, episode: Episode, kept: int) -> Evolution:
     """Goes on with a hint after so many turns."""
-    made = Evolution(operator=name, parent=episode.leaf.id, turn=kept, kept=kept)
+    made = Evolution(parent=episode.leaf.id, turn=kept, kept=kept)
     made.end = await evolver.go_on(episode.path[kept - 1].id if kept else 0, evolver.hint())
     if made.end < 0:
         made.reason = "there is no room for a hint in the context"
@@ -116,6 +117,10 @@ OPERATORS = {
 }
 
 
+#: Those that ask a teacher.
+ASKING = ("refine_redundant", "rewrite_thoughts", "correct_step")
+
+
 def operator_named(name: str) -> Operator:
     """Returns an operator by its name, or one of a user's own by ``module:name``.
 
@@ -126,6 +131,20 @@ def operator_named(name: str) -> Operator:
     if not isinstance(found, Operator):
         raise ConfigError(f"{name!r} is no operator", hint="It has to be an agentr.collect.operators.Operator (docs/et_agent.md).")
     return found
+
+
+async def apply(name: str, evolver: Evolver, episode: Episode) -> Evolution:
+    """Applies an operator to an episode, and records in the tree what came of it and what it took."""
+    tree = evolver.tree
+    before, size = tree.cost, len(tree.nodes)
+    made = await operator_named(name).run(evolver, episode)
+    made.operator = name
+    for leaf in [node for node in tree.nodes[size:] if node.outcome is not None]:
+        tree.back_up(leaf.id)
+    spent = tree.cost - before
+    made.completions, made.env_steps, made.asked = spent.completions, spent.env_steps, spent.judge_calls
+    tree.evolutions.append(made)
+    return made
 
 
 def operator_problems(config: EvolveConfig) -> Iterator[Problem]:
@@ -140,5 +159,8 @@ def operator_problems(config: EvolveConfig) -> Iterator[Problem]:
             else:
                 if needs not in operator.needs:
                     yield Problem(key, f"{name!r} is no operator for an episode that is {needs}", f"There are {', '.join(fit)}.")
+    asking = [name for name in (*config.right, *config.wrong) if name in ASKING]
+    if config.teacher.who is Who.nobody and asking:
+        yield Problem("teacher.who", f"nobody is asked, and {asking[0]} asks", "Set it to policy or openai, or leave the operator out.")
     if not config.hints and {"hint_step", "hint_end"} & set(config.wrong):
         yield Problem("hints", "the list is empty", "Give at least one sentence.")

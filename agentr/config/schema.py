@@ -292,6 +292,8 @@ class EvalConfig:
     """Episodes at the same time."""
     recovery: bool = False
     """Also measure recovery from a bad prefix (Agent-R Table 3)."""
+    conciseness: bool = False
+    """Also measure which turns of its successes a policy could have done without: the rest is carried out again without them."""
     bootstrap: int = number(10_000, least=100)
     """Resamples for intervals."""
 

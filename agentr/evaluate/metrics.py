@@ -160,6 +160,26 @@ def repeated(episode: list[Node], length: int) -> int:
     return len(sequences) - len(set(sequences))
 
 
+def conciseness(trees: Iterable[Tree], resamples: int = 10_000, identity: str = "") -> dict[str, Estimate]:
+    """What the successes in ``trees`` needed, where it was tried which of their turns could be left out; nothing if there is no success.
+
+    Returns:
+        ``concise``: the share of successes of which no turn could be left out. ``needed turns``: the mean share of their turns that were
+        needed. A problem's successes count once, with their mean.
+    """
+    concise: list[float] = []
+    needed: list[float] = []
+    problems: list[str] = []
+    for tree in trees:
+        tried = [(tree.path(made.parent), tree.path(made.end) if made.end >= 0 else None) for made in tree.evolutions]
+        if tried:
+            concise.append(fmean(after is None for _, after in tried))
+            needed.append(fmean(1.0 if after is None else len(after) / len(before) for before, after in tried))
+            problems.append(str(tree.task.labels.get(identity, tree.task.key)))
+    measured = {"concise": concise, "needed turns": needed} if problems else {}
+    return {name: mean_interval(values, resamples, problems=problems) for name, values in measured.items()}
+
+
 def revision_length(trees: Iterable[Tree]) -> tuple[float, int]:
     """Mean number of actions from the start of a bad path to its first judged error (Agent-R, figure 5), and over how many paths."""
     lengths = [tree.nodes[transition].depth for tree in trees for transition in sorted({r.transition for r in tree.revisions})]

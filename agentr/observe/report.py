@@ -7,7 +7,7 @@ import html
 import io
 import itertools
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from markupsafe import Markup
 from rich.table import Table
 
 from agentr.errors import DataError
+from agentr.observe.flywheel import asked_lines, operator_rows
 from agentr.observe.summary import RunSummary, summarise
 from agentr.read.run import Run
 from agentr.read.stage import Dataset
@@ -46,41 +47,6 @@ def table(summary: RunSummary) -> Table:
     return shown
 
 
-#: Columns of the table of operators: a title, and the figure's name in ``agentr.build.evolved.Operated``.
-_OPERATED = {
-    "tried": "tried",
-    "made": "made",
-    "right before": "right_before",
-    "right after": "right_after",
-    "calls before": "calls_before",
-    "calls after": "calls_after",
-    "completions": "completions",
-    "env steps": "env_steps",
-    "asked": "asked",
-}
-
-
-def operator_rows(operators: Mapping[str, Mapping[str, Any]]) -> list[list[str]]:
-    """Returns the table of what came of each operator of a flywheel: its header, and a line for each."""
-
-    def shown(value: float) -> str:
-        return f"{value:.2f}" if isinstance(value, float) else f"{value:,}"
-
-    lines = [[name, *(shown(operated[key]) for key in _OPERATED.values())] for name, operated in operators.items()]
-    return [["operator", *_OPERATED], *lines]
-
-
-def operator_table(operators: Mapping[str, Mapping[str, Any]]) -> Table:
-    """Returns the same for a terminal."""
-    header, *lines = operator_rows(operators)
-    shown = Table(title="What came of each operator; right and calls where an episode came of it")
-    for column in header:
-        shown.add_column(column, justify="left" if column == "operator" else "right")
-    for line in lines:
-        shown.add_row(*line)
-    return shown
-
-
 def write_report(run: Run, decode: Decode | None = None, out: Path | None = None) -> RunSummary:
     """Writes ``report.json`` and ``report.html``.
 
@@ -101,7 +67,7 @@ def write_report(run: Run, decode: Decode | None = None, out: Path | None = None
         pareto_plot=Markup(pareto_plot(summary)),
         revision=Markup(_revision(run, decode)) if decode else "",
         splices=_splices(summary),
-        flywheels=[(arm.title, operator_rows(arm.operators)) for arm in summary.arms if arm.operators],
+        flywheels=[(arm.title, operator_rows(arm.flywheel), asked_lines(arm.flywheel)) for arm in summary.arms if arm.flywheel],
     )
     write_bytes(folder / run.layout.report.name, page.encode())
     return summary

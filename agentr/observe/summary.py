@@ -9,8 +9,8 @@ from agentr.errors import DataError
 from agentr.evaluate.metrics import Evaluation
 from agentr.evaluate.statistics import Estimate, paired_difference
 from agentr.read.run import Round, Run
-from agentr.read.stage import Episodes, Rollouts, Stage, Training, summary_of
-from agentr.store.layout import CONTROL, DATASET, EVAL, RECOVERY, ROLLOUTS, TRAIN, WARM_START, Arm, ArmKind
+from agentr.read.stage import Episodes, Rollouts, Shortened, Stage, Training, summary_of
+from agentr.store.layout import CONTROL, DATASET, EVAL, RECOVERY, ROLLOUTS, SHORTENED, TRAIN, WARM_START, Arm, ArmKind
 from agentr.store.summaries import DatasetSummary, TrainSummary, TreeSummary
 from agentr.types import Cost
 
@@ -44,6 +44,7 @@ class ArmSummary:
 
     Attributes:
         recovery: Success from the beginnings of the warm start's failed episodes, if that was measured.
+        behaviour: How economical its held-out episodes are: what was measured by name.
         trees: Trees of its first stage of exploration.
         cost: Cost of its exploration.
         seconds: Seconds by stage, in the order in which the stages ran.
@@ -51,6 +52,7 @@ class ArmSummary:
         curve: Its logged steps of training.
         steps: Of online training, what there is to say of each step; ``validation`` is the success after it, where that was measured.
         sharing: Of online training, what its rollouts had in common.
+        flywheel: Of ET-Agent, what came of its operators, and of asking.
     """
 
     arm: Arm
@@ -61,11 +63,12 @@ class ArmSummary:
     cost: Cost
     seconds: dict[str, float]
     recovery: Estimate | None = None
+    behaviour: dict[str, Estimate] = field(default_factory=dict)
     training: TrainSummary | None = None
     curve: list[dict[str, Any]] = field(default_factory=list, repr=False)
     steps: list[dict[str, Any]] = field(default_factory=list, repr=False)
     sharing: Sharing | None = None
-    operators: dict[str, dict[str, Any]] = field(default_factory=dict, repr=False)
+    flywheel: DatasetSummary | None = field(default=None, repr=False)
     differing: list[dict[str, Any]] = field(default_factory=list, repr=False)
 
     @property
@@ -104,6 +107,11 @@ class RunSummary:
     splices: dict[str, int]
     seconds: float
     complete: bool
+
+    @property
+    def measured(self) -> list[str]:
+        """Names of what was measured of how economical episodes are, of any arm."""
+        return list(dict.fromkeys(name for arm in self.arms for name in arm.behaviour))
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -160,13 +168,17 @@ def _arm(round_: Round) -> ArmSummary:
     dataset = summary_of(stages.get(DATASET), DatasetSummary)
     evaluated, recovered, trained = (stages.get(name) for name in (EVAL, RECOVERY, TRAIN))
     curve = trained.curve_lines() if isinstance(trained, Training) else []
+    evaluation = evaluated.evaluation if isinstance(evaluated, Episodes) and evaluated.sealed else None
+    shortened = stages.get(SHORTENED)
+    conciseness = shortened.conciseness if isinstance(shortened, Shortened) and shortened.sealed else {}
     return ArmSummary(
         arm=round_.arm,
-        evaluation=evaluated.evaluation if isinstance(evaluated, Episodes) and evaluated.sealed else None,
+        evaluation=evaluation,
+        behaviour={**(evaluation.behaviour if evaluation else {}), **conciseness},
         trees=first.trees,
         solved=first.solved,
         rows=dataset.rows,
-        operators=dataset.operators,
+        flywheel=dataset if dataset.operators else None,
         cost=_exploration_cost(explored),
         seconds={name: stage.seconds for name, stage in stages.items()},
         recovery=recovered.evaluation.success if isinstance(recovered, Episodes) and recovered.sealed else None,

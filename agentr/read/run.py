@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agentr.errors import DataError
-from agentr.read.stage import Dataset, Episodes, Rollouts, Stage, Training, Trees
+from agentr.read.stage import Dataset, Episodes, Rollouts, Shortened, Stage, Training, Trees
 from agentr.store.files import read_lines
 from agentr.store.layout import (
     CONTROL,
@@ -18,6 +18,7 @@ from agentr.store.layout import (
     MODEL,
     RECOVERY,
     ROLLOUTS,
+    SHORTENED,
     TRAIN,
     Arm,
     ArmKind,
@@ -35,9 +36,16 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 #: Stages that are no exploration; those of a method's exploration are all others.
-COMMON_STAGES = (DATASET, TRAIN, EVAL, RECOVERY)
+COMMON_STAGES = (DATASET, TRAIN, EVAL, RECOVERY, SHORTENED)
 
-_KINDS: dict[str, type[Stage]] = {ROLLOUTS: Rollouts, DATASET: Dataset, TRAIN: Training, EVAL: Episodes, RECOVERY: Episodes}
+_KINDS: dict[str, type[Stage]] = {
+    ROLLOUTS: Rollouts,
+    DATASET: Dataset,
+    TRAIN: Training,
+    EVAL: Episodes,
+    RECOVERY: Episodes,
+    SHORTENED: Shortened,
+}
 
 
 @dataclass(frozen=True)
@@ -56,8 +64,8 @@ class Policy:
 
 
 class Round:
-    """A round (0 is the warm start), or the control: ``round.dataset``, ``round.train``, ``round.eval``, ``round.recovery``, and the
-    method's stages of trees by their names, such as ``round.collect``."""
+    """A round (0 is the warm start), or the control: ``round.dataset``, ``round.train``, ``round.eval``, ``round.recovery``,
+    ``round.shortened``, and the method's stages of trees by their names, such as ``round.collect``."""
 
     def __init__(self, run: Run, arm: Arm) -> None:
         self.run = run
@@ -86,6 +94,10 @@ class Round:
     @property
     def recovery(self) -> Episodes:
         return self[RECOVERY]
+
+    @property
+    def shortened(self) -> Shortened:
+        return self[SHORTENED]
 
     def stages(self) -> dict[str, Stage]:
         """Returns its stages by their names in the round, in the order in which they ran."""

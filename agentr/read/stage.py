@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from agentr.evaluate.metrics import Evaluation
+    from agentr.evaluate.statistics import Estimate
 
 
 class Stage:
@@ -304,6 +305,17 @@ class Episodes(Trees):
         from agentr.evaluate.metrics import Evaluation
 
         return Evaluation.from_dict(read_json(self.path / EVALUATION))
+
+
+class Shortened(Trees):
+    """A stage of held-out successes without the turns that they did not need."""
+
+    @property
+    def conciseness(self) -> dict[str, Estimate]:
+        """What was measured, by its name (``agentr.evaluate.metrics.conciseness``)."""
+        from agentr.evaluate.statistics import Estimate
+
+        return {name: Estimate(**found) for name, found in read_json(self.path / EVALUATION).items()}
 
 
 def summary_of(stage: Stage | None, kind: type[S]) -> S:

@@ -12,7 +12,8 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, ClassVar
 
 from agentr.build.dataset import Candidate
-from agentr.build.evolved import FilterConfig, count_agreement, count_operators, evolved_rows
+from agentr.build.evolved import FilterConfig, count_agreement, count_operators, count_verdicts, evolved_rows
+from agentr.collect.advisor import Who
 from agentr.collect.evolve import Evolve
 from agentr.collect.evolver import EvolveConfig
 from agentr.collect.grow import Grow
@@ -20,6 +21,7 @@ from agentr.collect.job import Work
 from agentr.collect.operators import operator_problems
 from agentr.config.checks import Problem, number
 from agentr.config.schema import Config
+from agentr.observe.flywheel import judge_warning
 from agentr.recipes.eto import sampling_problems
 from agentr.rounds.recipe import Imitation, ImitationConfig, by_round
 from agentr.rounds.round import Round
@@ -44,6 +46,8 @@ class ETAgentConfig(ImitationConfig):
 
     def problems(self) -> Iterator[Problem]:
         yield from (problem.within("evolve") for problem in operator_problems(self.evolve))
+        if self.filter.judged and self.evolve.judge.who is Who.nobody:
+            yield Problem("filter.judged", "there is no judge", "Set method.evolve.judge.who.")
         if not self.filter.min_return:
             yield Problem(
                 "filter.min_return", "the list is empty", "Give one threshold for each round; the last one holds for later rounds."
@@ -76,10 +80,16 @@ class ETAgent(Imitation[ETAgentConfig]):
             yield from evolved_rows(tree, self.config.filter, least, round_.answer_prefix)
 
     def facts(self, round_: Round) -> dict[str, Any]:
-        operators = count_operators(round_.trees("evolve"), round_.answer_prefix)
-        facts: dict[str, Any] = {"operators": {name: asdict(operated) for name, operated in operators.items()}}
-        agreement = count_agreement(round_.trees("evolve"))
-        return facts | ({"agreement": agreement} if agreement else {})
+        trees = round_.trees("evolve")
+        operators, verdicts = count_operators(trees, round_.answer_prefix), count_verdicts(trees, round_.answer_prefix)
+        if warning := judge_warning(verdicts):
+            round_.experiment.reporter.say(f"        {warning}", "yellow")
+        facts = {
+            "operators": {name: asdict(operated) for name, operated in operators.items()},
+            "agreement": count_agreement(trees),
+            "verdicts": verdicts,
+        }
+        return {name: found for name, found in facts.items() if found or name == "operators"}
 
     # The paper: three evolutions by a teacher; 3 epochs at 5e-6; then three rounds, each of which takes 8000 tasks by 16 rollouts and goes
     # through them three times. sigma falls by round; the paper gives its first value (0.1) and no other.

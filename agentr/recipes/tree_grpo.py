@@ -1,9 +1,13 @@
-"""Tree-GRPO: rollouts that branch, compared with each other as a whole and turn by turn (arXiv 2509.21240)."""
+"""Tree-GRPO: rollouts that branch, compared with each other as a whole and turn by turn (arXiv 2509.21240).
+
+The same loss goes with the trees of Agent-R's search (``explore: uct``): all paths to an ended leaf are rollouts then.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
 from typing import Any, ClassVar
 
 from agentr.build.advantages import AdvantageConfig
@@ -12,7 +16,18 @@ from agentr.collect.job import Work
 from agentr.config.checks import number
 from agentr.rounds.online import Online
 from agentr.rounds.online_config import BranchingConfig
+from agentr.search import UCT, UCTConfig
 from agentr.search.branch import Branch, Select
+from agentr.search.uct import Dedupe
+
+
+class Explore(StrEnum):
+    """How a tree grows."""
+
+    branch = "branch"
+    """Rollouts branch off from turns that were taken (Tree-GRPO)."""
+    uct = "uct"
+    """Monte Carlo tree search (Agent-R), until the tree has as many ended leaves or the search ends."""
 
 
 @dataclass
@@ -20,6 +35,10 @@ class TreeGRPOConfig(BranchingConfig):
     """Group relative policy optimisation over trees (docs/rl.md)."""
 
     type: str = "tree_grpo"
+    explore: Explore = Explore.branch
+    """How a tree grows. For uct, initial, at_once and select do not matter."""
+    search: UCTConfig = field(default_factory=lambda: UCTConfig(dedupe=Dedupe.none, enough_good=0))
+    """For explore=uct: how a tree is searched; max_steps and max_invalid of the method hold, if they are set."""
     at_once: int = number(2, least=1)
     """Branches of a task that begin together."""
     select: Select = Select.random
@@ -42,6 +61,10 @@ class TreeGRPO(Online[TreeGRPOConfig]):
 
     def exploration(self, round_: int) -> Mapping[str, Work]:
         config = self.config
+        if config.explore is Explore.uct:
+            depth = config.max_steps - 1 if config.max_steps else config.search.max_depth
+            search = replace(config.search, max_depth=depth, max_invalid=config.max_invalid or config.search.max_invalid)
+            return {"rollouts": Grow(UCT(search, leaves=config.episodes))}
         branch = Branch(config.episodes, config.initial, config.at_once, config.max_steps, config.max_invalid, config.select)
         return {"rollouts": Grow(branch)}
 

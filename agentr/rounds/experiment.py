@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import cache, cached_property
 from pathlib import Path
 
@@ -18,11 +18,12 @@ from agentr.build.revision import demonstrated_rows
 from agentr.collect.demonstrate import Demonstrate
 from agentr.collect.grow import BadBeginning, Grow
 from agentr.collect.job import TreeJob, Work
+from agentr.collect.shorten import Shorten
 from agentr.collect.units import Limits
 from agentr.config.schema import CollectConfig, Config
 from agentr.config.training import TrainConfig
 from agentr.errors import ConfigError, RunError
-from agentr.evaluate.metrics import Evaluation, evaluate, revision_length
+from agentr.evaluate.metrics import Evaluation, conciseness, evaluate, revision_length
 from agentr.models.load import load_codec, resolve
 from agentr.observe.progress import Reporter
 from agentr.rounds.services import Services
@@ -30,7 +31,20 @@ from agentr.search import Sample
 from agentr.store.dataset import rows_hash
 from agentr.store.files import read_json, write_json
 from agentr.store.forest import Forest
-from agentr.store.layout import DATASET, DEMONSTRATIONS, EVAL, EVALUATION, MODEL, RECOVERY, TRAIN, WARM_START, Arm, Checkpoint, arm_of
+from agentr.store.layout import (
+    DATASET,
+    DEMONSTRATIONS,
+    EVAL,
+    EVALUATION,
+    MODEL,
+    RECOVERY,
+    SHORTENED,
+    TRAIN,
+    WARM_START,
+    Arm,
+    Checkpoint,
+    arm_of,
+)
 from agentr.store.run import RunStore
 from agentr.store.seal import hash_folder
 from agentr.store.summaries import DatasetSummary, EvalSummary, ModelSummary, TrainSummary, TreeSummary
@@ -223,6 +237,8 @@ class Experiment:
         self._measure(arm.stage(EVAL), episodes, policy, lambda: self.services.tasks(config.tasks, training=False))
         if config.recovery:
             self._measure_recovery(arm, policy)
+        if config.conciseness:
+            self._measure_conciseness(arm, policy)
         result = Evaluation.from_dict(read_json(self.store.layout.evaluation(arm.stage(EVAL))))
         self.reporter.say(f"        {arm.title}: success {result.success.as_percent()} % on {result.success.n} held-out tasks")
         return result
@@ -234,6 +250,39 @@ class Experiment:
         work = Grow(one, BadBeginning(self.seed(0)))
         self._measure(arm.stage(RECOVERY), work, policy, source.tasks, source)
 
+    def _measure_conciseness(self, arm: Arm, policy: Checkpoint) -> None:
+        """Measures how much of its held-out successes a policy could have done without."""
+        config, name = self.config.eval, arm.stage(SHORTENED)
+        work = Shorten(2 if config.sampling.temperature else 1, config.max_steps, config.max_invalid)
+
+        def measure(folder: Path) -> TreeSummary:
+            source = self._trees_of(arm.stage(EVAL))
+            made = self._make(name, self._held_out(folder, work, policy, source.tasks(), source), policy)
+            identity = self.services.spec().identity
+            found = conciseness(Forest(folder), config.bootstrap, identity)
+            write_json(folder / EVALUATION, {key: asdict(value) for key, value in found.items()})
+            return made
+
+        self.store.stage(name, TreeSummary, measure, self._measured_with(work))
+
+    def _held_out(self, folder: Path, work: Work, policy: Checkpoint, tasks: Sequence[Task], source: Forest | None) -> TreeJob:
+        self.store.use(policy.name)
+        if source is not None:
+            self.store.use(source.stage)
+        return TreeJob(
+            folder=folder,
+            tasks=tuple(work.tasks(tasks, source)),
+            seed=self.seed(0),
+            policy=policy.name,
+            work=work,
+            sampling=self.config.eval.sampling,
+            limits=self._limits(self.config.eval.in_flight),
+            source=source.folder if source else None,
+        )
+
+    def _measured_with(self, work: Work) -> dict[str, object]:
+        return {"kind": work.kind, "work": work, "sampling": self.config.eval.sampling, "seed": self.seed(0)}
+
     def _measure(
         self, name: str, work: Work, policy: Checkpoint, tasks: Callable[[], Sequence[Task]], source: Forest | None = None
     ) -> None:
@@ -241,20 +290,7 @@ class Experiment:
         config = self.config.eval
 
         def measure(folder: Path) -> EvalSummary:
-            self.store.use(policy.name)
-            if source is not None:
-                self.store.use(source.stage)
-            job = TreeJob(
-                folder=folder,
-                tasks=tuple(work.tasks(tasks(), source)),
-                seed=self.seed(0),
-                policy=policy.name,
-                work=work,
-                sampling=config.sampling,
-                limits=self._limits(config.in_flight),
-                source=source.folder if source else None,
-            )
-            made = self._make(name, job, policy)
+            made = self._make(name, self._held_out(folder, work, policy, tasks(), source), policy)
             spec = self.services.spec()
             labels = tuple(spec.strata)
             found = evaluate(Forest(folder), config.bootstrap, labels, identity=spec.identity, answer_prefix=spec.answer_prefix)
@@ -278,7 +314,7 @@ class Experiment:
                 trees_hash=made.trees_hash,
             )
 
-        self.store.stage(name, EvalSummary, measure, {"kind": work.kind, "work": work, "sampling": config.sampling, "seed": self.seed(0)})
+        self.store.stage(name, EvalSummary, measure, self._measured_with(work))
 
     # training ---------------------------------------------------------------------------------------------------------
 

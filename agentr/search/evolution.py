@@ -10,8 +10,8 @@ class Evolution:
     """One use of an operator (ET-Agent, arXiv 2601.06860, section 3.2). Places are node ids.
 
     Attributes:
-        operator: Its name.
         parent: Leaf of the episode that it started from.
+        operator: Its name; whoever runs it fills it in.
         turn: The turn that was found to be redundant or wrong, counted from 1; 0 if no turn was named.
         kept: Turns at the beginning that were taken over, the wrong one included.
         end: Leaf of the episode that came of it, -1 if there is none.
@@ -21,8 +21,8 @@ class Evolution:
         asked: Requests to a teacher.
     """
 
-    operator: str
     parent: int
+    operator: str = ""
     turn: int = 0
     kept: int = 0
     end: int = -1

@@ -62,11 +62,16 @@ class UCTConfig:
 @dataclass(frozen=True)
 class UCT(Strategy):
     """The strategy. State in the tree: ``iteration`` (finished simulations), ``cursor`` (node that this simulation has reached),
-    ``stopped`` (why the search is over: exhausted, iterations, enough or hopeless)."""
+    ``stopped`` (why the search is over: exhausted, iterations, enough, hopeless or leaves).
+
+    Attributes:
+        leaves: Most ended leaves of a tree, at which the search ends; 0 means any number.
+    """
 
     kind = "search"
 
     config: UCTConfig
+    leaves: int = 0
 
     @property
     def max_completions(self) -> int:
@@ -76,7 +81,7 @@ class UCT(Strategy):
         if tree.search.get("stopped"):
             return []
         leaf = self.descend(tree, tree.search.get("cursor", 0))
-        return [] if leaf is None else [request(tree, leaf, self.config.width)]
+        return [] if leaf is None else [request(tree, leaf, min(self.config.width, self._left(tree)))]
 
     def record(self, tree: Tree, expansion: Expansion, children: Sequence[Child]) -> list[Node | None]:
         parent = tree.nodes[expansion.node]
@@ -101,6 +106,9 @@ class UCT(Strategy):
         """Moves the cursor down the simulation, or ends the simulation and perhaps the search."""
         tree.search.setdefault("iteration", 0)
         succeeded = any(n.outcome is Outcome.SUCCESS for n in new)
+        if not self._left(tree):
+            tree.search["stopped"] = "leaves"
+            return
         if self.descend(tree, expanded.id) is not None and not (succeeded and self.config.stop_simulation_at_success):
             tree.search["cursor"] = expanded.id
             return
@@ -134,6 +142,10 @@ class UCT(Strategy):
         return child.mean + self.config.c_uct * math.sqrt(math.log(parent.visits) / child.visits)
 
     # ------------------------------------------------------------------------------------------------------------------
+
+    def _left(self, tree: Tree) -> int:
+        """How many leaves may still end: no more turns are drawn at a time, so that there are never more."""
+        return self.leaves - sum(1 for _ in tree.ended()) if self.leaves else self.config.width
 
     def _identity(self, turn: Node | Child) -> str | None:
         match self.config.dedupe:

@@ -1,11 +1,13 @@
 """Layout of the run directory: names of its stages and files. Nobody else spells them.
 
 model                                                    the base model
-rounds/00/{demonstrations,dataset,train,eval,recovery}   the warm start
-rounds/01/{collect,...,dataset,train,eval,recovery}      a round; which stages of trees there are is the method's choice
-rounds/01/{probe,rollouts,train,eval,recovery}           a round of online training; its steps are rollouts/000001, ...; a probe comes
-                                                         first where tasks are chosen by what the policy makes of them
-control/{train,eval,recovery}                            the control arm
+rounds/00/{demonstrations,dataset,train,eval}   the warm start
+rounds/01/{collect,...,dataset,train,eval}      a round; which stages of trees there are is the method's choice
+rounds/01/{probe,rollouts,train,eval}           a round of online training; its steps are rollouts/000001, ...; a probe comes first where
+                                                tasks are chosen by what the policy makes of them
+control/{train,eval}                            the control arm
+
+After ``eval`` come ``recovery`` and ``shortened``, where they are measured.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ DATASET = "dataset"
 TRAIN = "train"
 EVAL = "eval"
 RECOVERY = "recovery"
+SHORTENED = "shortened"
 PROBE = "probe"
 ROLLOUTS = "rollouts"
 

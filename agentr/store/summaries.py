@@ -115,6 +115,8 @@ class DatasetSummary(Summary):
         dropped: Candidates left out, by reason.
         splices: Of Agent-R, revisions tried, failed as text and kept.
         operators: Of ET-Agent, what came of each operator (``agentr.build.evolved.Operated``).
+        agreement: How often execution and a teacher agree (``agentr.build.evolved.count_agreement``).
+        verdicts: What a judge said of episodes that are right and wrong (``agentr.build.evolved.count_verdicts``).
         tasks: Tasks that own rows are from.
     """
 
@@ -128,6 +130,8 @@ class DatasetSummary(Summary):
     dropped: dict[str, int] = field(default_factory=dict)
     splices: dict[str, int] = field(default_factory=dict)
     operators: dict[str, dict[str, Any]] = field(default_factory=dict)
+    agreement: dict[str, dict[str, int]] = field(default_factory=dict)
+    verdicts: dict[str, dict[str, int]] = field(default_factory=dict)
     tasks: int = 0
 
 

@@ -8,11 +8,13 @@ import pytest
 
 from agentr.build.advantages import AdvantageConfig, Baseline, Scale, advantages, compared, turn_differences
 from agentr.build.rollouts import rollout_rows
+from agentr.collect.grow import Grow
 from agentr.config.checks import find_problems
+from agentr.recipes import load, recipe_of
 from agentr.rewards.group import Reward, group_of
-from agentr.search import Tree
+from agentr.search import UCT, Tree
 from agentr.store.rows import Dropped, Rollout
-from tests.trees import add, child, new_tree, tree_of
+from tests.trees import add, child, new_tree, run_search, toy_answers, tree_of
 
 
 def of(tree: Tree, **config) -> list[list[float]]:
@@ -105,6 +107,24 @@ def test_rows_of_a_tree_say_of_each_token_which_turn_it_is_of() -> None:
     assert first.advantages == (0.0, 0.0, 0.0, by_turn[0][0], 0.0, by_turn[0][1])
     assert first.loss_mask == (0, 0, 0, 1, 0, 1) and first.logprobs == (None, None, None, -0.5, None, -0.5)
     assert first.group == second.group == "door" and first.rewards == {"total": 1.0, "outcome": 1.0}
+
+
+def test_a_searched_tree_gives_a_row_for_each_path_that_ended() -> None:
+    """``explore: uct`` is one key: the same rewards, rows and losses take the trees of Agent-R's search."""
+    batch = "train=[{batch_size: 16, micro_batch_size: 4}]"
+    options = ["method.tasks=4", "method.episodes=4", "method.max_steps=3", "method.search.width=3"]
+    config = load(None, ["method.type=tree_grpo", "method.explore=uct", batch, *options])
+    (work,) = recipe_of(config).exploration(1).values()
+    assert isinstance(work, Grow) and isinstance(work.strategy, UCT)
+    tree = new_tree()
+    run_search(work.strategy, tree, toy_answers(0.1))
+    group = group_of(tree)
+    rewards = [Reward(float(index % 2)) for index in range(len(group))]
+    rows = list(rollout_rows(group, rewards, AdvantageConfig(turn=1.0)))
+    assert len(rows) == len(list(tree.ended())) == 4 and max(len(episode.path) for episode in group.episodes) <= 3
+    assert len(tree.nodes) - 1 > len({node for row in rows for node in row.provenance.nodes})  # turns from which nothing ended
+    first = [episode.path[0].id for episode in group.episodes]
+    assert len(set(first)) < len(first)
 
 
 def test_a_rollout_whose_probabilities_nobody_knows_is_dropped_with_its_reason() -> None:

@@ -11,23 +11,28 @@ from pathlib import Path
 
 import pytest
 
-from agentr.build.evolved import count_agreement
+from agentr.build.evolved import FilterConfig, count_agreement, count_verdicts, evolved_rows
+from agentr.collect.advisor import ANSWERS, AdvisorConfig, Who
 from agentr.collect.asked import read_answer, rewritten
 from agentr.collect.evolve import Evolve
 from agentr.collect.evolver import EvolveConfig
 from agentr.collect.grow import Grow
 from agentr.collect.job import TreeJob, run_job
-from agentr.collect.teacher import ANSWERS, TeacherConfig, Who
 from agentr.collect.units import Limits, Progress
 from agentr.config.schema import OpenAIConfig
 from agentr.envs.client import EnvClient
 from agentr.envs.server import EnvServer
-from agentr.errors import BudgetExceeded, InfraError, RunError
+from agentr.errors import BudgetExceeded, ConfigError, InfraError, RunError
+from agentr.observe.flywheel import judge_warning
 from agentr.policy.base import GenerateRequest, Policy
+from agentr.recipes import load
 from agentr.search import Origin, Sample, Tree
 from agentr.search.evolution import Evolution
-from agentr.search.stored import to_json
+from agentr.search.revision import Rating, Verdict
+from agentr.search.stored import from_json, to_json
+from agentr.search.tree import Node
 from agentr.store.forest import Forest
+from agentr.store.rows import Dropped, Row
 from agentr.tasks.formats import ReAct
 from agentr.types import Completion, FinishReason, Outcome, Task
 from tests.collect.test_grow import play
@@ -166,7 +171,7 @@ def test_a_teacher_that_is_gone(error: Exception, server: EnvServer, tmp_path: P
     assert any(made.end >= 0 for _, made in uses(found, "drop_redundant", "correct_flawed"))
     (tmp_path / "required").mkdir()
     with pytest.raises(RunError, match=re.escape(str(error).rstrip("."))):
-        taught(server, tmp_path / "required", gone, replace(ASKING, teacher=TeacherConfig(required=True)))
+        taught(server, tmp_path / "required", gone, replace(ASKING, teacher=AdvisorConfig(required=True)))
 
 
 def test_nothing_is_asked_twice(server: EnvServer, tmp_path: Path) -> None:
@@ -219,7 +224,7 @@ def test_a_teacher_behind_an_api(server: EnvServer, tmp_path: Path, monkeypatch:
         api = await asyncio.start_server(serve, "127.0.0.1", 0)
         port = api.sockets[0].getsockname()[1]
         openai = OpenAIConfig(base_url=f"http://127.0.0.1:{port}/v1", model="teacher", api_key_env="MADE_UP_KEY")
-        config = replace(ASKING, evolutions=1, teacher=TeacherConfig(who=Who.openai, openai=openai))
+        config = replace(ASKING, evolutions=1, teacher=AdvisorConfig(who=Who.openai, openai=openai))
         env = EnvClient([server.url()], "secret", timeout_s=10, retries=2)
         try:
             from agentr.config.schema import TaskSelection
@@ -244,3 +249,93 @@ def test_the_answer_is_read_in_whole() -> None:
     text = "Step: 2\nAnalysis: It repeats Step 1.\nCorrected Step: <think>so</think>\n<python>\nprint(1)\n</python>\n"
     assert read_answer(text, 3) == (2, "<think>so</think>\n<python>\nprint(1)\n</python>")
     assert read_answer(text, 1) == (0, "")
+
+
+# the judge ------------------------------------------------------------------------------------------------------------
+
+JUDGED = EvolveConfig(evolutions=2, right=["rollout"], wrong=["hint_end"], judge=AdvisorConfig(who=Who.policy))
+
+
+def judged(server: EnvServer, tmp_path: Path, answer: Answer, config: EvolveConfig = JUDGED) -> list[Tree]:
+    tmp_path.mkdir(exist_ok=True)
+    return taught(server, tmp_path, answer, config)[0]
+
+
+def leaves(trees: list[Tree]) -> list[tuple[Tree, Node]]:
+    """What was judged: the episodes that operators started from, and those that came of them."""
+    places = [(tree, {place for made in tree.evolutions for place in (made.parent, made.end) if place >= 0}) for tree in trees]
+    return [(tree, tree.nodes[place]) for tree, found in places for place in sorted(found)]
+
+
+def test_each_episode_is_judged_once_and_its_verdict_is_kept(server: EnvServer, tmp_path: Path) -> None:
+    said = {True: "Done.\nJudgement: Good", False: "Not done.\nJudgement: Bad"}
+    questions: list[str] = []
+
+    def judge(question: str) -> str:
+        questions.append(question)
+        return said[len(questions) % 2 == 0]
+
+    found = judged(server, tmp_path, judge)
+    assert len(questions) == len(leaves(found)) > 8
+    assert {"good", "bad"} == {node.verdict.rating.value for _, node in leaves(found) if node.verdict}
+    for tree, node in leaves(found):
+        assert node.verdict is not None and node.verdict.answer in said.values()
+        question = next(q for q in questions if tree.messages[-1].content in q and f"Step {node.depth}:\n{node.text}\n" in q)
+        assert f"Step {node.depth + 1}:" not in question
+    assert to_json(from_json(to_json(found[0]))) == to_json(found[0])
+    assert all(node.verdict is None for tree in found for node in tree.nodes if (tree, node) not in leaves(found))
+
+
+def test_a_judge_is_checked_on_episodes_that_are_known_to_be_right_or_wrong(server: EnvServer, tmp_path: Path) -> None:
+    """One that always says yes is found out; what cannot be read counts as uncertain."""
+    found = judged(server, tmp_path, lambda question: "Judgement: Good")
+    counts = count_verdicts(found, "")
+    known = [node.outcome is Outcome.SUCCESS for _, node in leaves(found)]
+    assert counts["right"] == {"good": known.count(True), "uncertain": 0, "bad": 0}
+    assert counts["wrong"] == {"good": known.count(False), "uncertain": 0, "bad": 0}
+    assert "100 % of the right episodes good, and 100 % of the wrong" in judge_warning(counts)
+    able = {"right": {"good": 8, "uncertain": 1, "bad": 1}, "wrong": {"good": 2, "uncertain": 0, "bad": 8}}
+    assert judge_warning(able) == judge_warning({}) == judge_warning({**able, "wrong": dict.fromkeys(able["wrong"], 0)}) == ""
+    mute = judged(server, tmp_path / "mute", lambda question: "I would rather not say.")
+    assert sum(tree.events["judge_malformed"] for tree in mute if tree.evolutions) == len(leaves(mute))
+    assert count_verdicts(mute, "")["right"]["uncertain"] > 0
+
+
+def test_a_judge_that_is_gone_holds_nothing_up_unless_it_is_required(server: EnvServer, tmp_path: Path) -> None:
+    def gone(question: str) -> str:
+        raise InfraError("the server is gone.")
+
+    found = judged(server, tmp_path, gone)
+    assert all(node.verdict is None for _, node in leaves(found)) and count_verdicts(found, "") == {}
+    assert sum(tree.events["judge_silent"] for tree in found if tree.evolutions) >= len(leaves(found))
+    with pytest.raises(RunError, match=r"the judge did not answer: the server is gone\. Or set method\.evolve\.judge\.required=false"):
+        judged(server, tmp_path / "required", gone, replace(JUDGED, judge=AdvisorConfig(who=Who.policy, required=True)))
+
+
+def test_what_the_judge_finds_bad_can_be_left_out() -> None:
+    tree = new_tree()
+    for name, rating in (("a", Rating.BAD), ("b", Rating.GOOD), ("c", None)):
+        add(tree, 0, child(name, 1.0, Outcome.SUCCESS)).verdict = Verdict(rating) if rating else None
+    kept = {judged: list(evolved_rows(tree, FilterConfig(judged=judged), 1.0, "")) for judged in (False, True)}
+    assert [isinstance(row, Row) for row in kept[False]] == [True, True, True]
+    assert [row.reason if isinstance(row, Dropped) else row.provenance.nodes for row in kept[True]] == [
+        "episode that the judge finds bad",
+        (2,),
+        (3,),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("overrides", "problem"),
+    [
+        (["method.filter.judged=true"], r"method\.filter\.judged: there is no judge\. Set method\.evolve\.judge\.who"),
+        (["method.evolve.judge.who=openai"], r"method\.evolve\.judge\.openai\.model: who = openai needs a model"),
+        (
+            ["method.evolve.teacher.who=nobody", "method.evolve.right=[rewrite_thoughts]"],
+            r"method\.evolve\.teacher\.who: nobody is asked, and rewrite_thoughts asks",
+        ),
+    ],
+)
+def test_who_is_to_be_asked_has_to_be_there(overrides: list[str], problem: str) -> None:
+    with pytest.raises(ConfigError, match=problem):
+        load(None, ["method.type=et_agent", *overrides], files=False)

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from agentr.build.evolved import FilterConfig, count_operators, evolved_rows
+from agentr.collect.advisor import AdvisorConfig, Who
 from agentr.collect.evolve import Evolve
 from agentr.collect.evolver import EvolveConfig, Evolver
 from agentr.collect.grow import Grow
 from agentr.collect.job import TreeJob, run_job
 from agentr.collect.operators import OPERATORS, Needs, Operator, operator_problems
-from agentr.collect.teacher import TeacherConfig, Who
 from agentr.collect.units import Progress
 from agentr.config.checks import find_problems
 from agentr.envs.client import EnvClient
@@ -247,7 +247,7 @@ def test_the_table_counts_what_came_of_each_operator(trees: list[Tree]) -> None:
 
 async def again(evolver: Evolver, episode: Episode) -> Evolution:
     """The first turn of an episode, and the policy from there."""
-    return Evolution(operator="", parent=episode.leaf.id, turn=1, kept=1, end=await evolver.go_on(episode.path[0].id))
+    return Evolution(parent=episode.leaf.id, turn=1, kept=1, end=await evolver.go_on(episode.path[0].id))
 
 
 AGAIN = Operator(again, (Needs.right, Needs.wrong), lambda config, steps: steps)
@@ -273,7 +273,7 @@ def test_an_operator_of_ones_own_is_used_and_counted_by_its_name(server: EnvServ
         ({"wrong": ["drop_redundant"]}, "wrong", "There are rollout, correct_flawed"),
         ({"hints": []}, "hints", "at least one sentence"),
         ({"samples": 0}, "samples", "at least 1"),
-        ({"teacher": TeacherConfig(who=Who.openai)}, "teacher.openai.model", "Name the model"),
+        ({"teacher": AdvisorConfig(who=Who.openai)}, "teacher.openai.model", "Name the model"),
     ],
 )
 def test_what_cannot_be(changes: dict[str, Any], key: str, says: str) -> None:

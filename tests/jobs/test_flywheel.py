@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 import agentr
+from agentr.collect.advisor import ANSWERS
 from agentr.collect.operators import OPERATORS
-from agentr.collect.teacher import ANSWERS
 from agentr.store.files import read_lines
 from agentr.store.forest import Forest
 from tests.chaos.driver import SMALL, end, start, wait_for
@@ -27,11 +27,15 @@ EVOLVING = [
     "method.evolve.right=[rollout,drop_redundant,refine_redundant,rewrite_thoughts]",
     "method.evolve.wrong=[rollout,correct_flawed,hint_step,hint_end,correct_step]",
     "method.evolve.teacher.sampling.max_tokens=32",
+    "method.evolve.judge.who=policy",
+    "method.evolve.judge.sampling.max_tokens=16",
     "method.filter.min_return=[0.0]",
     "method.filter.failed_calls=9",
     "collect.tasks={split: train, where: {depth: 1}, limit: 6}",
     "train=[{steps: 4, batch_size: 4, micro_batch_size: 4, bf16: false, max_length: 768}]",
     "eval.tasks={split: test, where: {depth: 1}, limit: 4}",
+    "eval.conciseness=true",
+    "eval.recovery=true",
 ]
 
 
@@ -57,7 +61,14 @@ def test_the_flywheel_and_what_follows(tmp_path: Path) -> None:
     assert {"rollout", "correct_flawed", "hint_step", "hint_end", "correct_step"} <= tried <= set(OPERATORS)
     operators = round_.stages()["dataset"].summary.operators
     assert sum(operated["tried"] for operated in operators.values()) == sum(len(tree.evolutions) for tree in trees)
+    verdicts = round_.stages()["dataset"].summary.verdicts
+    known = {place for tree in trees for made in tree.evolutions for place in ((tree.task.key, made.parent), (tree.task.key, made.end))}
+    assert 0 < sum(sum(said.values()) for said in verdicts.values()) <= len(known)
     asked = read_lines(root / "rounds/01/evolve" / ANSWERS)
     assert len({line["asked"] for line in asked}) == len(asked) >= sum(made.asked for tree in trees for made in tree.evolutions) > 0
     assert round_.train.summary.steps > 0 and round_.eval.evaluation.behaviour["calls"].n == 4
-    assert "Flywheel, round 1" in (root / "report.html").read_text()
+    successes = sum(bool(tree.successes()) for tree in round_.eval)
+    assert len(list(round_.shortened)) == successes and bool(round_.shortened.conciseness) == bool(successes)
+    assert round_.recovery.sealed
+    page = (root / "report.html").read_text()
+    assert "Flywheel, round 1" in page and "episodes the judge finds" in page

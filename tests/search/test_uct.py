@@ -131,6 +131,18 @@ def test_simulation_ends_at_success_only_in_the_default() -> None:
 # stopping -------------------------------------------------------------------------------------------------------------
 
 
+@settings(max_examples=60, deadline=None)
+@given(seed=st.integers(0, 10_000), leaves=st.integers(1, 9), width=st.integers(1, 5), ends=st.floats(0, 0.8))
+def test_a_search_for_so_many_leaves_ends_with_exactly_as_many(seed: int, leaves: int, width: int, ends: float) -> None:
+    config = UCTConfig(iterations=1000, max_depth=4, width=width, dedupe=Dedupe.none, enough_good=0, stop_simulation_at_success=False)
+    tree, strategy = new_tree(seed), UCT(config, leaves)
+    grow(strategy, tree, ends)
+    unbounded = new_tree(seed)
+    grow(UCT(config), unbounded, ends)
+    assert len(list(tree.ended())) == min(leaves, len(list(unbounded.ended())))
+    assert tree.search["stopped"] == ("leaves" if len(list(tree.ended())) == leaves else "exhausted")
+
+
 def open_root(*turns: Child, enough: tuple[int, int], iterations: int = 9) -> Tree:
     """The tree of one simulation: these turns, and one that is left open beside them."""
     good, bad = enough
