@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 from agentr.config.schema import Config, ModelSource, PolicyBackend, TaskSelection
 from agentr.envs.selection import select
 from agentr.recipes import config_at, recipe_of
+from agentr.rounds.online_config import OnlineConfig
 from agentr.rounds.recipe import optimiser_steps
 from agentr.types import Task
 from env_servers import registry
@@ -43,7 +45,7 @@ class Estimate:
         completions: Turns that they draw. Searches that stop early draw far fewer.
         completion_tokens: Tokens of those turns.
         env_steps: Actions that they carry out.
-        episodes: Held-out episodes, over all policies.
+        episodes: Held-out episodes, over all policies, those of validation included.
         episode_turns: Turns in them.
         optimiser_steps: Over all trainings, the control's included.
         disk_bytes: Models, resumable checkpoints and trees.
@@ -95,7 +97,8 @@ def estimate(config: Config) -> Estimate:
     tokens = _sum(_times(round_.completions, round_.config.collect.sampling.max_tokens) for round_ in each)
     policies = 1 + rounds + (1 if config.run.control and rounds else 0)
     held_out = _count(config, config.eval.tasks)
-    episodes = _times(held_out, config.eval.episodes * policies)
+    episodes = _sum([_times(held_out, config.eval.episodes * policies), *(round_.validated for round_ in each)])
+    beside += [f"eval.{name}" for name in ("recovery", "conciseness") if getattr(config.eval, name)]
     actions = config.eval.max_steps or limit
     turns = _times(episodes, actions) if actions else Bound(None, "the server's step limit")
     return Estimate(
@@ -125,6 +128,7 @@ class _Round:
 
     Attributes:
         beside: Stages that draw no turns that count.
+        validated: Episodes of validation while it trains.
         optimiser_steps: None if they depend on the rows.
     """
 
@@ -132,6 +136,7 @@ class _Round:
     trees: Bound
     completions: Bound
     beside: list[str]
+    validated: Bound
     optimiser_steps: int | None
 
     @classmethod
@@ -145,7 +150,15 @@ class _Round:
         completions = Bound(None, "the server's step limit") if unbounded else _completions(config, grown, explored, limit)
         beside = [stage for stage, work in stages.items() if not work.max_completions(limit or 1)]
         train = config.train[min(number, len(config.train)) - 1]
-        return cls(config, _times(explored, len(grown)), completions, beside, recipe.optimiser_steps(train, None))
+        return cls(config, _times(explored, len(grown)), completions, beside, _validated(config), recipe.optimiser_steps(train, None))
+
+
+def _validated(config: Config) -> Bound:
+    method = config.method
+    if not isinstance(method, OnlineConfig) or not method.validation.every:
+        return Bound(0)
+    times = math.ceil(method.steps / method.validation.every)
+    return _times(_count(config, method.validation.tasks), times * config.eval.episodes)
 
 
 def _sum(bounds: Iterable[Bound]) -> Bound:

@@ -45,6 +45,16 @@ def test_what_cannot_be_known_is_said_to_be_unknown() -> None:
     assert "http://127.0.0.1:1" in found.text()
 
 
+def test_what_is_measured_besides_is_counted_or_named() -> None:
+    config = load(ROOT / "configs/grpo_textcraft.yaml")
+    measured = (load(ROOT / "configs/grpo_textcraft.yaml", [f"method.validation.{key}"]) for key in ("every=0", "every=7"))
+    never, every_seven = (estimate(found).episodes.value or 0 for found in measured)
+    assert config.method.steps == 30 and every_seven - never == 5 * (config.method.validation.tasks.limit or 0) > 0
+    assert "eval.conciseness" not in estimate(config).text()
+    config.eval.conciseness = True
+    assert "not counted: turns, verdicts and actions of eval.conciseness" in estimate(config).text()
+
+
 def test_gpus_are_shared_by_engines_and_trainer() -> None:
     config = load(ROOT / "configs/agent_r_llama3_8b.yaml")
     assert any(need.startswith("8 GPU(s)") for need in estimate(config).resources)
