@@ -13,7 +13,7 @@ from agentr.config.schema import Config
 
 #: Keys that may change between two starts of the same run: they say where and how fast, not what.
 FREE_KEYS = ("run.dir", "run.keep", "cluster.", "trainer.start_timeout_s", "trainer.max_failures", "trainer.threads", "policy.engines",
-             "policy.threads", "policy.timeout_s", "policy.retries", "policy.openai.api_key_env", "policy.openai.max_cost",
+             "policy.threads", "policy.sync", "policy.timeout_s", "policy.retries", "policy.openai.api_key_env", "policy.openai.max_cost",
              "policy.openai.concurrency", "env.servers", "env.url", "env.token_env", "env.python", "env.timeout_s", "env.retries",
              "collect.in_flight", "collect.infra_retries", "collect.max_failed", "eval.in_flight")  # fmt: skip
 

@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
+from pathlib import Path
 from typing import Any
 
 from agentr.config.checks import Problem, number, share
@@ -196,6 +197,19 @@ class OpenAIConfig:
     """Requests at the same time."""
 
 
+class Sync(StrEnum):
+    """Where the weights are on their way from the trainer to the engines, between the steps of online training."""
+
+    files = "files"
+    """In the run directory."""
+    memory = "memory"
+    """In this machine's memory (/dev/shm), for runs on one machine whose run directory is slow."""
+
+
+#: Folder in a machine's memory that all its processes see.
+SHARED_MEMORY = Path("/dev/shm")
+
+
 @dataclass
 class PolicyConfig:
     """Who answers, and with how much of the machine."""
@@ -216,6 +230,8 @@ class PolicyConfig:
     """GPUs that share one engine's model."""
     threads: int = number(1, least=1)
     """OpenMP threads of an engine on a CPU."""
+    sync: Sync = Sync.files
+    """How weights get to the engines between the steps of online training."""
     timeout_s: float = number(300.0, above=0)
     """Deadline of one call."""
     retries: int = number(3, least=0)
@@ -226,6 +242,8 @@ class PolicyConfig:
     def problems(self) -> Iterator[Problem]:
         if self.backend is PolicyBackend.openai and not self.openai.model:
             yield Problem("openai.model", "policy.backend = openai needs policy.openai.model", "Name the model.")
+        if self.sync is Sync.memory and not SHARED_MEMORY.is_dir():
+            yield Problem("sync", f"there is no {SHARED_MEMORY} here", "Set it to files.")
 
 
 @dataclass

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -12,9 +13,9 @@ from agentr.build.pareto import choose, measure
 from agentr.collect.grow import Grow
 from agentr.collect.job import Work
 from agentr.config.checks import Problem
-from agentr.config.schema import Config, PolicyBackend
+from agentr.config.schema import SHARED_MEMORY, Config, PolicyBackend, Sync
 from agentr.config.training import TrainConfig
-from agentr.errors import DataError, RunError
+from agentr.errors import ConfigError, DataError, RunError
 from agentr.rounds.online_config import OnlineConfig
 from agentr.rounds.recipe import Recipe
 from agentr.rounds.round import Round
@@ -93,6 +94,7 @@ class Online(Recipe[C]):
                 name=name.replace("/", "-"),
                 steps=self.config.steps,
                 staleness=self.config.max_staleness,
+                weights=self._weights(round_, name),
                 dtype=config.model.dtype.value,
             )
             tasks, differing = (round_.tasks, None) if probe is None else self._chosen(round_, probe)
@@ -101,6 +103,21 @@ class Online(Recipe[C]):
         made_with = {"method": config.method, "train": experiment.train_config(round_.number), "seed": round_.seed}
         experiment.store.stage(name, TrainSummary, work, made_with)
         return experiment.store.layout.checkpoint(name)
+
+    def _weights(self, round_: Round, name: str) -> Path | None:
+        """Returns where weights are published; None for the run directory.
+
+        Raises:
+            ConfigError: They are to be in the memory of one machine, and there are several.
+        """
+        if round_.config.policy.sync is Sync.files:
+            return None
+        machines = round_.experiment.services.machines()
+        if machines > 1:
+            message = f"policy.sync = memory is for one machine, and the cluster has {machines}"
+            raise ConfigError(message, hint="Set policy.sync=files, with a run directory that all of them see.")
+        run = hashlib.blake2b(str(round_.experiment.root.resolve()).encode(), digest_size=8).hexdigest()
+        return SHARED_MEMORY / f"agentr-{run}-{name.replace('/', '-')}"
 
     def _chosen(self, round_: Round, probe: Forest) -> tuple[list[Task], list[dict[str, Any]]]:
         """Returns the tasks on which the policy's episodes differ most, and how much those of each task do.

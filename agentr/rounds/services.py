@@ -159,6 +159,10 @@ class Services:
         self._start_ray()
         return Beside(lambda: TrainSummary.read(asdict(train(job))))
 
+    def machines(self) -> int:
+        """How many machines the cluster has."""
+        return sum(node["Alive"] for node in self._start_ray().nodes())
+
     def take_over(self, config: Config) -> None:
         """Serves the experiment of ``config`` from here on. What it would start the same runs on; the coordinator starts anew."""
         before, self.config = self.config, config

@@ -117,7 +117,7 @@ class Steps:
             raise
         with self.experiment.reporter.task(f"{self.job.name}: last step"):
             trained = self.training.result()
-        remove(self.job.out / "published")
+        remove(self.job.all_published)
         return self._finished(trained)
 
     def _finished(self, trained: TrainSummary) -> TrainSummary:

@@ -36,15 +36,21 @@ def is_complete(folder: Path) -> bool:
         return False
 
 
-def latest(folder: Path) -> Path | None:
+def latest(folder: Path, most: int | None = None) -> Path | None:
     """Returns the complete checkpoint with the most steps, if any.
 
     Removes torn checkpoints: the trainer keeps the last two, and would count a torn one.
+
+    Args:
+        most: Checkpoints with more steps are removed, too: they are to be made again.
     """
     found: list[tuple[int, Path]] = []
     for path in folder.glob("checkpoint-*"):
-        if is_complete(path):
-            found.append((int(path.name.rpartition("-")[2]), path))
+        steps = int(path.name.rpartition("-")[2])
+        if most is not None and steps > most:
+            shutil.rmtree(path, ignore_errors=True)
+        elif is_complete(path):
+            found.append((steps, path))
         else:
             log.warning("Skipping the torn checkpoint %s: its seal is missing or does not match its files.", path)
             shutil.rmtree(path, ignore_errors=True)

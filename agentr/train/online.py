@@ -74,10 +74,10 @@ def run_online(job: OnlineJob) -> TrainResult:
     """Runs or resumes an online job in this process; see ``agentr.train.run.run_job``."""
     model, tokenizer, _ = load_start(job)
     dtype: torch.dtype = getattr(torch, job.dtype)
-    found: list[Path | None] = [latest(job.checkpoints) if dist.get_rank() == 0 else None]
+    updates = job.config.grpo.updates
+    found: list[Path | None] = [_last(job) if dist.get_rank() == 0 else None]
     dist.broadcast_object_list(found, src=0)
     resume = found[0]
-    updates = job.config.grpo.updates
     trained = int(resume.name.rpartition("-")[2]) // updates if resume else 0
     trainer = make_trainer(job, Steps(job, trained, model), model, tokenizer)
     progress = StepProgress(job, trained, trainer, dtype)
@@ -93,6 +93,12 @@ def run_online(job: OnlineJob) -> TrainResult:
     return result
 
 
+def _last(job: OnlineJob) -> Path | None:
+    """Returns the checkpoint to go on from: one from which weights that are waited for, and are gone, are made again."""
+    missing = job.missing()
+    return latest(job.checkpoints, None if missing is None else missing * job.config.grpo.updates)
+
+
 class StepProgress(JobProgress):
     """The progress of an online job, which publishes the weights after each step."""
 
@@ -104,6 +110,12 @@ class StepProgress(JobProgress):
 
     def line(self, state: Any, logs: Mapping[str, float]) -> dict[str, Any]:
         return {"step": state.global_step // self.job.config.grpo.updates, "steps": self.job.steps}
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **more: Any) -> None:
+        super().on_train_begin(args, state, control, **more)
+        number = state.global_step // self.job.config.grpo.updates
+        if number and self.job.missing() == number:
+            self._publish(number)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **more: Any) -> None:
         super().on_step_end(args, state, control, **more)

@@ -5,7 +5,8 @@ The folder ``feed`` is all that the two sides share, so either may die and come 
     feed/000001/dataset/    the rollouts of a step; sealed when its manifest is there
     feed/stop.json          {"after": steps}: no more steps come
     feed/abandoned.json     whoever collected was stopped by an error: the worker ends; the next start removes it
-    published/000001/       weights after the optimiser steps of a step: a Hugging Face folder, renamed into place
+    published/000001/       weights after the optimiser steps of a step: a Hugging Face folder, renamed into place; below ``out``, or in
+                            memory
 
 A worker that was killed goes on from its last checkpoint through the steps that are there, to the same weights.
 """
@@ -31,12 +32,14 @@ class OnlineJob(TrainJob):
         steps: Most steps; a step has ``config.grpo.updates`` optimiser steps.
         staleness: How many steps the collection may be ahead of the training: so many published weights are still needed.
         last: The step to end with, if it is not the last one of the schedule; 0 means that one.
+        weights: Folder of the published weights; None for one below ``out``.
         dtype: Number format of the weights that are published: the engines'. In a coarser one, a step's small changes would be lost.
     """
 
     steps: int = 1
     staleness: int = 0
     last: int = 0
+    weights: Path | None = None
     dtype: str = "float32"
 
     @property
@@ -65,7 +68,19 @@ class OnlineJob(TrainJob):
 
     def published(self, number: int) -> Path:
         """Returns the folder of the weights after a step; 0 is the start."""
-        return self.out / "published" / f"{number:06d}" if number else self.start
+        return self.all_published / f"{number:06d}" if number else self.start
+
+    @property
+    def all_published(self) -> Path:
+        """The folder of the weights between steps."""
+        return self.weights or self.out / "published"
+
+    def missing(self) -> int | None:
+        """Returns the step whose weights the next step is to be collected with, if they are not there."""
+        fed = next(number for number in range(self.steps + 1) if not self.fed(number + 1))
+        wanted = fed - self.staleness
+        over = fed == self.steps or self.stopped() is not None
+        return wanted if wanted > 0 and not over and not self.published(wanted).exists() else None
 
     def stop(self, after: int) -> None:
         """Says that no step comes after this one."""

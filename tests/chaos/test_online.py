@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import agentr
+from agentr.config.schema import SHARED_MEMORY
 from agentr.search.stored import to_json
 from agentr.store.files import read_lines
 from tests.chaos.driver import Driver, end, kill, start, wait_for
@@ -42,10 +44,10 @@ eval: {tasks: {split: test, where: {depth: 1}, limit: 4}, sampling: {max_tokens:
 """
 
 
-def started(root: Path) -> Driver:
+def started(root: Path, *overrides: str) -> Driver:
     config = root.parent / "online.yaml"
     config.write_text(ONLINE)
-    return start(root.parent / "log", "run", str(config), f"run.dir={root}")
+    return start(root.parent / "log", "run", str(config), f"run.dir={root}", *overrides)
 
 
 def contents(root: Path) -> dict[str, Any]:
@@ -75,7 +77,8 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 def test_every_part_is_killed(undisturbed: dict[str, Any], tmp_path: Path) -> None:
     root = tmp_path / "run"
-    driver = started(root)
+    before = set(SHARED_MEMORY.glob("agentr-*"))
+    driver = started(root, "policy.sync=memory")
     try:
         wait_for(lambda: noted(root, 1), driver, "step 1")
         kill(driver, r"ray::.*EngineActor")
@@ -88,14 +91,17 @@ def test_every_part_is_killed(undisturbed: dict[str, Any], tmp_path: Path) -> No
         wait_for(lambda: noted(root, 5), driver, "step 5")
         driver.kill()
         driver.wait()
-        driver = started(root)
+        (memory,) = set(SHARED_MEMORY.glob("agentr-*")) - before
+        shutil.rmtree(memory)  # as if the machine had been started anew
+        driver = started(root, "policy.sync=memory")
         wait_for(lambda: noted(root, 6), driver, "step 6")
         driver.terminate()  # as a job that is stopped
         assert driver.wait(120) != 0
-        driver = started(root)
+        driver = started(root, "policy.sync=memory")
         assert driver.wait(600) == 0, (tmp_path / "log").read_text()[-3000:]
     finally:
         end(driver)
+    assert set(SHARED_MEMORY.glob("agentr-*")) == before
     found = contents(root)
     assert found.keys() == undisturbed.keys()
     assert [name for name in found if found[name] != undisturbed[name]] == []

@@ -12,7 +12,7 @@ import pytest
 
 import agentr
 from agentr.collect.job import TreeJob
-from agentr.errors import DataError, InfraError, RunError
+from agentr.errors import ConfigError, DataError, InfraError, RunError
 from agentr.observe.progress import Reporter
 from agentr.observe.report import pareto_plot
 from agentr.observe.summary import summarise
@@ -67,6 +67,9 @@ class Made:
     def __init__(self, measure: Measure = lambda _: 0.0, equal: frozenset[str] = frozenset(), breaks_at: int = 0) -> None:
         self.measure, self.equal, self.breaks_at = measure, equal, breaks_at
         self.drawn: list[tuple[str, str, list[str]]] = []
+
+    def machines(self) -> int:
+        return 2
 
     def engines(self, _: Path) -> list[Any]:
         return []
@@ -126,6 +129,11 @@ def test_every_task_has_its_turn_and_every_step_the_weights_before_it(tmp_path: 
     assert len({*tasks[0], *tasks[1]}) == 4, "one after another, until too few are left for a step"
     assert (tmp_path / "rounds/01/train/model/weights").read_text() == "4"
     assert not (tmp_path / "rounds/01/train/published").exists()
+
+
+def test_memory_is_for_one_machine(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"policy\.sync = memory is for one machine, and the cluster has 2\. Set policy\.sync=files"):
+        trained(tmp_path, Made(), "policy.sync=memory")
 
 
 def test_a_step_may_be_ahead_of_the_weights_by_a_fixed_number(tmp_path: Path) -> None:

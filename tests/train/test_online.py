@@ -80,6 +80,42 @@ def test_each_step_is_trained_on_once_it_is_there(start: Path, tmp_path: Path) -
     assert (job.model / "tokenizer.json").exists() and not job.checkpoints.exists()
 
 
+@pytest.mark.parametrize("staleness", [0, 1])
+def test_weights_that_are_gone_are_made_again(start: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, staleness: int) -> None:
+    """Weights in memory do not outlive the machine; the collection that waits for them gets the same ones."""
+    from agentr.train import online
+
+    whole = make_job(start, tmp_path / "whole", staleness=staleness)
+    feed(whole, 1, 2, 3, 4)
+    run(whole)
+    memory = tmp_path / "memory"
+    job = replace(make_job(start, tmp_path / "killed", staleness=staleness), weights=memory)
+    feed(job, *range(1, 3 + staleness))  # step 2 is the last one with a checkpoint, and the weights after it are waited for
+
+    def dies(_: float) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(online.time, "sleep", dies)  # while it waits for the next step
+        with pytest.raises(KeyboardInterrupt):
+            run(job)
+    assert [path.name for path in job.checkpoints.iterdir()] == ["checkpoint-2"] and not (job.out / "published").exists()
+    assert "000002" in {path.name for path in memory.iterdir()}
+    shutil.rmtree(memory)
+    waited: list[float] = []
+
+    def collect() -> None:
+        while not (job.published(2) / "model.safetensors").exists():
+            threading.Event().wait(0.02)
+        waited.append(distance(job.published(2), start))
+        feed(job, *range(3 + staleness, STEPS + 1))
+
+    collector = threading.Thread(target=collect, daemon=True)
+    collector.start()
+    run(job)
+    assert waited and waited[0] > 1e-4 and distance(whole.model, job.model) == 0.0
+
+
 @pytest.mark.parametrize("grpo", [{}, {"minibatches": 2, "iterations": 2}, {"kl": 0.1, "correction": "token_truncate"}], ids=str)
 def test_a_worker_that_died_goes_on_from_its_checkpoint_to_the_same_weights(
     start: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, grpo: dict
