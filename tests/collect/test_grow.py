@@ -28,6 +28,7 @@ from agentr.recipes.agent_r import Revise
 from agentr.search import UCT, Dense, DenseConfig, Origin, Sample, Strategy, Tree, UCTConfig
 from agentr.search.siblings import SiblingRule
 from agentr.search.stored import to_json
+from agentr.search.uct import Dedupe
 from agentr.store.forest import Forest
 from agentr.types import Completion, Cost, FinishReason, Message, Outcome, Task
 from tests.players import SloppyExpert, sloppy_agent
@@ -99,8 +100,13 @@ def test_env_steps_are_one_for_each_new_state(server: EnvServer, tmp_path: Path)
 
 @pytest.mark.parametrize(
     ("strategy", "at_once"),
-    [(UCT(SEARCH), 1), (Sample(3, max_steps=6), 3), (Dense(DenseConfig(base=3, max_depth=5, window=3, stop_rollouts=9), SiblingRule()), 3)],
-    ids=["uct", "sample", "dense"],
+    [
+        (UCT(SEARCH), 1),
+        (UCT(replace(SEARCH, dedupe=Dedupe.none), leaves=5), 1),
+        (Sample(3, max_steps=6), 3),
+        (Dense(DenseConfig(base=3, max_depth=5, window=3, stop_rollouts=9), SiblingRule()), 3),
+    ],
+    ids=["uct", "uct for online training", "sample", "dense"],
 )
 def test_a_killed_tree_continues_from_its_last_expansion(server: EnvServer, tmp_path: Path, strategy: Strategy, at_once: int) -> None:
     """Only what one ask asked for at the same time, and did not get whole, is asked for again."""
