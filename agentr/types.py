@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from typing import Literal
+
+from env_servers.status import CallStatus
 
 
 class Outcome(StrEnum):
@@ -124,6 +127,8 @@ class Observation:
         valid: The action was understood and changed or revealed something.
         executed: Set when the environment ran a different action than requested (ScienceWorld snaps to the nearest valid one). This is the
             action to record and replay.
+        status: How the action came out.
+        scores: With an answer that ends the episode, what else it is worth: numbers in [0, 1] by name, such as exact match and F1.
     """
 
     observation: str
@@ -131,6 +136,8 @@ class Observation:
     done: bool = False
     valid: bool = True
     executed: str = ""
+    status: CallStatus = CallStatus.ok
+    scores: Mapping[str, float] = field(default_factory=dict, hash=False)
 
 
 @dataclass(frozen=True)

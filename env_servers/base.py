@@ -17,6 +17,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 import yaml
 
 from env_servers.protocol import EnvironmentSpec
+from env_servers.status import CallStatus
 
 State = TypeVar("State")
 
@@ -56,6 +57,9 @@ class Observed:
         valid: The action was understood and changed or revealed something. False for "could not do that" answers.
         executed: The action that was carried out where it is another than the one asked for; empty where it is the same. To ask for it
             in the same state gives the same answer, and it stands as it is: that is how a history is played again.
+        status: How the action came out; `CallStatus` says how that goes together with ``valid``.
+        scores: With an answer that ends the episode, what else it is worth: numbers in [0, 1] by name, such as exact match and F1. Which
+            of them is the reward, if any, makes no difference to them.
     """
 
     observation: str
@@ -63,6 +67,13 @@ class Observed:
     done: bool = False
     valid: bool = True
     executed: str = ""
+    status: CallStatus = CallStatus.ok
+    scores: Mapping[str, float] = field(default_factory=dict, hash=False)
+
+    @classmethod
+    def failed(cls, observation: str, reward: float = 0.0, done: bool = False) -> Observed:
+        """The answer to an action that was not understood or cannot be done."""
+        return cls(observation, reward, done, valid=False, status=CallStatus.error)
 
 
 @dataclass(frozen=True)

@@ -9,9 +9,11 @@ replays its actions.
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
+
+from env_servers.status import CallStatus
 
 #: Environment variable from which a server, and a client of a server that runs already, read the bearer token.
 TOKEN_ENV = "AGENTR_ENV_TOKEN"
@@ -22,12 +24,19 @@ MAX_EXPAND = 256
 #: How long a server takes at most over a split or an expert, in seconds, unless told otherwise. Both are rare and may be slow by nature:
 #: ScienceWorld's solver was measured at 3-54 s.
 EXPERT_TIMEOUT_S = 300.0
+#: A number in [0, 1].
+Score = Annotated[float, Field(ge=0, le=1)]
 
 
 class Wire(BaseModel):
     """Base of all wire models: unknown keys are refused, so that a typo is an error and not a silent default."""
 
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
+
+
+def later(default: Any) -> Any:
+    """A field that came later: it is sent only if it says something, and who does not know it reads all other answers."""
+    return Field(default, exclude_if=lambda value: value == default)
 
 
 class Turn(Wire):
@@ -104,7 +113,7 @@ class ObservedState(Wire):
     """A session and what was last observed in it. ``reward`` is in the environment's own scale.
 
     ``executed`` is the action that was really carried out, where the environment put it in place of the one asked for; empty otherwise.
-    It is what a client records and replays.
+    It is what a client records and replays. ``status`` is how it came out. ``scores`` come with an answer that ends the episode.
     """
 
     session: str
@@ -113,6 +122,8 @@ class ObservedState(Wire):
     done: bool = False
     valid: bool = True
     executed: str = ""
+    status: CallStatus = later(CallStatus.ok)
+    scores: dict[str, Score] = later({})
 
 
 class StepRequest(Wire):
@@ -162,6 +173,8 @@ class Snapshot(Wire):
     done: bool
     observation: str
     reward: float
+    status: CallStatus = later(CallStatus.ok)
+    scores: dict[str, Score] = later({})
     state: dict[str, Any]
 
 

@@ -17,6 +17,7 @@ from typing import TypeVar
 from env_servers.base import Observed
 from env_servers.protocol import ObservedState, Snapshot
 from env_servers.session_store import GONE, Limits, Session, SessionStore, State
+from env_servers.status import CallStatus
 from env_servers.worker import Refused
 
 __all__ = ["Limits", "Session", "SessionTable"]
@@ -120,6 +121,8 @@ class SessionTable(SessionStore[State]):
                 done=last.done,
                 observation=last.observation,
                 reward=last.reward,
+                status=last.status,
+                scores=dict(last.scores),
                 state=data,
             )
 
@@ -145,7 +148,7 @@ class SessionTable(SessionStore[State]):
 
         with self._room(1):
             state = await self.worker.run("restore", restored, late=self._free)
-        observed = Observed(snapshot.observation, snapshot.reward, snapshot.done)
+        observed = Observed(snapshot.observation, snapshot.reward, snapshot.done, status=snapshot.status, scores=snapshot.scores)
         return self._add(self._new(state, observed, steps=snapshot.steps)).observed()
 
     # within a session -------------------------------------------------------------------------------------------------
@@ -209,5 +212,8 @@ def _checked(observed: Observed) -> Observed:
         raise TypeError(f"the observation is {type(observed.observation).__name__}, not text")
     if not math.isfinite(observed.reward):
         raise ValueError(f"the reward is {observed.reward}")
+    CallStatus(observed.status)
+    if not all(0 <= score <= 1 for score in observed.scores.values()):
+        raise ValueError(f"the scores are {dict(observed.scores)}, and must be from 0 to 1")
     observed.observation.encode()  # a lone surrogate cannot cross the wire
     return observed

@@ -15,6 +15,7 @@ from agentr.search.evolution import Evolution
 from agentr.search.revision import Rating
 from agentr.search.tree import Tree
 from agentr.store.rows import Dropped, Row
+from agentr.types import CallStatus
 
 
 @dataclass
@@ -25,6 +26,9 @@ class FilterConfig:
     """Least return, by round; the last value holds for later rounds."""
     failed_calls: int = number(0, least=0)
     """Most calls that the environment did not understand or could not carry out, malformed turns included (ET-Agent: none)."""
+    without: list[CallStatus] = field(default_factory=list)
+    """Statuses of an action that leave its episode out, whatever `failed_calls` allows: of empty, error (malformed turns included),
+    timeout and limit."""
     fewest_calls: bool = True
     """Only episodes with as few calls as the most economical right one of their task (ET-Agent: all that are right)."""
     judged: bool = False
@@ -50,6 +54,8 @@ def evolved_rows(tree: Tree, config: FilterConfig, min_return: float, answer_pre
             yield dropped(tree, "episode with too low a return", nodes)
         elif episode.failed_calls + episode.malformed > config.failed_calls:
             yield dropped(tree, "episode with a failed call or a malformed turn", nodes)
+        elif status := next((node.status for node in episode.path if node.status in config.without), None):
+            yield dropped(tree, f"episode with an action that came out as {status}", nodes)
         elif config.judged and episode.leaf.verdict is not None and episode.leaf.verdict.rating is Rating.BAD:
             yield dropped(tree, "episode that the judge finds bad", nodes)
         elif config.fewest_calls and fewest is not None and episode.calls > fewest:

@@ -16,7 +16,7 @@ from agentr.search.tree import Node, Spent
 from agentr.seeds import derived_seed
 from agentr.tasks.formats import ActionFormat, Parsed, action_format
 from agentr.tasks.prompt import opening as opening_of
-from agentr.types import Completion, Cost, FinishReason, Message, Observation, Outcome, Sampling, Task
+from agentr.types import CallStatus, Completion, Cost, FinishReason, Message, Observation, Outcome, Sampling, Task
 from env_servers.protocol import EnvironmentSpec
 
 CUT_OFF = "The answer was cut off because it was too long. Answer briefly."
@@ -170,7 +170,7 @@ class Agent:
             after = session if turn.action is None else executed[turn.action]
             seen = after.last
             if turn.action is None:  # the environment is not asked, and the return so far stays
-                seen = Observation(turn.problem, tree.nodes[node].reward, valid=False)
+                seen = Observation(turn.problem, tree.nodes[node].reward, valid=False, status=CallStatus.error)
             turns.children.append(self._child(completion, seen.executed or turn.action or "", seen, room_used))
             turns.sessions.append(after)
         return turns
@@ -199,6 +199,8 @@ class Agent:
             reward=seen.reward,
             valid=seen.valid,
             outcome=outcome,
+            status=seen.status,
+            scores=seen.scores,
         )
 
     def _full(self, tokens: int) -> bool:

@@ -14,7 +14,7 @@ from rich.markup import escape
 from agentr.config.schema import TaskSelection
 from agentr.envs.client import EnvClient, Session
 from agentr.errors import ConfigError
-from agentr.types import Task
+from agentr.types import CallStatus, Task
 from env_servers.protocol import EnvironmentSpec
 
 HELP = (
@@ -101,7 +101,10 @@ def _show(console: Console, spec: EnvironmentSpec, session: Session, suggested: 
     seen = session.last
     console.print()
     console.print(seen.observation, markup=False, style="" if seen.valid else "yellow")
-    console.print(f"step {len(session.history)} of {spec.step_limit}, reward {seen.reward:g}", style="dim")
+    facts = [f"step {len(session.history)} of {spec.step_limit}", f"reward {seen.reward:g}"]
+    facts += [] if seen.status is CallStatus.ok else [f"status {seen.status}"]
+    facts += [f"{name} {score:g}" for name, score in seen.scores.items()]
+    console.print(", ".join(facts), style="dim")
     if seen.done:
         won = seen.reward >= spec.reward.success
         console.print("[green]solved[/green]" if won else "[red]over, not solved[/red]")

@@ -15,7 +15,7 @@ from typing import TypeVar
 from agentr.envs.pool import Remote, ServerPool
 from agentr.envs.transport import RequestFailed
 from agentr.errors import InfraError
-from agentr.types import Observation, Task
+from agentr.types import CallStatus, Observation, Task
 from env_servers.protocol import (
     MAX_ACTION_CHARS,
     MAX_EXPAND,
@@ -101,7 +101,7 @@ class Session:
         self._refuse_ended()
         fault = unsendable(action)
         if fault is not None:
-            self._record(action, self._not_sent(fault))
+            self._record(action, _not_sent(fault, self.last.reward))
             return self
         index = sum(unsendable(recorded.action) is None for recorded in self.history)
 
@@ -196,7 +196,7 @@ class Session:
         """The child by an action; without an answer, one whose action was not sent: it is rebuilt when it is used."""
         child = self._copy()
         if answer is None:
-            child._record(action, self._not_sent(unsendable(action) or ""))
+            child._record(action, _not_sent(unsendable(action) or "", self.last.reward))
         else:
             url, observed = answer
             child._record(action, self._observe(observed))
@@ -245,7 +245,7 @@ class Session:
         for number, recorded in enumerate(self.history, start=1):
             fault = unsendable(recorded.action)
             if fault is not None:
-                last = Observation(fault, last.reward, valid=False)
+                last = _not_sent(fault, last.reward)
             else:
                 body = StepRequest(session=remote.id, action=recorded.action, index=index)
                 last = self._observe(await self._pool.post(remote.url, "/v1/step", body, ObservedState))
@@ -268,14 +268,15 @@ class Session:
     def _observe(self, observed: ObservedState) -> Observation:
         low, high = self._spec.reward.low, self._spec.reward.high
         reward = min(1.0, max(0.0, (observed.reward - low) / (high - low)))
-        return Observation(observed.observation, reward, observed.done, observed.valid, observed.executed)
-
-    def _not_sent(self, fault: str) -> Observation:
-        return Observation(fault, self.last.reward, valid=False)
+        return Observation(observed.observation, reward, observed.done, observed.valid, observed.executed, observed.status, observed.scores)
 
     def _refuse_ended(self) -> None:
         if self.last.done:
             raise ValueError(f"the episode of task {self.task.id!r} has ended: nothing can follow")
+
+
+def _not_sent(fault: str, reward: float) -> Observation:
+    return Observation(fault, reward, valid=False, status=CallStatus.error)
 
 
 def _remotes(sessions: Sequence[Session]) -> list[Remote]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from statistics import fmean
 from typing import Any
 
@@ -11,7 +13,7 @@ from agentr.evaluate.statistics import Estimate, mean_interval
 from agentr.search.episode import Episode
 from agentr.search.stored import stored_counts
 from agentr.search.tree import Node, Origin, Tree
-from agentr.types import Outcome
+from agentr.types import CallStatus, Outcome
 
 #: Lengths of repeated action sequences that are counted (Agent-R, figure 4).
 REPEAT_LENGTHS = (1, 2, 3)
@@ -47,6 +49,8 @@ class Evaluation:
         best: Share of tasks that at least one of their episodes solved (best-of-N).
         within_answers: Share of episodes that were solved within so many answers, where wrong ones do not end an episode.
         behaviour: How economical episodes are, by the names of ``BEHAVIOUR``.
+        scores: The environment's scores of answers by name, where it gives any; an episode without an answer has 0.
+        statuses: Share of calls, answers aside, that came out so, by status.
     """
 
     success: Estimate
@@ -63,6 +67,8 @@ class Evaluation:
     best: float = 0.0
     within_answers: dict[int, float] = field(default_factory=dict)
     behaviour: dict[str, Estimate] = field(default_factory=dict)
+    scores: dict[str, Estimate] = field(default_factory=dict)
+    statuses: dict[str, float] = field(default_factory=dict)
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -73,7 +79,8 @@ class Evaluation:
         data["success"], data["reward"] = Estimate(**data["success"]), Estimate(**data["reward"])
         for name in ("repeats", "within_answers"):
             data[name] = {int(k): v for k, v in data.get(name, {}).items()}
-        data["behaviour"] = {name: Estimate(**found) for name, found in data.get("behaviour", {}).items()}
+        for name in ("behaviour", "scores"):
+            data[name] = {key: Estimate(**found) for key, found in data.get(name, {}).items()}
         data["by_label"] = {k: {v: (m, n) for v, (m, n) in rows.items()} for k, rows in data["by_label"].items()}
         return cls(**data)
 
@@ -102,6 +109,8 @@ def evaluate(
     strata: dict[str, dict[str, list[float]]] = {}
     counts: dict[str, int] = {}
     behaviour: dict[str, list[float]] = {name: [] for name in BEHAVIOUR}
+    scores: list[list[Mapping[str, float]]] = []
+    statuses: Counter[CallStatus] = Counter()
     for tree in trees:
         leaves = [n for n in tree.ended() if n.depth == 0 or n.origin is Origin.POLICY]
         if not leaves:
@@ -113,8 +122,12 @@ def evaluate(
         reward.append(fmean(n.reward for n in leaves))
         paths = [tree.path(n.id) for n in leaves]
         episodes += paths
+        told = [Episode(tree, tuple(path), answer_prefix) for path in paths]
         for name, of in BEHAVIOUR.items():
-            behaviour[name].append(fmean(of(Episode(tree, tuple(path), answer_prefix)) if path else 0.0 for path in paths))
+            behaviour[name].append(fmean(of(episode) if episode.path else 0.0 for episode in told))
+        scores.append([n.scores for n in leaves])
+        for episode in told:
+            statuses += episode.statuses
         for leaf in leaves:
             outcomes[str(leaf.outcome)] = outcomes.get(str(leaf.outcome), 0) + 1
         for label in labels:
@@ -123,9 +136,11 @@ def evaluate(
         for name, amount in stored_counts(tree.cost, tree.events).items():
             counts[name] = counts.get(name, 0) + amount
     turns = [node for episode in episodes for node in episode]
+    interval = partial(mean_interval, resamples=resamples, problems=list(problems.values()))
+    names = sorted({name for task in scores for given in task for name in given})
     return Evaluation(
-        success=mean_interval(list(success.values()), resamples, problems=list(problems.values())),
-        reward=mean_interval(reward, resamples, problems=list(problems.values())),
+        success=interval(list(success.values())),
+        reward=interval(reward),
         steps=fmean(map(len, episodes)) if episodes else 0.0,
         invalid_rate=fmean(not n.valid for n in turns) if turns else 0.0,
         repeated_rate=sum(repeated(e, 1) for e in episodes) / max(1, len(turns)),
@@ -136,7 +151,9 @@ def evaluate(
         counts=counts,
         problems=problems,
         best=fmean(best) if best else 0.0,
-        behaviour={n: mean_interval(v, resamples, problems=list(problems.values())) for n, v in behaviour.items()} if episodes else {},
+        behaviour={name: interval(values) for name, values in behaviour.items()} if episodes else {},
+        scores={name: interval([fmean(given.get(name, 0.0) for given in task) for task in scores]) for name in names},
+        statuses={str(status): statuses[status] / statuses.total() for status in CallStatus} if statuses else {},
         within_answers={k: fmean(a is not None and a <= k for a in answers) for k in ANSWERS} if answer_prefix and answers else {},
     )
 

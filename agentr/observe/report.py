@@ -23,6 +23,7 @@ from agentr.read.stage import Dataset
 from agentr.store.files import write_bytes, write_json
 from agentr.store.layout import DATASET, ArmKind
 from agentr.store.rows import Row
+from agentr.types import CallStatus
 
 Decode = Callable[[Sequence[int]], str]
 
@@ -47,6 +48,21 @@ def table(summary: RunSummary) -> Table:
     return shown
 
 
+def score_rows(summary: RunSummary) -> list[list[str]]:
+    """Returns the table of the environment's scores of held-out answers: its header, and a line for each policy; nothing without scores."""
+    measured = {arm.title: arm.evaluation.scores for arm in summary.arms if arm.evaluation}
+    names = sorted(set().union(*measured.values()))
+    lines = [[title, *(found[name].as_percent() if name in found else "-" for name in names)] for title, found in measured.items()]
+    return [["policy", *names], *lines] if names else []
+
+
+def status_rows(summary: RunSummary) -> list[list[str]]:
+    """Returns the table of how held-out calls came out: its header, and a line for each policy; nothing without calls."""
+    measured = {arm.title: arm.evaluation.statuses for arm in summary.arms if arm.evaluation and arm.evaluation.statuses}
+    lines = [[title, *(f"{100 * shares.get(status, 0.0):.1f} %" for status in CallStatus)] for title, shares in measured.items()]
+    return [["policy", *CallStatus], *lines] if lines else []
+
+
 def write_report(run: Run, decode: Decode | None = None, out: Path | None = None) -> RunSummary:
     """Writes ``report.json`` and ``report.html``.
 
@@ -67,6 +83,8 @@ def write_report(run: Run, decode: Decode | None = None, out: Path | None = None
         pareto_plot=Markup(pareto_plot(summary)),
         revision=Markup(_revision(run, decode)) if decode else "",
         splices=_splices(summary),
+        scores=score_rows(summary),
+        statuses=status_rows(summary),
         flywheels=[(arm.title, operator_rows(arm.flywheel), asked_lines(arm.flywheel)) for arm in summary.arms if arm.flywheel],
     )
     write_bytes(folder / run.layout.report.name, page.encode())

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Container, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
 from agentr.search.tree import Node, Origin, Tree
-from agentr.types import Outcome
+from agentr.types import CallStatus, Outcome
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,11 @@ class Episode:
     def calls(self) -> int:
         """Actions that the environment was asked to carry out, answers aside."""
         return sum(map(self._is_call, self.path))
+
+    @property
+    def statuses(self) -> Counter[CallStatus]:
+        """Calls by how they came out."""
+        return Counter(node.status for node in self.path if self._is_call(node))
 
     def _is_call(self, node: Node) -> bool:
         return bool(node.action) and not (self.answer_prefix and node.action.startswith(self.answer_prefix))

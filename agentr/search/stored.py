@@ -16,7 +16,7 @@ import zstandard
 
 from agentr.errors import DataError
 from agentr.search.tree import Child, Spent, Tree
-from agentr.types import Cost, FinishReason, Outcome
+from agentr.types import CallStatus, Cost, FinishReason, Outcome
 
 #: Version of the stored form; a reader refuses what it does not know.
 FORMAT = 2
@@ -35,13 +35,16 @@ _IDS = ("token_ids", "bridge_ids", "logprobs")
 #: Fields of a tree that are not in its text: where it is, and what changes from one run to the next.
 _BESIDE = ("stage", "spent")
 
-#: Fields that came later: they are in the text only if they say something, so that trees without them keep their text.
-_LATER = ("evolutions",)
+#: Fields that came later, with what they are without saying anything: they are in the text only if they say something, so that trees
+#: without them keep their text.
+_LATER: dict[str, Any] = {"evolutions": []}
+_LATER_OF_TURNS: dict[str, Any] = {"status": CallStatus.ok, "scores": {}}
 
 
 def to_json(tree: Tree) -> str:
     """Writes a tree as canonical text: the same tree always gives the same bytes. What was spent on it is left out."""
-    data = {key: value for key, value in asdict(tree).items() if key not in _BESIDE and (value or key not in _LATER)}
+    data = {key: value for key, value in _said(asdict(tree), _LATER).items() if key not in _BESIDE}
+    data["nodes"] = [_said(node, _LATER_OF_TURNS) for node in data["nodes"]]
     data["cost"]["cached_tokens"] = 0
     return _text({"format": FORMAT, **data})
 
@@ -118,7 +121,7 @@ def decompressed(data: bytes) -> tuple[bytes, bytes]:
 
 def stored_child(child: Child) -> dict[str, Any]:
     """Returns a turn as plain data, for a journal."""
-    return asdict(child)
+    return _said(asdict(child), _LATER_OF_TURNS)
 
 
 def read_child(data: Mapping[str, Any]) -> Child:
@@ -137,6 +140,11 @@ def split_counts(counts: Mapping[str, int]) -> tuple[Cost, dict[str, int]]:
     return cost, {name: amount for name, amount in counts.items() if name not in _COST}
 
 
+def _said(data: dict[str, Any], later: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns data without the fields that came later and say nothing."""
+    return {key: value for key, value in data.items() if key not in later or value != later[key]}
+
+
 def _text(data: Any) -> str:
     return json.dumps(data, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
 
@@ -148,6 +156,7 @@ def _compressed(text: str) -> bytes:
 def _typed(data: dict[str, Any]) -> dict[str, Any]:
     data["finish"] = FinishReason(data["finish"])
     data["outcome"] = Outcome(data["outcome"]) if data["outcome"] else None
+    data["status"] = CallStatus(data.get("status", CallStatus.ok))
     for name in _IDS:
         data[name] = tuple(data[name])
     return data

@@ -10,14 +10,14 @@ backed up, and ``value`` the sum of their returns.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
 from agentr.search.evolution import Evolution
 from agentr.search.revision import Revision, Verdict
-from agentr.types import Cost, FinishReason, Message, Outcome, Task
+from agentr.types import CallStatus, Cost, FinishReason, Message, Outcome, Task
 
 
 class Origin(StrEnum):
@@ -49,6 +49,8 @@ class Child:
         reward: Return so far in [0, 1].
         valid: The environment understood the action.
         outcome: Why the episode ends here, or None if it goes on.
+        status: How the action came out; of a turn without an action, error.
+        scores: Of an answer that ended the episode, the environment's scores in [0, 1] by name.
     """
 
     text: str
@@ -61,6 +63,8 @@ class Child:
     reward: float
     valid: bool
     outcome: Outcome | None = None
+    status: CallStatus = CallStatus.ok
+    scores: Mapping[str, float] = field(default_factory=dict, hash=False)
 
 
 @dataclass
@@ -99,6 +103,8 @@ class Node:
     verdict: Verdict | None = None
     branch: int | None = None
     draws: int = 1
+    status: CallStatus = CallStatus.ok
+    scores: Mapping[str, float] = field(default_factory=dict)
     children: list[int] = field(default_factory=list)
 
     @property

@@ -132,7 +132,7 @@ class Alfworld(Environment[AlfworldState]):
     def step(self, state: AlfworldState, action: str) -> Observed:
         found = _worded(action, state.admissible)
         if found is None:  # the engine would say so too, but later
-            return Observed(self._shown(state, NOTHING_HAPPENS), float(state.won), state.won, valid=False)
+            return Observed.failed(self._shown(state, NOTHING_HAPPENS), float(state.won), state.won)
         answer = self.engines.step(self._game(state.task), state.actions, state.digest, found)
         state.actions, state.digest = (*state.actions, found), answer.digest
         state.admissible, state.won = answer.admissible, answer.won

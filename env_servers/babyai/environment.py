@@ -112,11 +112,11 @@ class BabyAI(Environment[BabyAIState]):
     def step(self, state: BabyAIState, action: str) -> Observed:
         world = state.world
         if world.done:
-            return Observed("The episode has ended.", done=True, valid=False)
+            return Observed.failed("The episode has ended.", done=True)
         name = normalise(action)
         moves = state.scene.actions.get(name)
         if moves is None:
-            return Observed(f"{refusal(state.scene, world, name)}\n{_available(state.scene)}", valid=False)
+            return Observed.failed(f"{refusal(state.scene, world, name)}\n{_available(state.scene)}")
         reward = 0.0
         for move in moves:
             reward = world.move(move)

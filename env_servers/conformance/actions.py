@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 from env_servers.conformance.comparison import shown
@@ -90,6 +91,21 @@ def nonsense(subject: Subject) -> str:
     return f"{tried} actions tried"
 
 
+def statuses(subject: Subject) -> str:
+    """That a status is one of the five, and a score from 0 to 1, is checked of every answer."""
+    counts: Counter[str] = Counter()
+    scores: set[str] = set()
+    for task in subject.sample():
+        for play in subject.plays(task):
+            for action, answer in zip(play.actions, play.answers, strict=True):
+                at = f"task {task!r}, {play.kind}, {action!r}"
+                require(answer.done or not answer.scores, f"{at}: scores before the end: {shown(answer)}")
+                counts[answer.status] += 1
+                scores |= answer.scores.keys()
+    seen = ", ".join(f"{count} {status}" for status, count in counts.most_common())
+    return f"{seen or 'no answers'}; scores: {', '.join(sorted(scores)) or 'none'}"
+
+
 def damaged_snapshots(subject: Subject) -> str:
     """Only what is plainly no snapshot must be refused; anything else must not break the server."""
     server = subject.server
@@ -140,5 +156,6 @@ CHECKS: list[tuple[str, CheckFunction]] = [
     ("suggested actions are usable and in a fixed order", suggestions),
     ("the expert earns the reward", expert),
     ("nonsense is answered, not understood", nonsense),
+    ("scores come with the end of an episode", statuses),
     ("a damaged snapshot is refused", damaged_snapshots),
 ]

@@ -42,7 +42,9 @@ def shown(observed: ObservedState) -> str:
     text = observed.observation
     instead = f", carried out {observed.executed!r}" if observed.executed else ""
     cut = "..." if len(text) > 200 else ""
-    return f"{text[:200]!r}{cut} (reward {observed.reward:g}, done {observed.done}, valid {observed.valid}{instead})"
+    scores = "".join(f", {name} {score:g}" for name, score in observed.scores.items())
+    facts = f"reward {observed.reward:g}, done {observed.done}, valid {observed.valid}, {observed.status}{scores}{instead}"
+    return f"{text[:200]!r}{cut} ({facts})"
 
 
 def _content(observed: ObservedState) -> dict[str, Any]:

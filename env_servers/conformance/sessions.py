@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from env_servers.conformance.comparison import Comparison
 from env_servers.conformance.server import Broken, Live, NotApplicable, require
 from env_servers.conformance.subject import CheckFunction, Play, Subject
+from env_servers.protocol import ObservedState
 
 #: Longest wait for sessions to be gone after they were closed.
 SETTLE_S = 5.0
@@ -40,7 +41,8 @@ def repetition(subject: Subject) -> str:
     first = live.step(play.actions[0])
     again = server.http.post("/v1/step", json=body)
     require(again.status_code == 200, f"a step sent again, with its index, is answered with {again.status_code} {again.text[:200]}")
-    require(again.json() == first.model_dump(), f"a step sent again is answered with {again.json()}, at first it was {first}")
+    repeated = ObservedState.model_validate_json(again.content)
+    require(repeated == first, f"a step sent again is answered with {repeated}, at first it was {first}")
     other.step(play.actions[0])
     same("the action after a repeated one", other.step(play.actions[1]), live.step(play.actions[1]))
     for why, index in (("a step whose index is far behind", 0), ("a step whose index is ahead", 7)):
@@ -79,6 +81,8 @@ def ends(subject: Subject) -> str:
         server.refuses(f"{path} after the end", (409,), response)
     restored = server.restore(live.snapshot())
     require(restored.last.done, "the snapshot of an ended episode is restored as one that goes on")
+    scores = restored.last.scores
+    require(scores == live.last.scores, f"an ended episode with the scores {live.last.scores} is restored with {scores}")
     server.refuses("a step after the end, restored", (409,), server.http.post("/v1/step", json={"session": restored.id, "action": "x"}))
     return f"ended with {live.last.observation[:60]!r}"
 

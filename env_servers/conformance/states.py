@@ -89,7 +89,7 @@ def snapshots(subject: Subject) -> str:
         for server in filter(None, (subject.server, subject.second)):
             there = "another process" if server is subject.second else "the same process"
             restored = server.restore(stored)
-            # A snapshot says nothing about the last action, only about where it led.
+            # Of the last action a snapshot says only how it came out and where it led.
             last = live.last.model_copy(update={"valid": restored.last.valid, "executed": ""})
             same(where(play, half, f"a snapshot restored in {there}"), last, restored.last)
             again = restored.snapshot()

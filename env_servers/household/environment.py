@@ -66,7 +66,9 @@ class Household(Environment[HouseholdState]):
     def step(self, state: HouseholdState, action: str) -> Observed:
         answer = rules.act(state, action)
         state.done = rules.reached(state)
-        return Observed(self._shown(state, answer or rules.NOTHING_HAPPENS), float(state.done), state.done, valid=answer is not None)
+        if answer is None:
+            return Observed.failed(self._shown(state, rules.NOTHING_HAPPENS), float(state.done), state.done)
+        return Observed(self._shown(state, answer), float(state.done), state.done)
 
     def actions(self, state: HouseholdState) -> list[str]:
         return rules.admissible(state)

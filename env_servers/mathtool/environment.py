@@ -23,7 +23,7 @@ from env_servers.base import Environment, ExpertStep, Observed, Requirement, Tas
 from env_servers.mathtool import files, grading
 from env_servers.mathtool.problems import Problem, generated, generated_splits
 from env_servers.protocol import EnvironmentSpec
-from env_servers.sandbox import Limits, PythonTool, Sandbox, SandboxFailure, Status, code_of, launch
+from env_servers.sandbox import Limits, PythonTool, Sandbox, SandboxFailure, code_of, launch
 from env_servers.sandbox.sandbox import SETUP
 
 _ACTION = re.compile(r"\s*(python|answer):(.*)", re.IGNORECASE | re.DOTALL)
@@ -46,7 +46,7 @@ class MathState:
 
 
 class MathTool(Environment[MathState]):
-    """The environment.
+    """The environment. Its score is ``math``: 1 for a right answer, 0 for a wrong one.
 
     Generated problems are ``FAMILY/LEVEL/SEED``, levels 1 to 3; those of a file are ``NAME/N``, with the file's name without its
     endings and the number of its record, from 0.
@@ -145,7 +145,7 @@ class MathTool(Environment[MathState]):
     def step(self, state: MathState, action: str) -> Observed:
         match = _ACTION.fullmatch(action)
         if match is None or not match[2].strip():
-            return Observed(_NOT_UNDERSTOOD, valid=False)
+            return Observed.failed(_NOT_UNDERSTOOD)
         try:
             if match[1].lower() == "python":
                 return self._python(state, code_of(match[2]))
@@ -154,21 +154,22 @@ class MathTool(Environment[MathState]):
             raise Unavailable(str(error), "Nothing was changed; the same step may be tried again.") from error
 
     def _python(self, state: MathState, code: str) -> Observed:
-        status, text = self._tool.run(*state.cells, code)
-        if self.stateful and status in (Status.OK, Status.ERROR):  # what was killed would be killed again
+        told = self._tool.run(*state.cells, code)
+        if self.stateful and not told.killed:
             state.cells = (*state.cells, code)
-        return Observed(f"<result>\n{text}\n</result>" if self.format == "tags" else text, valid=status is Status.OK)
+        text = f"<result>\n{told.text}\n</result>" if self.format == "tags" else told.text
+        return Observed(text, valid=not told.status.failed, status=told.status)
 
     def _answer(self, state: MathState, answer: str) -> Observed:
         correct = self._grader.correct(answer, self._problem(state.task).answer)
         state.answers += 1
         state.done = correct or state.answers >= self.attempts
+        scores = {"math": float(correct)} if state.done else {}
         if correct:
-            return Observed("Your answer is correct.", reward=1.0, done=True)
+            return Observed("Your answer is correct.", reward=1.0, done=True, scores=scores)
         left = self.attempts - state.answers
-        return Observed(
-            "Your answer is incorrect." + (f" You may answer {left} more time{'s' * (left > 1)}." if left else ""), done=state.done
-        )
+        text = "Your answer is incorrect." + (f" You may answer {left} more time{'s' * (left > 1)}." if left else "")
+        return Observed(text, done=state.done, scores=scores)
 
     # copies -----------------------------------------------------------------------------------------------------------
 

@@ -37,7 +37,7 @@ class SandboxFailure(RuntimeError):
 
 
 class Status(StrEnum):
-    """The way in which a call ended."""
+    """The way in which a run of code ended; `tool` says what that is to an agent (`CallStatus`)."""
 
     OK = "ok"
     #: An exception, or an exit status other than 0.

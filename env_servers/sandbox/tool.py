@@ -3,12 +3,35 @@
 from __future__ import annotations
 
 import textwrap
+from dataclasses import dataclass
 from functools import lru_cache
 
 from env_servers.sandbox.sandbox import Outcome, Sandbox, Status
+from env_servers.status import CallStatus
 
 #: Runs whose outcome is remembered.
 REMEMBERED = 2048
+#: What the end of a run is to an agent. Out of memory is an exception, or a crash where none could be raised: an error.
+_STATUS = {
+    Status.OK: CallStatus.ok,
+    Status.ERROR: CallStatus.error,
+    Status.CRASH: CallStatus.error,
+    Status.TIMEOUT: CallStatus.timeout,
+    Status.OUTPUT: CallStatus.limit,
+}
+
+
+@dataclass(frozen=True)
+class Told:
+    """What an agent is told of code.
+
+    Attributes:
+        killed: The code did not end by itself, and would be killed again.
+    """
+
+    text: str
+    status: CallStatus
+    killed: bool
 
 
 class PythonTool:
@@ -25,16 +48,18 @@ class PythonTool:
         self._outcome = lru_cache(REMEMBERED)(sandbox.run)
         self._max_output = max_output
 
-    def run(self, *cells: str) -> tuple[Status, str]:
-        """Runs cells; returns how the last one ended, and the text for the agent. See `Sandbox.run`.
+    def run(self, *cells: str) -> Told:
+        """Runs cells; returns what the agent is told of the last one. See `Sandbox.run`.
 
         Raises:
             SandboxFailure: Nothing is known about the code.
         """
         outcome = self._outcome(*cells)
-        return outcome.status, self._told(outcome)
+        silent = outcome.status is Status.OK and not outcome.output.strip("\n")
+        status = CallStatus.empty if silent else _STATUS[outcome.status]
+        return Told(self._text(outcome), status, killed=outcome.status not in (Status.OK, Status.ERROR))
 
-    def _told(self, outcome: Outcome) -> str:
+    def _text(self, outcome: Outcome) -> str:
         text = outcome.output.strip("\n")
         if len(text) > self._max_output:
             half = self._max_output // 2

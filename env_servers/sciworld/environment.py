@@ -179,10 +179,12 @@ class ScienceWorld(Environment[SciWorldState]):
         state.digests.append(_digest(answer))
         if answer.broken:
             state.done = True
-            return Observed(f"The simulator met an error of its own and ends here: {answer.text}", state.reward, done=True, valid=False)
+            return Observed.failed(f"The simulator met an error of its own and ends here: {answer.text}", state.reward, done=True)
         state.reward = float(max(0, round(100 * answer.score)))
         state.done = answer.completed or answer.score < 0
-        return Observed(answer.text or "Nothing happens.", state.reward, state.done, not answer.text.startswith(NOT_UNDERSTOOD))
+        if answer.text.startswith(NOT_UNDERSTOOD):
+            return Observed.failed(answer.text, state.reward, state.done)
+        return Observed(answer.text or "Nothing happens.", state.reward, state.done)
 
     # copies -----------------------------------------------------------------------------------------------------------
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 import importlib.util
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, Literal
@@ -30,12 +30,13 @@ from env_servers.retrieval.base import Passage, RetrievalFailure
 from env_servers.retrieval.build import build, requirements
 from env_servers.retrieval.cache import Cache
 from env_servers.retrieval.summary import ChatSummariser, Summariser
-from env_servers.sandbox import PythonTool, Sandbox, SandboxFailure, Status, code_of, launch
+from env_servers.sandbox import PythonTool, Sandbox, SandboxFailure, code_of, launch
 from env_servers.searchqa.answers import exact_match, f1, final_answer
 from env_servers.searchqa.expert import demonstrate
 from env_servers.searchqa.files import load_questions
 from env_servers.searchqa.hints import suggest, sums
 from env_servers.searchqa.questions import Question, fiction_questions
+from env_servers.status import CallStatus
 
 #: What an agent may write: a line with the verb, or the tags of AgentGym and ET-Agent. A generation that stops at the closing tag may
 #: come without it.
@@ -70,7 +71,7 @@ class SearchState:
 
 
 class SearchQA(Environment[SearchState]):
-    """The environment.
+    """The environment. Its scores are ``em`` and ``f1`` of the answer that ends an episode; the option ``reward`` says which is the reward.
 
     Args:
         questions: File of questions for each split (`files.py`); a single path stands for the test split. Without it, questions about
@@ -125,7 +126,7 @@ class SearchQA(Environment[SearchState]):
         self._summariser: Summariser | None = None if summary is None else ChatSummariser(**summary, cache=kept)
         self._k = k
         self._passage_chars = passage_chars
-        self._reward = exact_match if reward == "em" else f1
+        self._reward = reward
         self._attempts = attempts
         self.fast = self._retriever.fast and self._summariser is None and not python
 
@@ -181,9 +182,9 @@ class SearchQA(Environment[SearchState]):
     def step(self, state: SearchState, action: str) -> Observed:
         verb, text = _parse(_clean(action))
         if verb == "python" and self._tool is None:
-            return Observed("There is no Python tool here. Search, or answer.", valid=False)
+            return Observed.failed("There is no Python tool here. Search, or answer.")
         if verb and not text.strip():
-            return Observed(f"The {EMPTY[verb]} is empty.", valid=False)
+            return Observed.failed(f"The {EMPTY[verb]} is empty.")
         match verb:
             case "search":
                 return self._search(state, text.strip())
@@ -192,27 +193,30 @@ class SearchQA(Environment[SearchState]):
             case "python":
                 return self._python(code_of(text))
         also = ", run code (python: CODE)" if self._tool else ""
-        return Observed(f"That is no action. Search (search: QUERY){also}, or answer (answer: TEXT).", valid=False)
+        return Observed.failed(f"That is no action. Search (search: QUERY){also}, or answer (answer: TEXT).")
 
     def _python(self, code: str) -> Observed:
         assert self._tool is not None, "a step without the tool ends before this"
         try:
-            status, text = self._tool.run(code)
+            told = self._tool.run(code)
         except SandboxFailure as error:
             raise Unavailable(str(error), "Nothing was changed; the same step may be tried again.") from error
-        return replace(_result(_clean(text)), valid=status is Status.OK)
+        return _result(_clean(told.text), told.status)
 
     def _search(self, state: SearchState, query: str) -> Observed:
-        for search in state.searches:
-            if search.query == query:
-                return _result(search.text)
+        found = next((search for search in state.searches if search.query == query), None)
+        if found is None:
+            found = self._found(state, query)
+            state.searches.append(found)
+        return _result(found.text, CallStatus.ok if found.titles else CallStatus.empty)
+
+    def _found(self, state: SearchState, query: str) -> Search:
         try:
             passages = self._retriever.search(query, self._k)
             text = self._show(state, query, passages)
         except RetrievalFailure as error:
             raise Unavailable(str(error), "Nothing was changed; the same step may be tried again.") from error
-        state.searches.append(Search(query, tuple(_clean(passage.title) for passage in passages), text))
-        return _result(text)
+        return Search(query, tuple(_clean(passage.title) for passage in passages), text)
 
     def _show(self, state: SearchState, query: str, passages: Sequence[Passage]) -> str:
         if not passages:
@@ -227,13 +231,15 @@ class SearchQA(Environment[SearchState]):
 
     def _answer(self, state: SearchState, answer: str) -> Observed:
         golds = self.question(state.task).answers
-        right = exact_match(answer, golds) == 1.0
+        scores = {"em": exact_match(answer, golds), "f1": f1(answer, golds)}
+        right = scores["em"] == 1.0
         state.answered += 1
         left = self._attempts - state.answered
         if not right and left > 0:
             return Observed(f"That is not the answer. You may answer {left} more time{'s' * (left > 1)}.")
         state.done = True
-        return Observed("That is the answer." if right else "That is not the answer.", reward=self._reward(answer, golds), done=True)
+        text = "That is the answer." if right else "That is not the answer."
+        return Observed(text, reward=scores[self._reward], done=True, scores=scores)
 
     # copies -----------------------------------------------------------------------------------------------------------
 
@@ -282,9 +288,9 @@ def _parse(action: str) -> tuple[str, str]:
     return (match[1].lower(), match[2]) if match else ("", "")
 
 
-def _result(text: str) -> Observed:
+def _result(text: str, status: CallStatus) -> Observed:
     """Wraps a tool's output in the tags that set it apart from the agent's own words."""
-    return Observed(f"<result>\n{text}\n</result>")
+    return Observed(f"<result>\n{text}\n</result>", valid=not status.failed, status=status)
 
 
 def _cut(text: str, limit: int) -> str:

@@ -135,12 +135,12 @@ class TextCraft(Environment[TextCraftState]):
         if action.startswith("inventory"):
             carried = "".join(f"[{display(item)}] ({count}) " for item, count in state.inventory.items())
             return Observed("Inventory: " + (carried or "You are not carrying anything."))
-        return Observed(f"Could not execute {action}", valid=False)
+        return Observed.failed(f"Could not execute {action}")
 
     def _get(self, state: TextCraftState, count: int, text: str) -> Observed:
         item = item_id(text)
         if count == 0 or not self.world.fetchable(item):
-            return Observed(f"Could not find {text}", valid=False)
+            return Observed.failed(f"Could not find {text}")
         state.inventory[item] = state.inventory.get(item, 0) + count
         return self._made(state, item, f"Got {count} {text}")
 
@@ -150,14 +150,14 @@ class TextCraft(Environment[TextCraftState]):
         for part in inputs.split(","):
             match = re.fullmatch(r"([0-9]{1,6}) (.*)", part.strip())
             if match is None:
-                return Observed(f"Wrong item format: {part.strip()}", valid=False)
+                return Observed.failed(f"Wrong item format: {part.strip()}")
             name = item_id(match[2])
             wanted[name] = wanted.get(name, 0) + int(match[1])
         if any(state.inventory.get(name, 0) < count for name, count in wanted.items()):
-            return Observed(f"Could not find enough items to craft {item}", valid=False)
+            return Observed.failed(f"Could not find enough items to craft {item}")
         recipe = self.world.match(item, wanted)
         if recipe is None:
-            return Observed(f"Could not find a valid recipe for {item}", valid=False)
+            return Observed.failed(f"Could not find a valid recipe for {item}")
         for name, count in wanted.items():
             state.inventory[name] -= count
             if not state.inventory[name]:

@@ -10,6 +10,7 @@ from typing import Any
 
 from env_servers.base import Environment, ExpertStep, Observed, Requirement, TaskInfo, UnknownTask
 from env_servers.protocol import EnvironmentSpec
+from env_servers.status import CallStatus
 from env_servers.webshop import official
 from env_servers.webshop.catalogue import generate
 from env_servers.webshop.expert import demonstrate, keywords
@@ -145,7 +146,13 @@ class WebShop(Environment[WebShopState]):
         valid = match is not None and not was_done and self._act(state, match[1], match[2].strip().lower())
         done = state.page == "done"
         reward = self._shop.reward(goal, self._shop.products[state.asin], state.options) if done and not was_done else 0.0
-        return Observed(self._shop.text(state, goal), reward, done, valid)
+        return Observed(self._shop.text(state, goal), reward, done, valid, status=self._status(state, valid))
+
+    def _status(self, state: WebShopState, valid: bool) -> CallStatus:
+        """How an action came out that led to ``state``; a page of results without a product is empty."""
+        if not valid:
+            return CallStatus.error
+        return CallStatus.empty if state.page == "results" and not self._shop.shown(state) else CallStatus.ok
 
     def _act(self, state: WebShopState, verb: str, text: str) -> bool:
         """Searches for or clicks ``text``; False, and nothing changed, where that is not possible."""

@@ -26,7 +26,7 @@ from agentr.search.evolution import Evolution
 from agentr.search.stored import from_json, to_json
 from agentr.store.forest import Forest
 from agentr.store.rows import Dropped, Row
-from agentr.types import Outcome, Task
+from agentr.types import CallStatus, Outcome, Task
 from env_servers.textcraft import TextCraft
 from tests.collect.test_grow import play
 from tests.players import OPTIONS, sloppy_agent
@@ -233,6 +233,29 @@ def test_why_an_episode_is_no_row() -> None:
         "episode with the same actions as another",
         "episode with too low a return",
         "episode with a failed call or a malformed turn",
+    ]
+
+
+def test_episodes_are_left_out_by_how_their_actions_came_out() -> None:
+    tree = new_tree()
+    for status in CallStatus:
+        call = add(tree, 0, child(f"call {status}", status=status, valid=not status.failed))
+        add(tree, call.id, child("answer", 1.0, Outcome.SUCCESS))
+
+    def kept(**filter: Any) -> list[str]:
+        rows = evolved_rows(tree, FilterConfig(per_task=0, **filter), 1.0, "answer")
+        return [tree.nodes[row.provenance.nodes[0]].status if isinstance(row, Row) else row.reason for row in rows]
+
+    failed = "episode with a failed call or a malformed turn"
+    assert kept() == ["ok", "empty", failed, failed, failed]
+    out = [CallStatus.empty, CallStatus.timeout]
+    assert kept(without=out) == ["ok", "episode with an action that came out as empty", failed, failed, failed]
+    assert kept(without=out, failed_calls=1) == [
+        "ok",
+        "episode with an action that came out as empty",
+        "error",
+        "episode with an action that came out as timeout",
+        "limit",
     ]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import random
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
@@ -23,14 +24,20 @@ from agentr.config.schema import SamplingConfig, TaskSelection
 from agentr.envs.client import EnvClient
 from agentr.envs.server import EnvServer
 from agentr.errors import InfraError, RunError
-from agentr.policy.base import GenerateRequest
+from agentr.evaluate.metrics import evaluate
+from agentr.policy.base import GenerateRequest, PolicyStats
 from agentr.recipes.agent_r import Revise
+from agentr.rewards import RewardConfig, Rewards
+from agentr.rewards.group import group_of
 from agentr.search import UCT, Dense, DenseConfig, Origin, Sample, Strategy, Tree, UCTConfig
 from agentr.search.siblings import SiblingRule
 from agentr.search.stored import to_json
 from agentr.search.uct import Dedupe
 from agentr.store.forest import Forest
+from agentr.tasks.formats import ReAct
 from agentr.types import Completion, Cost, FinishReason, Message, Outcome, Task
+from env_servers.app import create_app
+from tests.env_servers.support import TOKEN, Counter, serving
 from tests.players import SloppyExpert, sloppy_agent
 from tests.trees import codec
 
@@ -229,7 +236,7 @@ def test_answers_without_an_action_are_told_and_counted(
     tree = play(server, scenario)
     assert tree.events == {"unparsed": 3}
     assert (tree.cost.completions, tree.cost.env_steps) == (3, 0)
-    assert [n.valid for n in tree.nodes[1:]] == [False] * 3
+    assert [(n.valid, n.status) for n in tree.nodes[1:]] == [(False, "error")] * 3
     assert problem in tree.nodes[1].observation
     # A turn that was cut off is closed in the prompt, but the closing token is not part of what the policy said.
     said, bridge, eos = tree.nodes[1].token_ids, tree.nodes[1].bridge_ids, codec().eos_id
@@ -237,6 +244,46 @@ def test_answers_without_an_action_are_told_and_counted(
     assert (bridge[0] == eos) is (finish is FinishReason.LENGTH)
     read = codec().decode(tree.prompt(1)[len(tree.prompt_ids) :], special=True)
     assert read == f"{text}<|im_end|>\n<|im_start|>user\n{tree.nodes[1].observation}<|im_end|>\n<|im_start|>assistant\n"
+
+
+class Saying:
+    """A policy that says the same, turn by turn."""
+
+    def __init__(self, *actions: str) -> None:
+        self.actions = actions
+
+    async def generate(self, request: GenerateRequest) -> list[Completion]:
+        said = sum(message.role == "assistant" for message in request.messages)
+        text = ReAct().compose("hm", self.actions[said])
+        ids = tuple(codec().turn(text))
+        return [Completion(text, ids, (-0.25,) * len(ids), FinishReason.STOP)] * request.n
+
+    async def stats(self) -> PolicyStats:
+        return PolicyStats()
+
+
+def test_how_actions_came_out_and_what_an_answer_is_worth_are_in_the_tree_and_in_what_is_made_of_it(tmp_path: Path) -> None:
+    async def scenario(url: str) -> None:
+        env = EnvClient([url], TOKEN, timeout_s=10, retries=2)
+        try:
+            tasks = await env.tasks(TaskSelection(split="train", limit=1))
+            agent = replace(await sloppy_agent(env, []), policy=Saying("add 50", "status empty", "status limit", "grade 0.75"))
+            for folder, policy in (("whole", agent.policy), ("wordless", Saying("add 50", "end"))):
+                await run_job(job(tmp_path / folder, tasks, work=Grow(Sample(1, max_steps=9))), replace(agent, policy=policy), Progress())
+        finally:
+            await env.aclose()
+
+    with serving(create_app(Counter(), token=TOKEN)) as url:
+        asyncio.run(scenario(url))
+    (tree,), (wordless,) = Forest(tmp_path / "whole"), Forest(tmp_path / "wordless")
+    assert [node.status for node in tree.nodes] == ["ok", "ok", "empty", "limit", "ok"]
+    assert [dict(node.scores) for node in tree.nodes] == [{}, {}, {}, {}, {"share": 0.75}]
+    assert tree.nodes[-1].reward == 0.5 and not {"status", "scores"} & json.loads(to_json(wordless))["nodes"][-1].keys()
+    score = Rewards.of([RewardConfig("score", options={"name": "share"})])
+    assert [reward.total for reward in score(group_of(tree))] == [0.75]
+    measured = evaluate([tree])
+    assert (measured.reward.mean, measured.scores["share"].mean) == (0.5, 0.75)
+    assert measured.statuses == {"ok": 0.5, "empty": 0.25, "error": 0.0, "timeout": 0.0, "limit": 0.25}
 
 
 def test_a_prompt_that_fills_the_context_ends_the_episode(server: EnvServer, tmp_path: Path) -> None:

@@ -115,6 +115,7 @@ def test_every_method_of_a_comparison_is_valid_over_every_task(path: Path, base:
         (["train[1].steps=3"], r"train\[1\] is not there: the length of the list is 1"),
         (["train.steps=3"], r"train is a list, and 'steps' is no place in it\. Say train\[0\]\.steps"),
         (["method.type=et_agent", "method.evolve.wrong=[hint]"], r"method\.evolve\.wrong: there is no operator 'hint'\. Did you mean"),
+        (["method.type=et_agent", "method.filter.without=[slow]"], r"'slow'.*\[ok, empty, error, timeout, limit\]"),
         (["method.type=et_agent", "method.filter.min_return=[]"], r"method\.filter\.min_return: the list is empty"),
         ([*GRPO, "method.episodes=1"], r"method\.episodes: 1 is out of range\. Give a number at least 2"),
         ([*GRPO, "method.rewards=[]"], r"method\.rewards: the list is empty"),
@@ -277,8 +278,12 @@ def test_every_preset_is_valid(method: str, preset: str) -> None:
     assert (config.method.type, config.method.preset) == (method, preset)
 
 
-def test_round_trip_through_yaml(tmp_path: Path) -> None:
-    config = load(None, ["method.preset=released", "env.options={distractors: 3}", "train=[{steps: 3},{epochs: 2.0}]"])
+@pytest.mark.parametrize("overrides", [
+    ["method.preset=released", "env.options={distractors: 3}", "train=[{steps: 3},{epochs: 2.0}]"],
+    ["method.type=et_agent", "method.filter.without=[timeout, empty]"],
+])  # fmt: skip
+def test_round_trip_through_yaml(tmp_path: Path, overrides: list[str]) -> None:
+    config = load(None, overrides)
     (tmp_path / "config.yaml").write_text(to_yaml(config))
     assert load(tmp_path / "config.yaml") == config
 

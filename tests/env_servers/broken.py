@@ -10,6 +10,7 @@ from typing import Any
 
 from env_servers.base import Environment, ExpertStep, Observed, TaskInfo, UnknownTask
 from env_servers.protocol import EnvironmentSpec
+from env_servers.status import CallStatus
 
 
 @dataclass
@@ -48,11 +49,12 @@ class Walk(Environment[Position]):
         executed = "right" if action == "ahead" else ""
         action = executed or action
         if action not in ("left", "right"):
-            return Observed("You can only go left or right.", valid=False)
+            return Observed.failed("You can only go left or right.")
         state.at += 1 if action == "right" else -1
         state.moves += 1
         reached = state.at == state.goal
-        return Observed(f"You are at {state.at} after {state.moves} moves.", float(reached), reached, executed=executed)
+        scores = {"shortest": float(state.moves == state.goal)} if reached else {}
+        return Observed(f"You are at {state.at} after {state.moves} moves.", float(reached), reached, executed=executed, scores=scores)
 
     def snapshot(self, state: Position) -> dict[str, Any]:
         return dict(vars(state))
@@ -112,6 +114,29 @@ class Misreporting(Walk):
 class TrustingRestore(Walk):
     def restore(self, data: dict[str, Any]) -> Position:
         return Position(data.get("goal", 0), data.get("at", 0), data.get("moves", 0))
+
+
+class Copied(Position):
+    pass
+
+
+class OtherStatus(Walk):
+    """In a copy, actions come out otherwise."""
+
+    def fork(self, state: Position) -> Position:
+        return Copied(**vars(state))
+
+    def restore(self, data: dict[str, Any]) -> Position:
+        return Copied(**vars(super().restore(data)))
+
+    def step(self, state: Position, action: str) -> Observed:
+        observed = super().step(state, action)
+        return replace(observed, status=CallStatus.empty) if isinstance(state, Copied) else observed
+
+
+class EarlyScores(Walk):
+    def step(self, state: Position, action: str) -> Observed:
+        return replace(super().step(state, action), scores={"near": 0.5})
 
 
 class CredulousStep(Walk):
@@ -178,6 +203,8 @@ FAULTS: dict[type[Walk], set[str]] = {
     LossySnapshot: {"a snapshot survives storage"},
     Misreporting: {"what was carried out can be asked for"},
     TrustingRestore: {"a damaged snapshot is refused"},
+    OtherStatus: {"a fork plays on as a replay does", "a snapshot survives storage"},
+    EarlyScores: {"scores come with the end of an episode"},
     CredulousStep: {"nonsense is answered, not understood"},
     FragileStep: {"nonsense is answered, not understood"},
     LazyExpert: {"the expert earns the reward"},

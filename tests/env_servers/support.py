@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import httpx
 import uvicorn
@@ -25,6 +25,7 @@ from env_servers.base import Environment, ExpertStep, Observed, TaskInfo, Unavai
 from env_servers.protocol import TOKEN_ENV, EnvironmentSpec
 from env_servers.serving import listen
 from env_servers.sessions import Limits
+from env_servers.status import CallStatus
 
 ROOT = Path(__file__).parents[2]
 TOKEN = "secret-of-the-tests"
@@ -38,8 +39,8 @@ class Count:
 
 
 class Counter(Environment[Count]):
-    """Adds numbers. Actions: ``add N``, ``plus N`` (carried out as ``add N``), ``end`` and, for faults, ``boom``, ``sleep S``, ``nan``,
-    ``exit``.
+    """Adds numbers. Actions: ``add N``, ``plus N`` (carried out as ``add N``), ``status S`` (comes out so), ``end``, ``grade N`` (ends with
+    the score ``share`` N) and, for faults, ``boom``, ``sleep S``, ``nan``, ``exit``.
 
     Args:
         noisy: Each answer carries a number that no replay repeats.
@@ -102,6 +103,10 @@ class Counter(Environment[Count]):
             return Observed("nan", reward=float("nan"))
         if verb == "end":
             return Observed(f"total {state.total}", reward=float(state.total), done=True)
+        if verb == "grade":
+            return Observed("graded", reward=float(state.total), done=True, scores={"share": float(value)})
+        if verb == "status":
+            return Observed(f"came out {value}", status=cast(CallStatus, value))
         if verb == "add":
             state.total += int(value)
         noise = "" if self.noise is None else f" #{next(self.noise)}"

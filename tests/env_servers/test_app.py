@@ -116,6 +116,28 @@ def test_bodies_are_limited_announced_or_not():
         assert client.post("/v1/open", content=iter([b'{"task":', b'"train-0"}']), headers=headers).status_code == 200
 
 
+def test_status_and_scores_are_sent_only_where_they_say_something(counter: httpx.Client):
+    plain = {"session", "observation", "reward", "done", "valid", "executed"}
+    opened = counter.post("/v1/open", json={"task": "train-0"}).json()
+    actions = ["add 1", "status ok", "status empty", "grade 0.5"]
+    added, ok, empty, graded = counter.post("/v1/expand", json={"session": opened["session"], "actions": actions}).json()["children"]
+    assert opened.keys() == added.keys() == ok.keys() == plain
+    assert empty.keys() == {*plain, "status"} and empty["status"] == "empty"
+    assert graded.keys() == {*plain, "scores"} and graded["scores"] == {"share": 0.5}
+    for answer in (added, empty, graded):
+        stored = counter.post("/v1/snapshot", json={"session": answer["session"]}).json()
+        copies = [counter.post("/v1/restore", json=stored).json()]
+        copies.append(counter.post("/v1/fork", json={"session": answer["session"]}).json())
+        for copy in copies:
+            assert {**copy, "session": ""} == {**answer, "session": ""}
+
+
+@pytest.mark.parametrize("action", ["status odd", "grade 2", "grade -0.1", "grade nan"])
+def test_a_status_or_score_that_there_is_not_is_the_environments_fault(counter: httpx.Client, action: str):
+    response = counter.post("/v1/step", json={"session": open_session(counter), "action": action})
+    assert "failed inside the environment" in error_of(response, 500)
+
+
 def test_an_exception_in_the_environment_is_a_500_with_an_incident(counter: httpx.Client, caplog: pytest.LogCaptureFixture):
     session = open_session(counter)
     error = error_of(counter.post("/v1/step", json={"session": session, "action": "boom"}), 500)

@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pyarrow
 import pytest
@@ -37,6 +38,12 @@ TASK = "divisors/1/1000"
 @pytest.fixture(scope="module")
 def game() -> MathTool:
     return MathTool()
+
+
+@pytest.fixture(scope="module")
+def impatient() -> PythonTool:
+    """A tool that gives up soon."""
+    return PythonTool(Sandbox(packages=(), setup="", limits=Limits(cpu_s=1)))
 
 
 def play(game: MathTool, *actions: str, task: str = TASK) -> list[str]:
@@ -247,7 +254,7 @@ def test_code_and_its_state(game: MathTool):
     assert play(MathTool(format="tags", stateful=True), *steps)[-1] == "<result>\n42\n</result>"
 
 
-def test_what_the_agent_is_told_of_code(game: MathTool, monkeypatch: pytest.MonkeyPatch):
+def test_what_the_agent_is_told_of_code(game: MathTool, impatient: PythonTool, monkeypatch: pytest.MonkeyPatch):
     assert play(game, "python: x = 1") == ["(The code printed nothing. Print what you want to see.)"]
     assert play(game, "python: import os; os._exit(1)") == ["(The code ended with an error.)"]
     assert play(game, "python: import ctypes; ctypes.string_at(0)") == ["(The interpreter crashed.)"]
@@ -255,8 +262,43 @@ def test_what_the_agent_is_told_of_code(game: MathTool, monkeypatch: pytest.Monk
     assert long.startswith("aaa") and long.endswith("bbb") and "\n... (8000 characters left out) ...\n" in long and len(long) < 2100
     (endless,) = play(game, "python: while True: print(1)")
     assert endless.endswith("(The code was stopped: it printed too much.)") and len(endless) < 2200
-    monkeypatch.setattr(game, "_tool", PythonTool(Sandbox(packages=(), setup="", limits=Limits(cpu_s=1))))
+    monkeypatch.setattr(game, "_tool", impatient)
     assert play(game, "python: print(1)\nwhile True: pass") == ["1\n(The code was stopped: it may run for 1 seconds.)"]
+
+
+@pytest.mark.parametrize(
+    ("code", "status"),
+    [
+        ("print(1)", "ok"),
+        ("x = 1", "empty"),
+        ("print()", "empty"),
+        ("1 / 0", "error"),
+        ("import os; os._exit(1)", "error"),
+        ("import ctypes; ctypes.string_at(0)", "error"),
+        ("x = bytearray(1 << 40)", "error"),
+        ("while True: pass", "timeout"),
+        ("while True: print(1)", "limit"),
+    ],
+)
+@pytest.mark.parametrize("format", ["codeact", "tags"])
+def test_how_code_came_out(impatient: PythonTool, monkeypatch: pytest.MonkeyPatch, code: str, status: str, format: Any):
+    game = MathTool(format=format, stateful=True)
+    monkeypatch.setattr(game, "_tool", impatient)
+    state, _ = game.reset(TASK)
+    observed = game.step(state, f"python: {code}")
+    assert observed.status == status and observed.valid is (status in ("ok", "empty")) and not observed.scores
+    killed = status in ("timeout", "limit") or "ctypes" in code
+    assert state.cells == (() if killed else (code,)), "what was killed would be killed again"
+
+
+def test_a_score_comes_with_the_answer_that_ends_the_episode(game: MathTool):
+    patient = MathTool(attempts=2)
+    for env, answers, right in ((game, "7", 0.0), (game, "8", 1.0), (patient, "78", 1.0), (patient, "79", 0.0)):
+        state, _ = env.reset(TASK)
+        *before, last = [env.step(state, f"answer: {answer}") for answer in answers]
+        assert last.done and last.scores == {"math": right} and (last.reward, last.status) == (right, "ok")
+        assert not any(answer.scores for answer in before)
+    assert game.step(game.reset(TASK)[0], "nothing").status == "error"
 
 
 def test_a_repeated_step_executes_nothing(game: MathTool):

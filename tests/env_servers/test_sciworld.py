@@ -214,7 +214,7 @@ def test_a_snapshot_that_says_something_else_is_refused(game: ScienceWorld):
 def test_a_wrong_focus_fails_the_task(game: ScienceWorld):
     state, _ = game.reset("boil/0")
     answer = game.step(state, "focus on agent")
-    assert (answer.reward, answer.done, answer.valid) == (0.0, True, True)
+    assert (answer.reward, answer.done, answer.valid, answer.status) == (0.0, True, True, "ok")
 
 
 words = st.sampled_from(

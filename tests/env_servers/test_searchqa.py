@@ -289,6 +289,37 @@ def test_a_wrong_answer_ends_the_episode_unless_more_are_allowed(qa: SearchQA):
     assert (right.reward, right.done) == (1.0, True) and patient.actions(state) == []
 
 
+def test_both_scores_are_given_whichever_is_the_reward(qa: SearchQA):
+    gold = qa.question("single/0").answers[0]
+    words = len(normalise(gold).split())
+    for reward in ("em", "f1"):
+        env = SearchQA(reward=reward, attempts=2)
+        for answer, em, overlap in ((gold, 1.0, 1.0), (f"{gold} or", 0.0, 2 * words / (2 * words + 1)), ("no idea", 0.0, 0.0)):
+            state, _ = env.reset("single/0")
+            first = env.step(state, "answer: nothing of the kind")
+            last = env.step(env.fork(state), f"answer: {answer}")
+            assert not first.scores and last.done and last.scores == {"em": em, "f1": pytest.approx(overlap)}
+            assert last.reward == last.scores[reward] and last.status == "ok"
+
+
+def test_how_a_search_came_out(qa: SearchQA):
+    state, opened = qa.reset("single/0")
+    assert opened.status == "ok"
+    found, nothing, neither = (qa.step(state, action) for action in ("search: River Eldis", "search: xyzzy", "xyzzy"))
+    assert [(answer.status, answer.valid) for answer in (found, nothing, neither)] == [("ok", True), ("empty", True), ("error", False)]
+    assert "Nothing was found" in nothing.observation
+    for copy in (qa.fork(state), qa.restore(json.loads(json.dumps(qa.snapshot(state))))):
+        assert qa.step(copy, "search: River Eldis") == found and qa.step(copy, "search: xyzzy") == nothing
+
+
+@needs_sandbox
+def test_how_code_came_out(both: SearchQA):
+    state, _ = both.reset("single/0")
+    answers = [both.step(state, f"python: {code}") for code in ("print(1)", "x = 1", "1 / 0", "while True: print(1)", " ")]
+    assert [answer.status for answer in answers] == ["ok", "empty", "error", "limit", "error"]
+    assert [answer.valid for answer in answers] == [True, True, False, False, False]
+
+
 def test_long_passages_are_cut_and_it_is_said():
     qa = SearchQA(passage_chars=40, k=1)
     state, _ = qa.reset("single/0")

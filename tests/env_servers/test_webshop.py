@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from env_servers.base import UnknownTask
+from env_servers.base import Observed, UnknownTask
 from env_servers.webshop import WebShop
 from env_servers.webshop.expert import likely_options
 from env_servers.webshop.goals import Goal
@@ -285,11 +285,13 @@ def test_what_cannot_be_done_returns_the_same_page(files: dict[str, Any]):
     state, start = shop.reset("goal/0")
     for action in ("", "click[Buy Now]", "click[Search]", "click[B000000000]", "search[]", "search[ ]", "Search[mug]", "buy it"):
         answer = shop.step(state, action)
-        assert (answer.observation, answer.valid) == (start.observation, False)
+        assert (answer.observation, answer.valid, answer.status) == (start.observation, False, "error")
     page = shop.step(state, "search[mug]")
     for action in ("click[< Prev]", "click[B000000010]", "click[Buy Now]", "click[dark | blue]"):
-        assert shop.step(state, action) == type(page)(page.observation, valid=False)
-    assert "Total results: 0" in shop.step(state, "search[<r>]").observation, "no hidden operators"
+        assert shop.step(state, action) == Observed.failed(page.observation)
+    nothing = shop.step(state, "search[<r>]")
+    assert "Total results: 0" in nothing.observation, "no hidden operators"
+    assert (page.status, nothing.status, nothing.valid) == ("ok", "empty", True)
 
 
 def test_official_files_in_each_form_are_the_same_shop(files: dict[str, Any]):

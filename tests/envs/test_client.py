@@ -126,6 +126,23 @@ def test_expanding_is_the_same_with_and_without_forks(can_fork: bool):
         run([server.url], test)
 
 
+@pytest.mark.parametrize("can_fork", [True, False])
+def test_status_and_scores_are_observed_and_observed_again_by_a_replay(can_fork: bool):
+    async def test(client: EnvClient) -> None:
+        root = await client.open(TASK)
+        children = await root.expand(["add 1", "status empty", "status timeout", "x" * 4097, "grade 0.25"])
+        seen = [(child.last.status, dict(child.last.scores)) for child in children]
+        assert seen == [("ok", {}), ("empty", {}), ("timeout", {}), ("error", {}), ("ok", {"share": 0.25})]
+        for child in children:
+            last = child.last
+            await child.close()
+            await child.ready()
+            assert child.last == last
+
+    with bench(Counter(can_fork=can_fork)) as server:
+        run([server.url], test)
+
+
 def test_a_rollout_without_forks_never_replays():
     async def test(client: EnvClient) -> None:
         node = await client.open(TASK)

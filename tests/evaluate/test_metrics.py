@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
+
 import pytest
 
 from agentr.evaluate.metrics import Evaluation, evaluate, repeated
 from agentr.evaluate.statistics import mean_interval, paired_difference
 from agentr.search.tree import Origin
-from agentr.types import Outcome
+from agentr.types import CallStatus, Outcome
 from tests.trees import add, door, episode, reasoned
 
 
@@ -46,6 +49,27 @@ def test_answers_until_solved() -> None:
     assert result.within_answers == pytest.approx({1: 1 / 3, 4: 1 / 3, 8: 2 / 3, 10: 2 / 3})
     assert Evaluation.from_dict(result.as_dict()) == result
     assert evaluate([at_once]).within_answers == {}
+
+
+def test_scores_of_answers_and_how_calls_came_out() -> None:
+    right, wrong = episode("a", ["search: x"], 0.0, Outcome.STEP_LIMIT, 1), episode("b", ["search: x"], 0.0, Outcome.STEP_LIMIT, 1)
+    right.nodes[1].status = CallStatus.empty
+    for tree, scores in ((right, {"em": 1.0, "f1": 1.0}), (right, {"em": 0.0, "f1": 0.5}), (wrong, {"em": 0.0, "f1": 0.2})):
+        ended = Outcome.SUCCESS if scores["em"] else Outcome.FAILURE
+        add(tree, 0, reasoned("answer: y", scores["em"], ended, status=CallStatus.limit, scores=scores))
+    result = evaluate([right, wrong], answer_prefix="answer:")
+    # Each task counts once, an episode without an answer with 0.
+    assert result.scores["em"].mean == pytest.approx((1 / 3 + 0) / 2) and result.scores["f1"].mean == pytest.approx((1.5 / 3 + 0.1) / 2)
+    assert result.scores["f1"].n == 2 and result.scores["f1"].low < result.scores["f1"].mean < result.scores["f1"].high
+    assert result.statuses == {"ok": 0.5, "empty": 0.5, "error": 0.0, "timeout": 0.0, "limit": 0.0}, "an answer is no call"
+    assert Evaluation.from_dict(json.loads(json.dumps(result.as_dict()))) == result
+    assert evaluate([episode("c", ["x"], 1.0, Outcome.SUCCESS, 1)]).scores == {}
+
+
+def test_an_evaluation_of_before_is_read() -> None:
+    now = evaluate([episode("a", ["x"], 1.0, Outcome.SUCCESS, 1)])
+    before = {key: value for key, value in now.as_dict().items() if key not in ("scores", "statuses")}
+    assert Evaluation.from_dict(before) == replace(now, statuses={})
 
 
 def test_best_of_several_episodes() -> None:

@@ -31,7 +31,7 @@ def episodes(calls: Sequence[int], tokens: Sequence[int], earned: Sequence[float
             at = add(tree, at, child(f"what {index} {number}", action="", token_ids=())).id
         reward = earned[index] if earned else 1.0
         ended = Outcome.SUCCESS if reward == 1.0 else Outcome.FAILURE
-        add(tree, at, child(f"answer: {index}", reward, ended, token_ids=tuple(range(length))))
+        add(tree, at, child(f"answer: {index}", reward, ended, token_ids=tuple(range(length)), scores={"f1": reward}))
     return group_of(tree, "answer:")
 
 
@@ -115,6 +115,27 @@ def test_outcome_is_the_environments_return() -> None:
     group = group_of(tree_of("a: 1.0", "b: 0.5", "c: 0.0"))
     assert [r.total for r in make(RewardConfig("outcome"))(group)] == [1.0, 0.5, 0.0]
     assert [r.total for r in make(RewardConfig("outcome", options={"success_only": True}))(group)] == [1.0, 0.0, 0.0]
+
+
+def test_score_is_the_environments_of_that_name_whatever_its_return() -> None:
+    tree = new_tree()
+    add(tree, 0, child("answer: a", 0.0, Outcome.FAILURE, scores={"em": 0.0, "f1": 0.5}))
+    add(tree, 0, child("answer: b", 1.0, Outcome.SUCCESS, scores={"em": 1.0, "f1": 1.0}))
+    add(tree, 0, child("search: c", 0.0, Outcome.STEP_LIMIT))
+
+    def score(**options: Any) -> list[float]:
+        return [r.total for r in make(RewardConfig("score", options=options))(group_of(tree, "answer:"))]
+
+    assert score(name="f1") == score() == [0.5, 1.0, 0.0] and score(name="em") == [0.0, 1.0, 0.0]
+    with pytest.raises(ValueError, match=r"gives no score 'math' with an answer; it gives em, f1: name one of them"):
+        score(name="math")
+
+
+def test_score_without_any_answer_is_0_and_without_any_score_is_an_error() -> None:
+    score = Rewards.of([RewardConfig("score")])
+    assert [r.total for r in score(group_of(tree_of("a: 0.0 step_limit", "b: 0.0 context_limit")))] == [0.0, 0.0]
+    with pytest.raises(DataError, match="gives no score 'f1' with an answer; it gives none: use another reward"):
+        score(group_of(tree_of("a: 0.0 step_limit", "b: 0.0")))
 
 
 def test_a_group_is_the_episodes_that_the_policy_ended() -> None:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from agentr.errors import DataError
 from agentr.search import Origin, Sample
 from agentr.search.revision import Rating, Revision, Verdict
-from agentr.search.stored import from_bytes, from_json, to_bytes, to_json
-from agentr.types import Cost, Outcome
-from tests.trees import child, new_tree, run_search
+from agentr.search.stored import from_bytes, from_json, read_child, stored_child, to_bytes, to_json
+from agentr.types import CallStatus, Cost, Outcome
+from tests.trees import child, new_tree, run_search, tree_of
 
 
 def test_prompt_is_the_concatenation_of_what_was_stored() -> None:
@@ -35,6 +37,24 @@ def test_round_trip_is_equal_and_stable() -> None:
     again = from_bytes(to_bytes(tree))
     assert again == tree
     assert to_json(again) == to_json(tree)
+
+
+def test_how_a_turn_came_out_and_its_scores_are_stored_where_they_say_something() -> None:
+    plain, tree = tree_of("a / b: 1.0"), tree_of("a / b: 1.0")
+    for node in json.loads(to_json(plain))["nodes"]:
+        assert node.keys() & {"status", "scores"} == set(), "trees of before keep their text"
+    assert stored_child(child("a")).keys() & {"status", "scores"} == set()
+    tree.nodes[1].status, tree.nodes[2].scores = CallStatus.empty, {"f1": 0.5, "em": 0.0}
+    again = from_bytes(to_bytes(tree))
+    assert again == tree and again.nodes[1].status is CallStatus.empty and again.nodes[2].scores == {"em": 0.0, "f1": 0.5}
+    stored = json.loads(to_json(tree))
+    del stored["nodes"][1]["status"], stored["nodes"][2]["scores"]
+    assert from_json(json.dumps(stored)) == plain
+    told = child("b", status=CallStatus.timeout, scores={"f1": 0.25})
+    told_again = read_child(json.loads(json.dumps(stored_child(told))))
+    assert told_again == told and told_again.status is CallStatus.timeout
+    with pytest.raises(DataError, match="not a stored tree"):
+        from_json(to_json(tree).replace('"status":"empty"', '"status":"odd"'))
 
 
 @pytest.mark.parametrize("damage", [b"", b"nonsense", to_bytes(new_tree())[:-5], to_bytes(new_tree())[5:]])

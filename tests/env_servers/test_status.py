@@ -1,0 +1,50 @@
+"""How actions come out, in every environment: the status goes together with what is valid."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from pydantic import ValidationError
+
+from env_servers.protocol import ObservedState, Snapshot
+from env_servers.registry import ENVIRONMENTS, describe, load
+from env_servers.status import CallStatus
+
+DESCRIBED = {found.name: found for found in describe()}
+
+
+@pytest.mark.parametrize("name", sorted(ENVIRONMENTS))
+def test_an_action_is_valid_where_its_status_is_ok_or_empty(name: str):
+    """Whatever is played: what the environment suggests, nonsense, and the expert's actions to the end."""
+    if not DESCRIBED[name].available:
+        pytest.skip(f"{name} is not available here; `agentr envs` says why")
+    environment, rng, seen = load(name), random.Random(name), set()
+    task = environment.split(next(iter(environment.spec.splits)))[0].id
+    plan = [step.action for step in environment.expert(task) or ()]
+    state, observed = environment.reset(task)
+    assert observed.status is CallStatus.ok
+    for action in plan:
+        for tried in ("xyzzy", *rng.sample(suggested := environment.actions(state), min(4, len(suggested)))):
+            answer = environment.step(copy := environment.fork(state), tried)
+            environment.close(copy)
+            assert answer.valid is not answer.status.failed, f"{tried!r}: {answer}"
+            assert tried != "xyzzy" or answer.status is CallStatus.error
+            seen.add(answer.status)
+        observed = environment.step(state, action)
+        assert observed.valid and not observed.status.failed
+        assert observed.done or not observed.scores
+        seen.add(observed.status)
+    environment.close(state)
+    assert observed.done and seen >= {CallStatus.ok, CallStatus.error}
+
+
+@pytest.mark.parametrize("said", [{"status": "odd"}, {"scores": {"f1": 1.1}}, {"scores": {"f1": -0.1}}, {"scores": {"f1": None}}])
+def test_what_anybodys_server_says_is_a_status_and_are_scores(said: dict):
+    """The conformance suite and the client read every answer so."""
+    with pytest.raises(ValidationError, match=next(iter(said))):
+        ObservedState.model_validate({"session": "x", "observation": "", **said})
+    with pytest.raises(ValidationError, match=next(iter(said))):
+        Snapshot.model_validate(
+            {"environment": "x", "version": "1", "steps": 0, "done": True, "observation": "", "reward": 0, "state": {}, **said}
+        )
