@@ -85,8 +85,8 @@ class EnvironmentSpec(Wire):
     )
     answer_prefix: str = Field(
         default="",
-        description="How an action begins that is an answer, where an episode may go on after a wrong one: evaluations then also say how "
-        "many tasks were solved within so many answers.",
+        description="How an action begins that is an answer and no call. Operators that leave out a call have the answer given anew, "
+        "and evaluations say how many tasks were solved within so many answers.",
     )
     can_fork: bool = True
     deterministic: bool = True

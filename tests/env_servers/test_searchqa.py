@@ -104,6 +104,17 @@ def test_the_expert_finds_what_it_says_and_earns_the_reward(qa: SearchQA):
         assert all("{" not in step.thought and step.thought[0].isupper() and step.thought.endswith(".") for step in steps)
 
 
+def test_an_answer_is_told_from_a_call(qa: SearchQA, both: SearchQA):
+    """Else it would count as a call, and an answer that is repeated would prove that no search was needed."""
+    written = action_format(qa.spec.action_format).parse("<think>so</think>\n<answer>Holford</answer>").action
+    assert (
+        written is not None and written.startswith(qa.spec.answer_prefix) and qa.spec.answer_prefix == both.spec.answer_prefix == "answer:"
+    )
+    for task in qa.split("train")[:20]:
+        *calls, last = qa.expert(task.id)
+        assert last.action.startswith("answer:") and not any(call.action.startswith("answer:") for call in calls)
+
+
 def test_splits_share_no_question_no_chain_and_no_first_fact(qa: SearchQA):
     questions = fiction_questions()
     counts = Counter(question.split for question in questions)
