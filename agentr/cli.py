@@ -283,6 +283,8 @@ def compare(
     from agentr.observe.comparison_page import table
     from agentr.observe.progress import Reporter
 
+    if mistaken := next((str(config) for config in configs if "=" in str(config) and not config.exists()), None):
+        raise ConfigError(f"there is no configuration file {mistaken}", hint=f"For a key say --set {mistaken}.")
     try:
         numbers = [int(seed) for seed in seeds.split(",")]
     except ValueError as error:

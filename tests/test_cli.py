@@ -10,6 +10,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from agentr.cli import app, main
+from agentr.errors import ConfigError
 from agentr.store.run import RunStore
 from agentr.store.summaries import TrainSummary
 from tests.launch.test_compare import written
@@ -55,6 +56,12 @@ def test_an_error_is_shown_letter_by_letter(monkeypatch: pytest.MonkeyPatch, cap
 def test_every_command_explains_itself(command: str) -> None:
     shown = agentr(command, "--help")
     assert shown.exit_code == 0 and "Usage" in shown.stdout
+
+
+def test_a_key_among_the_files_of_a_comparison_is_told_how_to_say_it() -> None:
+    refused = agentr("compare", "configs/compare/sft.yaml", "run.rounds=2")
+    assert refused.exit_code == 1 and isinstance(refused.exception, ConfigError)
+    assert "there is no configuration file run.rounds=2. For a key say --set run.rounds=2" in str(refused.exception)
 
 
 def test_methods_are_listed() -> None:

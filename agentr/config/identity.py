@@ -51,8 +51,12 @@ def changed_keys(old: dict[str, Any], new: dict[str, Any], at_default: Collectio
     return changes
 
 
-def at_default(config: Any, prefix: str = "") -> set[str]:
-    """Returns the full keys of what has its default value in a dataclass, or in a mapping or list of dataclasses."""
+def at_default(config: Any, prefix: str = "", defaults: Any = None) -> set[str]:
+    """Returns the full keys of what has its default value in a dataclass, or in a mapping or list of dataclasses.
+
+    Args:
+        defaults: Has the default values, if they are others than those of the dataclass itself: a section may give its parts their own.
+    """
     if isinstance(config, Mapping | list | tuple):
         items = config.items() if isinstance(config, Mapping) else enumerate(config)
         keys = {f"{prefix}[{k}]" if isinstance(k, int) else f"{prefix}.{k}".lstrip("."): v for k, v in items}
@@ -64,8 +68,10 @@ def at_default(config: Any, prefix: str = "") -> set[str]:
         key, value = f"{prefix}.{each.name}".lstrip("."), getattr(config, each.name)
         inner = is_dataclass(value) or (isinstance(value, list) and any(map(is_dataclass, value)))
         default = each.default_factory() if each.default_factory is not MISSING else each.default
+        if type(defaults) is type(config):
+            default = getattr(defaults, each.name)
         if inner:
-            found |= at_default(value, key)
+            found |= at_default(value, key, default)
         elif plain(value) == plain(default):
             found |= {name for name, _ in flatten(plain(value), key)}
     return found

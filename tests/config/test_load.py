@@ -264,6 +264,24 @@ def test_a_key_that_came_later_is_no_change() -> None:
     assert changed_keys(before, plain(config), at_default(config)) == ["train[0].steps: None -> 3"]
 
 
+def test_a_part_that_came_later_has_the_defaults_that_its_section_gives_it() -> None:
+    """Searches of tree_grpo keep duplicates and a judge of et_agent is nobody, other than those classes say: older runs have neither."""
+    tree_grpo = ["method.type=tree_grpo", "train=[{batch_size: 256}]"]
+    for options, part in ((tree_grpo, "search"), (["method.type=et_agent"], "evolve.judge")):
+        config = load(None, options, files=False)
+        before = plain(config)
+        section, _, name = f"method.{part}".rpartition(".")
+        above = before
+        for key in section.split("."):
+            above = above[key]
+        del above[name]
+        assert changed_keys(before, plain(config), at_default(config)) == []
+    config = load(None, [*tree_grpo, "method.search.dedupe=action"], files=False)
+    before = plain(config)
+    del before["method"]["search"]
+    assert changed_keys(before, plain(config), at_default(config)) == ["method.search.dedupe: None -> 'action'"]
+
+
 def test_paper_preset_has_the_papers_values() -> None:
     config = load(None, ["method.preset=paper"])
     assert isinstance(config.method, AgentRConfig)
