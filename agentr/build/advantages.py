@@ -74,7 +74,8 @@ def standardised(rewards: Sequence[float], config: AdvantageConfig) -> list[floa
     """Returns how each reward compares with the others, all 0 if they are equal."""
     if not differ(rewards):
         return [0.0] * len(rewards)
-    return [value / divisor(rewards, config.scale) for value in compared(rewards, config.baseline)]
+    spread = divisor(rewards, config.scale)
+    return [value / spread for value in compared(rewards, config.baseline)]
 
 
 def divisor(rewards: Sequence[float], scale: Scale) -> float:

@@ -98,11 +98,13 @@ class Operator:
     Attributes:
         needs: Which episodes it takes.
         most: Most completions that it draws, given the configuration and the longest episode.
+        asks: Whether it asks a teacher.
     """
 
     run: Callable[[Evolver, Episode], Awaitable[Evolution]]
     needs: tuple[Needs, ...]
     most: Callable[[EvolveConfig, int], int]
+    asks: bool = False
 
 
 OPERATORS = {
@@ -111,14 +113,10 @@ OPERATORS = {
     "correct_flawed": Operator(correct_flawed, (Needs.wrong,), lambda config, steps: config.samples * steps * steps),
     "hint_step": Operator(hint_step, (Needs.wrong,), lambda config, steps: config.samples * steps * steps + steps),
     "hint_end": Operator(hint_end, (Needs.wrong,), lambda config, steps: steps),
-    "refine_redundant": Operator(refine_redundant, (Needs.right,), lambda config, steps: steps),
-    "rewrite_thoughts": Operator(rewrite_thoughts, (Needs.right,), lambda config, steps: 0),
-    "correct_step": Operator(correct_step, (Needs.wrong,), lambda config, steps: steps),
+    "refine_redundant": Operator(refine_redundant, (Needs.right,), lambda config, steps: steps, asks=True),
+    "rewrite_thoughts": Operator(rewrite_thoughts, (Needs.right,), lambda config, steps: 0, asks=True),
+    "correct_step": Operator(correct_step, (Needs.wrong,), lambda config, steps: steps, asks=True),
 }
-
-
-#: Those that ask a teacher.
-ASKING = ("refine_redundant", "rewrite_thoughts", "correct_step")
 
 
 def operator_named(name: str) -> Operator:
@@ -159,8 +157,7 @@ def operator_problems(config: EvolveConfig) -> Iterator[Problem]:
             else:
                 if needs not in operator.needs:
                     yield Problem(key, f"{name!r} is no operator for an episode that is {needs}", f"There are {', '.join(fit)}.")
-    asking = [name for name in (*config.right, *config.wrong) if name in ASKING]
-    if config.teacher.who is Who.nobody and asking:
-        yield Problem("teacher.who", f"nobody is asked, and {asking[0]} asks", "Set it to policy or openai, or leave the operator out.")
+                elif operator.asks and config.teacher.who is Who.nobody:
+                    yield Problem("teacher.who", f"nobody is asked, and {name} asks", f"Set it to policy or openai, or leave {name} out.")
     if not config.hints and {"hint_step", "hint_end"} & set(config.wrong):
         yield Problem("hints", "the list is empty", "Give at least one sentence.")

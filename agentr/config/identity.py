@@ -67,9 +67,10 @@ def at_default(config: Any, prefix: str = "", defaults: Any = None) -> set[str]:
     for each in fields(config):
         key, value = f"{prefix}.{each.name}".lstrip("."), getattr(config, each.name)
         inner = is_dataclass(value) or (isinstance(value, list) and any(map(is_dataclass, value)))
-        default = each.default_factory() if each.default_factory is not MISSING else each.default
         if type(defaults) is type(config):
             default = getattr(defaults, each.name)
+        else:
+            default = each.default_factory() if each.default_factory is not MISSING else each.default
         if inner:
             found |= at_default(value, key, default)
         elif plain(value) == plain(default):

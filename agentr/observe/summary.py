@@ -44,7 +44,7 @@ class ArmSummary:
 
     Attributes:
         recovery: Success from the beginnings of the warm start's failed episodes, if that was measured.
-        behaviour: How economical its held-out episodes are: what was measured by name.
+        conciseness: What its held-out successes needed, by name, if that was measured.
         trees: Trees of its first stage of exploration.
         cost: Cost of its exploration.
         seconds: Seconds by stage, in the order in which the stages ran.
@@ -63,7 +63,7 @@ class ArmSummary:
     cost: Cost
     seconds: dict[str, float]
     recovery: Estimate | None = None
-    behaviour: dict[str, Estimate] = field(default_factory=dict)
+    conciseness: dict[str, Estimate] = field(default_factory=dict)
     training: TrainSummary | None = None
     curve: list[dict[str, Any]] = field(default_factory=list, repr=False)
     steps: list[dict[str, Any]] = field(default_factory=list, repr=False)
@@ -74,6 +74,11 @@ class ArmSummary:
     @property
     def title(self) -> str:
         return self.arm.title
+
+    @property
+    def behaviour(self) -> dict[str, Estimate]:
+        """How economical its held-out episodes are, by name."""
+        return {**(self.evaluation.behaviour if self.evaluation else {}), **self.conciseness}
 
     @property
     def calls(self) -> int:
@@ -168,13 +173,11 @@ def _arm(round_: Round) -> ArmSummary:
     dataset = summary_of(stages.get(DATASET), DatasetSummary)
     evaluated, recovered, trained = (stages.get(name) for name in (EVAL, RECOVERY, TRAIN))
     curve = trained.curve_lines() if isinstance(trained, Training) else []
-    evaluation = evaluated.evaluation if isinstance(evaluated, Episodes) and evaluated.sealed else None
     shortened = stages.get(SHORTENED)
-    conciseness = shortened.conciseness if isinstance(shortened, Shortened) and shortened.sealed else {}
     return ArmSummary(
         arm=round_.arm,
-        evaluation=evaluation,
-        behaviour={**(evaluation.behaviour if evaluation else {}), **conciseness},
+        evaluation=evaluated.evaluation if isinstance(evaluated, Episodes) and evaluated.sealed else None,
+        conciseness=shortened.conciseness if isinstance(shortened, Shortened) and shortened.sealed else {},
         trees=first.trees,
         solved=first.solved,
         rows=dataset.rows,

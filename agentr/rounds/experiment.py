@@ -253,19 +253,23 @@ class Experiment:
     def _measure_conciseness(self, arm: Arm, policy: Checkpoint) -> None:
         """Measures how much of its held-out successes a policy could have done without."""
         config, name = self.config.eval, arm.stage(SHORTENED)
+        source = Forest(self.store.layout.stage(arm.stage(EVAL)), arm.stage(EVAL))
         work = Shorten(2 if config.sampling.temperature else 1, config.max_steps, config.max_invalid)
 
         def measure(folder: Path) -> TreeSummary:
-            source = self._trees_of(arm.stage(EVAL))
-            made = self._make(name, self._held_out(folder, work, policy, source.tasks(), source), policy)
-            identity = self.services.spec().identity
-            found = conciseness(Forest(folder), config.bootstrap, identity)
+            made = self._make(name, self._held_out(folder, work, policy, (), source), policy)
+            found = conciseness(Forest(folder), config.bootstrap, self.services.spec().identity)
             write_json(folder / EVALUATION, {key: asdict(value) for key, value in found.items()})
             return made
 
         self.store.stage(name, TreeSummary, measure, self._measured_with(work))
 
     def _held_out(self, folder: Path, work: Work, policy: Checkpoint, tasks: Sequence[Task], source: Forest | None) -> TreeJob:
+        """Returns the job of a stage of held-out episodes, and notes what it reads.
+
+        Args:
+            tasks: Tasks to choose from, for a work that does not take them from ``source``.
+        """
         self.store.use(policy.name)
         if source is not None:
             self.store.use(source.stage)

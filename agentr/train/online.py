@@ -99,6 +99,13 @@ def _last(job: OnlineJob) -> Path | None:
     return latest(job.checkpoints, None if missing is None else missing * job.config.grpo.updates)
 
 
+def _agreed(found: bool) -> bool:
+    """Returns what the first worker found: another one looks at the files a moment later, and all have to publish or none."""
+    said = [found]
+    dist.broadcast_object_list(said, src=0)
+    return said[0]
+
+
 class StepProgress(JobProgress):
     """The progress of an online job, which publishes the weights after each step."""
 
@@ -114,7 +121,7 @@ class StepProgress(JobProgress):
     def on_train_begin(self, args: Any, state: Any, control: Any, **more: Any) -> None:
         super().on_train_begin(args, state, control, **more)
         number = state.global_step // self.job.config.grpo.updates
-        if number and self.job.missing() == number:
+        if _agreed(number > 0 and self.job.missing() == number):
             self._publish(number)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **more: Any) -> None:
@@ -125,7 +132,7 @@ class StepProgress(JobProgress):
         if state.global_step % updates:
             return
         number = state.global_step // updates
-        if not self.job.fed(number + 1 + self.job.staleness):  # else this is a repetition, and nobody will ask
+        if _agreed(not self.job.fed(number + 1 + self.job.staleness)):  # else this is a repetition, and nobody will ask
             self._publish(number)
         control.should_save = number % self.job.config.checkpoint_every == 0 and number < self.job.steps
 

@@ -17,6 +17,9 @@ from agentr.errors import ConfigError, DataError, ModelError, RunError
 from agentr.store.dataset import write_rows
 from agentr.train.job import TrainJob
 from agentr.train.launch import _cause, _claim, train, train_many
+from agentr.train.online_job import OnlineJob
+from tests.train.test_online import feed
+from tests.train.test_online import make_job as make_steps
 from tests.train.test_sft import distance
 
 CONFIG = TrainConfig(steps=60, batch_size=8, micro_batch_size=8, learning_rate=1e-3, checkpoint_every=10, log_every=1, bf16=False)
@@ -24,6 +27,13 @@ CONFIG = TrainConfig(steps=60, batch_size=8, micro_batch_size=8, learning_rate=1
 
 def make_job(dataset: Path, start: Path, out: Path, workers: int = 1, **config) -> TrainJob:
     return TrainJob(dataset, start, out, replace(CONFIG, **config), TrainerConfig(workers=workers, threads=1), name=out.name)
+
+
+def make_online_job(start: Path, out: Path, workers: int = 1) -> OnlineJob:
+    """A job of three steps whose rows are there; the weights of the last one are published."""
+    job = make_steps(start, out, steps=3)
+    feed(job, 1, 2, 3)
+    return replace(job, trainer=TrainerConfig(workers=workers, threads=1), name=out.name)
 
 
 def losses(job: TrainJob) -> list[float]:
@@ -38,22 +48,22 @@ def worker_pids(job: TrainJob) -> list[int]:
 
 @pytest.fixture(scope="module")
 def chain(dataset: Path, pairs: Path, start: Path, ray_session: None, tmp_path_factory: pytest.TempPathFactory) -> list[TrainJob]:
-    """Undisturbed runs in one worker group: a long one, one that goes on from it, a short one, and one on preferences."""
+    """Undisturbed runs in one worker group: a long one, one that goes on from it, a short one, one on preferences, and one step by step."""
     folder = tmp_path_factory.mktemp("chain")
     long = make_job(dataset, start, folder / "long")
     jobs = [long, make_job(dataset, long.model, folder / "further", steps=2), make_job(dataset, start, folder / "short", steps=4)]
-    jobs.append(make_job(pairs, start, folder / "pairs", steps=4, dpo=DPOConfig(sft=0.5)))
+    jobs += [make_job(pairs, start, folder / "pairs", steps=4, dpo=DPOConfig(sft=0.5)), make_online_job(start, folder / "online")]
     seen: list[dict] = []
     results = train_many(jobs, seen.append)
-    assert [result.steps for result in results] == [60, 2, 4, 4]
-    for job in jobs:
-        assert [line["step"] for line in seen if line["job"] == job.name] == list(range(1, job.config.steps + 1))
+    assert [result.steps for result in results] == [60, 2, 4, 4, 3]
+    for job, result in zip(jobs, results, strict=True):
+        assert [line["step"] for line in seen if line["job"] == job.name] == list(range(1, result.steps + 1))
     return jobs
 
 
 @pytest.mark.cluster
 def test_a_chain_shares_one_worker_and_a_later_job_starts_from_an_earlier_model(chain: list[TrainJob], start: Path) -> None:
-    long, further, short, preferences = chain
+    long, further, short, preferences, _ = chain
     assert len({worker_pids(job)[0] for job in chain}) == 1
     assert distance(long.model, start) > 1e-2
     assert 0 < distance(further.model, long.model) < distance(long.model, start)
@@ -95,11 +105,12 @@ def test_a_killed_worker_resumes_and_ends_with_the_same_model(chain: list[TrainJ
 
 @pytest.fixture(scope="module")
 def two_workers(chain: list[TrainJob], dataset: Path, pairs: Path, start: Path, tmp_path_factory: pytest.TempPathFactory) -> list[TrainJob]:
-    """The chain's short job and its job on preferences in a group of two workers, and at last a job that fails."""
+    """The chain's short job, its job on preferences and its online job in a group of two workers, and at last a job that fails."""
     folder, dpo = tmp_path_factory.mktemp("two"), chain[3].config.dpo
     jobs = [
         make_job(dataset, start, folder / "short", workers=2, steps=4, micro_batch_size=2),
         make_job(pairs, start, folder / "pairs", workers=2, steps=4, micro_batch_size=2, dpo=dpo),
+        make_online_job(start, folder / "online", workers=2),
         make_job(dataset, start, folder / "nan", workers=2, micro_batch_size=4, learning_rate=1e38, checkpoint_every=1),
     ]
     with pytest.raises(RunError, match=r"nan failed: the loss is no longer a number at step \d+\. Lower train.learning_rate"):
@@ -132,8 +143,19 @@ def test_two_workers_share_the_reference_and_do_what_one_does(chain: list[TrainJ
 
 
 @pytest.mark.cluster
+def test_two_workers_train_and_publish_step_by_step_what_one_does(chain: list[TrainJob], two_workers: list[TrainJob]) -> None:
+    two, one = two_workers[2], chain[4]
+    assert isinstance(two, OnlineJob) and isinstance(one, OnlineJob)
+    for line, other in zip(two.read_metrics(), one.read_metrics(), strict=True):
+        for key in ("loss", "grad_norm"):
+            assert line[key] == pytest.approx(other[key], rel=1e-3, abs=1e-5), key
+    assert distance(two.model, one.model) < 1e-3
+    assert distance(two.published(3), two.model) == 0.0 < distance(two.model, two.start)
+
+
+@pytest.mark.cluster
 def test_a_loss_that_is_no_number_ends_the_stage_and_is_not_tried_again(two_workers: list[TrainJob], dataset: Path, start: Path) -> None:
-    failed = two_workers[2]
+    failed = two_workers[-1]
     assert worker_pids(failed) == worker_pids(two_workers[0])
     assert not failed.model.exists()
     with pytest.raises(RunError, match="holds a job with another learning_rate"):
