@@ -10,6 +10,9 @@ from pathlib import Path
 
 import pytest
 
+#: Most of ScienceWorld's time in tests is the start of its virtual machines, and half of that their optimising compiler.
+os.environ.setdefault("JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1")
+
 
 @pytest.fixture(scope="session")
 def ray_session() -> Iterator[None]:

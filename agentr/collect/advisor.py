@@ -1,4 +1,4 @@
-"""Who is asked in the flywheel, the teacher by its operators and the judge: the policy itself, or a model behind an OpenAI-compatible API.
+"""Who is asked, the teacher by the flywheel's operators and the judge of episodes: the policy itself, or a model behind an API.
 
 Answers are kept beside the trees, by what was asked: a stage that is started again asks nothing twice.
 """
@@ -8,16 +8,14 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import asdict, dataclass, field
-from enum import StrEnum
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from agentr.collect.agent import Agent
-from agentr.config.checks import Problem, number
-from agentr.config.schema import OpenAIConfig, PolicyConfig, SamplingConfig
+from agentr.config.schema import AdvisorConfig, PolicyConfig, Who
 from agentr.errors import BudgetExceeded, ContextOverflow, InfraError, RunError
 from agentr.policy.base import GenerateRequest, Policy, cost_of
 from agentr.search.tree import Tree
@@ -29,49 +27,17 @@ from agentr.types import Cost, Message, Sampling
 ANSWERS = "answers.jsonl"
 
 
-class Who(StrEnum):
-    """Who is asked."""
-
-    nobody = "nobody"
-    """Nothing is asked."""
-    policy = "policy"
-    """The policy that explores."""
-    openai = "openai"
-    """A model behind an OpenAI-compatible API, a vLLM server elsewhere for example."""
-
-
-@dataclass
-class AdvisorConfig:
-    """Who is asked, and how."""
-
-    who: Who = Who.policy
-    """The policy itself, another model, or nobody."""
-    openai: OpenAIConfig = field(default_factory=OpenAIConfig)
-    """For who=openai: address, model, prices, budget."""
-    sampling: SamplingConfig = field(default_factory=lambda: SamplingConfig(temperature=0.7, top_p=0.95, max_tokens=512))
-    """How answers are drawn."""
-    timeout_s: float = number(120.0, above=0)
-    """Deadline of an answer."""
-    retries: int = number(3, least=0)
-    """Attempts at an answer after the first."""
-    required: bool = False
-    """Stop if there is no answer; otherwise nothing comes of the question, which is counted, and the run goes on."""
-
-    def problems(self) -> Iterator[Problem]:
-        if self.who is Who.openai and not self.openai.model:
-            yield Problem("openai.model", "who = openai needs a model", "Name the model.")
-
-
 class Advisor:
     """Asks, and remembers the answers.
 
     Args:
-        role: What it is asked as: teacher or judge.
+        key: Its section of the configuration, which ends with what it is asked as: ``teacher`` or ``judge``.
         folder: Of the stage.
     """
 
-    def __init__(self, role: str, config: AdvisorConfig, agent: Agent, policy: Policy, folder: Path) -> None:
-        self._role, self._config, self._agent, self._policy, self._file = role, config, agent, policy, folder / ANSWERS
+    def __init__(self, key: str, config: AdvisorConfig, agent: Agent, policy: Policy, folder: Path) -> None:
+        self._key, self._config, self._agent, self._policy, self._file = key, config, agent, policy, folder / ANSWERS
+        self._role = key.rpartition(".")[2]
         self._known: dict[str, dict[str, Any]] = {line["asked"]: line for line in read_lines(self._file)}
         if self._file.exists() and not self._file.read_bytes().endswith(b"\n"):
             write_lines(self._file, self._known.values())  # the process died in its last line
@@ -98,7 +64,7 @@ class Advisor:
                 return None
             except (InfraError, BudgetExceeded) as error:
                 if self._config.required:
-                    hint = f"Or set method.evolve.{self._role}.required=false."
+                    hint = f"Or set {self._key}.required=false."
                     raise RunError(f"the {self._role} did not answer: {error}", hint=hint) from error
                 tree.count(**{f"{self._role}_silent": 1})
                 return None
@@ -112,8 +78,11 @@ class Advisor:
 
 
 @asynccontextmanager
-async def advisor(role: str, config: AdvisorConfig, agent: Agent, folder: Path) -> AsyncIterator[Advisor | None]:
+async def advisor(key: str, config: AdvisorConfig, agent: Agent, folder: Path) -> AsyncIterator[Advisor | None]:
     """Gives the teacher or the judge of a stage, None if nobody is asked, and closes its connections in the end.
+
+    Args:
+        key: Its section of the configuration.
 
     Raises:
         ConfigError: It is behind an API that has no key.
@@ -122,12 +91,12 @@ async def advisor(role: str, config: AdvisorConfig, agent: Agent, folder: Path) 
         yield None
         return
     if config.who is Who.policy:
-        yield Advisor(role, config, agent, agent.policy, folder)
+        yield Advisor(key, config, agent, agent.policy, folder)
         return
     from agentr.policy.openai_api import OpenAIPolicy
 
     api = OpenAIPolicy(PolicyConfig(openai=config.openai, timeout_s=config.timeout_s, retries=config.retries), agent.codec)
     try:
-        yield Advisor(role, config, agent, api, folder)
+        yield Advisor(key, config, agent, api, folder)
     finally:
         await asyncio.shield(api.close())

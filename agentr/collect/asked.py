@@ -1,5 +1,4 @@
-"""What the flywheel asks. A teacher: which step was redundant or wrong, what to do in its place, and how to think more briefly; these are
-operators. A judge: whether an episode is right.
+"""Operators that ask a teacher: which step was redundant or wrong, what to do in its place, and how to think more briefly.
 
 What a teacher writes is carried out in the environment like any other turn. A rewritten thought leaves the rest of its turn as it was,
 byte for byte, and the environment must answer as before.
@@ -8,24 +7,11 @@ byte for byte, and the environment must answer as before.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from dataclasses import replace
 
+from agentr.collect.assess import described
 from agentr.collect.evolver import Evolver, above
-from agentr.collect.judge import read_verdict
 from agentr.search.episode import Episode
 from agentr.search.evolution import Evolution
-from agentr.search.revision import Rating, Verdict
-from agentr.search.tree import Node
-
-_WORK = """\
-You check the work of an agent that solves a task turn by turn. After each turn its environment answers.
-
-Task:
-{task}
-
-{steps}
-"""
 
 _REDUNDANT = """
 The agent has solved the task. Is there a step that it could have done without: a call that finds out nothing new, or reasoning that
@@ -49,10 +35,6 @@ In step {step} the agent thought:
 Write this thought anew: as short and clear as it can be, in words that lead to the action of step {step}. Do not name the step or the
 action's format. Answer with the new thought alone."""
 
-_RIGHT = """
-The agent has stopped. The work is Good if the task is solved, Bad if it is not, and Uncertain if neither can be said.
-Give your reason in one sentence. Then end with one line: Judgement: Good, Judgement: Bad, or Judgement: Uncertain."""
-
 _ANSWER = re.compile(r"Step:\s*#?(\d+)\b.*?Corrected Step:\s*(.+)", re.DOTALL | re.IGNORECASE)
 _NONE = re.compile(r"Step:\s*no\b", re.IGNORECASE)
 
@@ -69,7 +51,7 @@ async def correct_step(evolver: Evolver, episode: Episode) -> Evolution:
 
 async def _replaced(evolver: Evolver, episode: Episode, name: str, question: str) -> Evolution:
     made = Evolution(parent=episode.leaf.id)
-    answer = await evolver.ask(_about(evolver, episode.path) + question, f"{name}/{episode.leaf.id}")
+    answer = await evolver.ask(described(episode) + question, f"{name}/{episode.leaf.id}")
     if answer is None:
         made.reason = "the teacher did not answer"
     elif _NONE.search(answer):
@@ -101,7 +83,7 @@ async def rewrite_thoughts(evolver: Evolver, episode: Episode) -> Evolution:
         thought = evolver.agent.format.parse(node.text).thought
         text = node.text
         if thought and node.text.count(thought) == 1:
-            question = _about(evolver, episode.path) + _THOUGHT.format(step=step, thought=thought)
+            question = described(episode) + _THOUGHT.format(step=step, thought=thought)
             answer = await evolver.ask(question, f"rewrite_thoughts/{node.id}")
             if answer is None:
                 made.reason = "the teacher did not answer"
@@ -129,25 +111,3 @@ def rewritten(text: str, thought: str, new: str) -> str:
     """Returns a turn with another thought and the rest as it was, byte for byte. White space around the new thought is dropped."""
     before, _, after = text.partition(thought)
     return f"{before}{' '.join(new.split())}{after}"
-
-
-async def give_verdict(evolver: Evolver, episode: Episode) -> None:
-    """Asks the judge, if there is one, whether an episode is right; its verdict stands at the last turn, none if there is no answer.
-
-    An answer that cannot be read is counted, and counts as uncertain.
-    """
-    if evolver.judge is None or episode.leaf.verdict is not None:
-        return
-    question = _about(evolver, episode.path) + _RIGHT
-    answer = await evolver.judge.ask(evolver.tree, question, f"right/{episode.leaf.id}")
-    if answer is None:
-        return
-    verdict = read_verdict(answer)
-    if verdict is None:
-        evolver.tree.count(judge_malformed=1)
-    episode.leaf.verdict = replace(verdict or Verdict(Rating.UNCERTAIN, ""), answer=answer)
-
-
-def _about(evolver: Evolver, path: Sequence[Node]) -> str:
-    steps = "\n\n".join(f"Step {step}:\n{node.text}\nAnswer of the environment: {node.observation}" for step, node in enumerate(path, 1))
-    return _WORK.format(task=evolver.tree.messages[-1].content, steps=steps)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from agentr.collect.advisor import Advisor, advisor
 from agentr.collect.agent import Agent, Sessions
-from agentr.collect.asked import give_verdict
+from agentr.collect.assess import give_verdict
 from agentr.collect.evolver import EvolveConfig, Evolver
 from agentr.collect.job import Unit, Work
 from agentr.collect.operators import apply, operator_named
@@ -62,7 +62,10 @@ class Evolve(Work):
     @asynccontextmanager
     async def helper(self, agent: Agent, forest: Forest) -> AsyncIterator[tuple[Advisor | None, Advisor | None]]:
         config, folder = self.config, forest.folder
-        async with advisor("teacher", config.teacher, agent, folder) as teacher, advisor("judge", config.judge, agent, folder) as judge:
+        async with (
+            advisor("method.evolve.teacher", config.teacher, agent, folder) as teacher,
+            advisor("method.evolve.judge", config.judge, agent, folder) as judge,
+        ):
             yield teacher, judge
 
     async def _evolve(self, evolver: Evolver) -> bool:
@@ -70,7 +73,7 @@ class Evolve(Work):
         tree, episode = evolver.tree, _chosen(evolver)
         if episode is None:
             return False
-        await give_verdict(evolver, episode)
+        await give_verdict(evolver.judge, episode)
         await evolver.sessions.along(episode.leaf.id)
         ended = []
         for name in self.config.right if episode.succeeded else self.config.wrong:
@@ -78,7 +81,7 @@ class Evolve(Work):
             made = await apply(name, evolver, episode)
             ended.append(made.end >= size)
             if made.end >= size:
-                await give_verdict(evolver, Episode(tree, tuple(tree.path(made.end)), episode.answer_prefix))
+                await give_verdict(evolver.judge, Episode(tree, tuple(tree.path(made.end)), episode.answer_prefix))
         return any(ended)
 
 

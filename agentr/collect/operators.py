@@ -12,11 +12,11 @@ from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
-from agentr.collect.advisor import Who
 from agentr.collect.asked import correct_step, refine_redundant, rewrite_thoughts
 from agentr.collect.evolver import EvolveConfig, Evolver, above
 from agentr.config.checks import Problem
 from agentr.config.named import imported
+from agentr.config.schema import Who
 from agentr.errors import ConfigError
 from agentr.search.episode import Episode
 from agentr.search.evolution import Evolution

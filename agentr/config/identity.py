@@ -7,9 +7,8 @@ from dataclasses import MISSING, asdict, fields, is_dataclass
 from enum import Enum
 from typing import Any
 
-import yaml
-
 from agentr.config.schema import Config
+from agentr.config.text import dump_yaml
 
 #: Keys that may change between two starts of the same run: they say where and how fast, not what.
 FREE_KEYS = ("run.dir", "run.keep", "cluster.", "trainer.start_timeout_s", "trainer.max_failures", "trainer.threads", "policy.engines",
@@ -31,7 +30,7 @@ def plain(config: Any) -> Any:
 
 def to_yaml(config: Config) -> str:
     """Returns the whole configuration as YAML that ``load`` reads back equal."""
-    return yaml.safe_dump(plain(config), sort_keys=False, allow_unicode=True)
+    return dump_yaml(plain(config))
 
 
 def changed_keys(old: dict[str, Any], new: dict[str, Any], at_default: Collection[str] = ()) -> list[str]:

@@ -10,6 +10,7 @@ import difflib
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -22,6 +23,7 @@ from agentr.config.environment import environment_problems
 from agentr.config.identity import plain
 from agentr.config.renamed import RENAMED_VALUES, new_name
 from agentr.config.schema import Config, MethodConfig, ModelSource
+from agentr.config.text import parse_yaml
 from agentr.errors import ConfigError
 
 
@@ -74,7 +76,7 @@ def load(path: Path | None, overrides: Sequence[str] = (), base: Path | None = N
     problems: list[str] = []
     by_type = _by_type(layers)
     layers = [_selected(layer, method, find, problems) for layer in layers]
-    merged: Any = OmegaConf.structured(Config(method=method.Config()))
+    merged = _defaults(method.Config)
     for layer in [_preset(method, layers), *layers]:
         below = OmegaConf.to_container(merged, throw_on_missing=False)
         merged = _merge(merged, Layer(layer.source, _indexed(layer.data, below, layer.source, problems)), problems)
@@ -115,7 +117,7 @@ def at_round(config: Config, round_: int, find: FindMethod) -> Config:
             data = _over(data, _preset(find(given["type"]), [Layer("", change)]).data)
         data = _over(data, change)
     method = find(data["method"]["type"])
-    merged = _merge(OmegaConf.structured(Config(method=method.Config())), Layer(f"from_round up to {round_}", data), problems)
+    merged = _merge(_defaults(method.Config), Layer(f"from_round up to {round_}", data), problems)
     if problems:
         raise ConfigError(_joined(problems))
     try:
@@ -151,6 +153,12 @@ def _by_type(layers: Sequence[Layer]) -> dict[str, dict[str, Any]]:
     return found
 
 
+@cache
+def _defaults(method: type[MethodConfig]) -> Any:
+    """The configuration that says nothing but its method. It is merged over, which copies it, and never changed."""
+    return OmegaConf.structured(Config(method=method()))
+
+
 def _over(data: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
     """Returns plain data with other data merged over it."""
     merged: Any = OmegaConf.to_container(OmegaConf.merge(data, other))
@@ -179,7 +187,7 @@ def _read(path: Path, above: tuple[Path, ...]) -> list[Layer]:
     if path in above:
         raise ConfigError(f"{path} includes itself", hint="Remove the circle from the 'include' lists.")
     try:
-        data = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
+        data = parse_yaml(path.read_text(encoding="utf-8")) or {}
     except FileNotFoundError as error:
         raise ConfigError(f"there is no configuration file {path}", hint="See configs/ for examples.") from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:
@@ -253,8 +261,7 @@ def _selected(layer: Layer, method: Method, find: FindMethod, problems: list[str
         if other.name == method.name:
             data["method"] = OmegaConf.to_container(OmegaConf.merge(values, _section(layer, "method")))
         else:
-            empty = OmegaConf.structured(Config(method=other.Config()))
-            _merge(empty, Layer(f"{layer.source}, {key}", {"method": values}), problems)
+            _merge(_defaults(other.Config), Layer(f"{layer.source}, {key}", {"method": values}), problems)
     return Layer(layer.source, data)
 
 

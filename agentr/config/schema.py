@@ -292,6 +292,39 @@ class WarmStartConfig:
     """How the demonstrations are imitated."""
 
 
+class Who(StrEnum):
+    """Who is asked."""
+
+    nobody = "nobody"
+    """Nothing is asked."""
+    policy = "policy"
+    """The policy that explores, or that is measured."""
+    openai = "openai"
+    """A model behind an OpenAI-compatible API, a vLLM server elsewhere for example."""
+
+
+@dataclass
+class AdvisorConfig:
+    """Who is asked, and how."""
+
+    who: Who = Who.policy
+    """The policy itself, another model, or nobody."""
+    openai: OpenAIConfig = field(default_factory=OpenAIConfig)
+    """For who=openai: address, model, prices, budget."""
+    sampling: SamplingConfig = field(default_factory=lambda: SamplingConfig(temperature=0.7, top_p=0.95, max_tokens=512))
+    """How answers are drawn."""
+    timeout_s: float = number(120.0, above=0)
+    """Deadline of an answer."""
+    retries: int = number(3, least=0)
+    """Attempts at an answer after the first."""
+    required: bool = False
+    """Stop if there is no answer; otherwise nothing comes of the question, which is counted, and the run goes on."""
+
+    def problems(self) -> Iterator[Problem]:
+        if self.who is Who.openai and not self.openai.model:
+            yield Problem("openai.model", "who = openai needs a model", "Name the model.")
+
+
 @dataclass
 class EvalConfig:
     """How policies are measured on held-out tasks."""
@@ -312,6 +345,10 @@ class EvalConfig:
     """Also measure recovery from a bad prefix (Agent-R Table 3)."""
     conciseness: bool = False
     """Also measure which turns of its successes a policy could have done without: the rest is carried out again without them."""
+    judge: AdvisorConfig = field(
+        default_factory=lambda: AdvisorConfig(who=Who.nobody, sampling=SamplingConfig(temperature=0.0, max_tokens=256))
+    )
+    """Who is asked whether an episode is right, beside the environment: with the expert's answer before it, where there is one."""
     bootstrap: int = number(10_000, least=100)
     """Resamples for intervals."""
 

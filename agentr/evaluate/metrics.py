@@ -11,6 +11,7 @@ from typing import Any
 
 from agentr.evaluate.statistics import Estimate, mean_interval
 from agentr.search.episode import Episode
+from agentr.search.revision import Rating
 from agentr.search.stored import stored_counts
 from agentr.search.tree import Node, Origin, Tree
 from agentr.types import CallStatus, Outcome
@@ -194,6 +195,26 @@ def conciseness(trees: Iterable[Tree], resamples: int = 10_000, identity: str = 
             needed.append(fmean(1.0 if after is None else len(after) / len(before) for before, after in tried))
             problems.append(str(tree.task.labels.get(identity, tree.task.key)))
     measured = {"concise": concise, "needed turns": needed} if problems else {}
+    return {name: mean_interval(values, resamples, problems=problems) for name, values in measured.items()}
+
+
+def judged(trees: Iterable[Tree], resamples: int = 10_000, identity: str = "") -> dict[str, Estimate]:
+    """What a judge says of the episodes in ``trees``, those of a problem with their mean; nothing if it was not asked.
+
+    Returns:
+        ``judged right``: the share of episodes that the judge finds right. ``judge agrees``: the share of which it says what the
+        environment says; a judge that is uncertain disagrees.
+    """
+    right: list[float] = []
+    agrees: list[float] = []
+    problems: list[str] = []
+    for tree in trees:
+        said = [(leaf.outcome is Outcome.SUCCESS, leaf.verdict.rating) for leaf in tree.ended() if leaf.verdict]
+        if said:
+            right.append(fmean(rating is Rating.GOOD for _, rating in said))
+            agrees.append(fmean(rating is (Rating.GOOD if succeeded else Rating.BAD) for succeeded, rating in said))
+            problems.append(str(tree.task.labels.get(identity, tree.task.key)))
+    measured = {"judged right": right, "judge agrees": agrees} if problems else {}
     return {name: mean_interval(values, resamples, problems=problems) for name, values in measured.items()}
 
 

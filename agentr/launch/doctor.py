@@ -17,6 +17,7 @@ from rich.table import Table
 
 import agentr
 from agentr.config.identity import changed_keys
+from agentr.config.text import dump_yaml, parse_yaml
 from agentr.errors import AgentrError, ConfigError, DataError
 from agentr.read.run import Run
 from agentr.read.stage import Dataset, Rollouts, Trees
@@ -165,7 +166,7 @@ def relocate(path: Path, model: Path) -> None:
         index.stages[MODEL] = moved
         index.config["model"]["path"] = path_now
         write_index(store.root, index)
-        write_bytes(store.layout.config, yaml.safe_dump(index.config, sort_keys=False, allow_unicode=True).encode())
+        write_bytes(store.layout.config, dump_yaml(index.config).encode())
 
 
 # what is wrong --------------------------------------------------------------------------------------------------------
@@ -187,7 +188,7 @@ def _own_files(run: Run) -> Iterator[Finding]:
 
 def _config_problem(path: Path, kept: dict) -> str:
     try:
-        found = yaml.safe_load(path.read_text(encoding="utf-8"))
+        found = parse_yaml(path.read_text(encoding="utf-8"))
         changes = changed_keys(kept, found)
     except FileNotFoundError:
         return "is missing"
@@ -250,7 +251,7 @@ def _owned(store: RunStore) -> Iterator[None]:
 def _mend_own_files(store: RunStore) -> list[str]:
     index, layout = read_index(store.root), store.layout
     if index.problem:
-        config = yaml.safe_load(layout.config.read_text(encoding="utf-8"))
+        config = parse_yaml(layout.config.read_text(encoding="utf-8"))
         _set_aside(store, layout.manifest)
         index.name, index.config = config["run"]["name"], config
         index.stages = read_records(store.root, index)
@@ -258,7 +259,7 @@ def _mend_own_files(store: RunStore) -> list[str]:
         return [f"{layout.manifest.name} was made anew from the seals of {len(index.stages)} stages"]
     if index.config and _config_problem(layout.config, index.config):
         _set_aside(store, layout.config)
-        write_bytes(layout.config, yaml.safe_dump(index.config, sort_keys=False, allow_unicode=True).encode())
+        write_bytes(layout.config, dump_yaml(index.config).encode())
         return [f"{layout.config.name} was put back"]
     return []
 

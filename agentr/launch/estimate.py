@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from agentr.config.schema import Config, ModelSource, PolicyBackend, TaskSelection
+from agentr.config.schema import Config, ModelSource, PolicyBackend, TaskSelection, Who
 from agentr.envs.selection import select
 from agentr.recipes import config_at, recipe_of
 from agentr.rounds.online_config import OnlineConfig
@@ -98,7 +98,8 @@ def estimate(config: Config) -> Estimate:
     policies = 1 + rounds + (1 if config.run.control and rounds else 0)
     held_out = _count(config, config.eval.tasks)
     episodes = _sum([_times(held_out, config.eval.episodes * policies), *(round_.validated for round_ in each)])
-    beside += [f"eval.{name}" for name in ("recovery", "conciseness") if getattr(config.eval, name)]
+    asked = {"recovery": config.eval.recovery, "conciseness": config.eval.conciseness, "judge": config.eval.judge.who is not Who.nobody}
+    beside += [f"eval.{name}" for name, whether in asked.items() if whether]
     actions = config.eval.max_steps or limit
     turns = _times(episodes, actions) if actions else Bound(None, "the server's step limit")
     return Estimate(

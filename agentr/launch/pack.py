@@ -15,12 +15,12 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import yaml
 import zstandard
 
 import agentr
 from agentr.config.identity import flatten, plain
 from agentr.config.schema import Config
+from agentr.config.text import dump_yaml
 from agentr.errors import ConfigError, DataError
 from agentr.read.run import Run
 from agentr.store.files import disk, disk_errors, writing
@@ -113,7 +113,7 @@ def _files(root: Path) -> Iterator[str]:
 def _scrubbed(run: Run, path: Path) -> bytes | None:
     """Returns a file without names of machines and people, or None if it is to be packed as it is."""
     if path == run.layout.config:
-        return yaml.safe_dump(_clean(run.config), sort_keys=False, allow_unicode=True).encode()
+        return dump_yaml(_clean(run.config)).encode()
     if path == run.layout.manifest or path.name == SEAL:
         data = _clean(read_checked(path))
         return (json.dumps({**data, "checksum": hash_of(data)}, indent=2, sort_keys=True) + "\n").encode()

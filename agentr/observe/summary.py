@@ -9,8 +9,8 @@ from agentr.errors import DataError
 from agentr.evaluate.metrics import Evaluation
 from agentr.evaluate.statistics import Estimate, paired_difference
 from agentr.read.run import Round, Run
-from agentr.read.stage import Episodes, Rollouts, Shortened, Stage, Training, summary_of
-from agentr.store.layout import CONTROL, DATASET, EVAL, RECOVERY, ROLLOUTS, SHORTENED, TRAIN, WARM_START, Arm, ArmKind
+from agentr.read.stage import Episodes, Measured, Rollouts, Stage, Training, summary_of
+from agentr.store.layout import CONTROL, DATASET, EVAL, JUDGED, RECOVERY, ROLLOUTS, SHORTENED, TRAIN, WARM_START, Arm, ArmKind
 from agentr.store.summaries import DatasetSummary, TrainSummary, TreeSummary
 from agentr.types import Cost
 
@@ -44,7 +44,7 @@ class ArmSummary:
 
     Attributes:
         recovery: Success from the beginnings of the warm start's failed episodes, if that was measured.
-        conciseness: What its held-out successes needed, by name, if that was measured.
+        besides: What was measured of its held-out episodes besides, by name: conciseness, a judge's verdicts.
         trees: Trees of its first stage of exploration.
         cost: Cost of its exploration.
         seconds: Seconds by stage, in the order in which the stages ran.
@@ -63,7 +63,7 @@ class ArmSummary:
     cost: Cost
     seconds: dict[str, float]
     recovery: Estimate | None = None
-    conciseness: dict[str, Estimate] = field(default_factory=dict)
+    besides: dict[str, Estimate] = field(default_factory=dict)
     training: TrainSummary | None = None
     curve: list[dict[str, Any]] = field(default_factory=list, repr=False)
     steps: list[dict[str, Any]] = field(default_factory=list, repr=False)
@@ -77,8 +77,8 @@ class ArmSummary:
 
     @property
     def behaviour(self) -> dict[str, Estimate]:
-        """How economical its held-out episodes are, by name."""
-        return {**(self.evaluation.behaviour if self.evaluation else {}), **self.conciseness}
+        """How economical its held-out episodes are, and what was measured of them besides, by name."""
+        return {**(self.evaluation.behaviour if self.evaluation else {}), **self.besides}
 
     @property
     def calls(self) -> int:
@@ -173,11 +173,11 @@ def _arm(round_: Round) -> ArmSummary:
     dataset = summary_of(stages.get(DATASET), DatasetSummary)
     evaluated, recovered, trained = (stages.get(name) for name in (EVAL, RECOVERY, TRAIN))
     curve = trained.curve_lines() if isinstance(trained, Training) else []
-    shortened = stages.get(SHORTENED)
+    besides = [stage for name in (SHORTENED, JUDGED) if isinstance(stage := stages.get(name), Measured) and stage.sealed]
     return ArmSummary(
         arm=round_.arm,
         evaluation=evaluated.evaluation if isinstance(evaluated, Episodes) and evaluated.sealed else None,
-        conciseness=shortened.conciseness if isinstance(shortened, Shortened) and shortened.sealed else {},
+        besides={name: measured for stage in besides for name, measured in stage.measures.items()},
         trees=first.trees,
         solved=first.solved,
         rows=dataset.rows,

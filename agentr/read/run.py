@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agentr.errors import DataError
-from agentr.read.stage import Dataset, Episodes, Rollouts, Shortened, Stage, Training, Trees
+from agentr.read.stage import Dataset, Episodes, Measured, Rollouts, Stage, Training, Trees
 from agentr.store.files import read_lines
 from agentr.store.layout import (
     CONTROL,
     DATASET,
     EVAL,
+    JUDGED,
     MODEL,
     RECOVERY,
     ROLLOUTS,
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 #: Stages that are no exploration; those of a method's exploration are all others.
-COMMON_STAGES = (DATASET, TRAIN, EVAL, RECOVERY, SHORTENED)
+COMMON_STAGES = (DATASET, TRAIN, EVAL, RECOVERY, SHORTENED, JUDGED)
 
 _KINDS: dict[str, type[Stage]] = {
     ROLLOUTS: Rollouts,
@@ -44,7 +45,8 @@ _KINDS: dict[str, type[Stage]] = {
     TRAIN: Training,
     EVAL: Episodes,
     RECOVERY: Episodes,
-    SHORTENED: Shortened,
+    SHORTENED: Measured,
+    JUDGED: Measured,
 }
 
 
@@ -65,7 +67,7 @@ class Policy:
 
 class Round:
     """A round (0 is the warm start), or the control: ``round.dataset``, ``round.train``, ``round.eval``, ``round.recovery``,
-    ``round.shortened``, and the method's stages of trees by their names, such as ``round.collect``."""
+    ``round.shortened``, ``round.judged``, and the method's stages of trees by their names, such as ``round.collect``."""
 
     def __init__(self, run: Run, arm: Arm) -> None:
         self.run = run
@@ -96,8 +98,12 @@ class Round:
         return self[RECOVERY]
 
     @property
-    def shortened(self) -> Shortened:
+    def shortened(self) -> Measured:
         return self[SHORTENED]
+
+    @property
+    def judged(self) -> Measured:
+        return self[JUDGED]
 
     def stages(self) -> dict[str, Stage]:
         """Returns its stages by their names in the round, in the order in which they ran."""

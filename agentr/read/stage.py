@@ -307,12 +307,12 @@ class Episodes(Trees):
         return Evaluation.from_dict(read_json(self.path / EVALUATION))
 
 
-class Shortened(Trees):
-    """A stage of held-out successes without the turns that they did not need."""
+class Measured(Trees):
+    """A stage of held-out episodes with something that was done to them: turns left out, or a judge asked."""
 
     @property
-    def conciseness(self) -> dict[str, Estimate]:
-        """What was measured, by its name (``agentr.evaluate.metrics.conciseness``)."""
+    def measures(self) -> dict[str, Estimate]:
+        """What was measured, by its name (``conciseness`` and ``judged`` of ``agentr.evaluate.metrics``)."""
         from agentr.evaluate.statistics import Estimate
 
         return {name: Estimate(**found) for name, found in read_json(self.path / EVALUATION).items()}

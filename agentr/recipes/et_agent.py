@@ -13,14 +13,13 @@ from typing import Any, ClassVar
 
 from agentr.build.dataset import Candidate
 from agentr.build.evolved import FilterConfig, count_agreement, count_operators, count_verdicts, evolved_rows
-from agentr.collect.advisor import Who
 from agentr.collect.evolve import Evolve
 from agentr.collect.evolver import EvolveConfig
 from agentr.collect.grow import Grow
 from agentr.collect.job import Work
 from agentr.collect.operators import operator_problems
 from agentr.config.checks import Problem, number
-from agentr.config.schema import Config
+from agentr.config.schema import Config, Who
 from agentr.observe.flywheel import judge_warning
 from agentr.recipes.eto import sampling_problems
 from agentr.rounds.recipe import Imitation, ImitationConfig, by_round

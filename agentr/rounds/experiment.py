@@ -15,15 +15,17 @@ from pathlib import Path
 from agentr.build.dataset import write_dataset
 from agentr.build.imports import demonstrated_turns
 from agentr.build.revision import demonstrated_rows
+from agentr.collect.assess import Assess
 from agentr.collect.demonstrate import Demonstrate
 from agentr.collect.grow import BadBeginning, Grow
 from agentr.collect.job import TreeJob, Work
 from agentr.collect.shorten import Shorten
 from agentr.collect.units import Limits
-from agentr.config.schema import CollectConfig, Config
+from agentr.config.schema import CollectConfig, Config, Who
 from agentr.config.training import TrainConfig
 from agentr.errors import ConfigError, RunError
-from agentr.evaluate.metrics import Evaluation, conciseness, evaluate, revision_length
+from agentr.evaluate.metrics import Evaluation, conciseness, evaluate, judged, revision_length
+from agentr.evaluate.statistics import Estimate
 from agentr.models.load import load_codec, resolve
 from agentr.observe.progress import Reporter
 from agentr.rounds.services import Services
@@ -36,6 +38,7 @@ from agentr.store.layout import (
     DEMONSTRATIONS,
     EVAL,
     EVALUATION,
+    JUDGED,
     MODEL,
     RECOVERY,
     SHORTENED,
@@ -238,7 +241,10 @@ class Experiment:
         if config.recovery:
             self._measure_recovery(arm, policy)
         if config.conciseness:
-            self._measure_conciseness(arm, policy)
+            work = Shorten(2 if config.sampling.temperature else 1, config.max_steps, config.max_invalid)
+            self._measure_besides(arm, SHORTENED, work, conciseness, policy)
+        if config.judge.who is not Who.nobody:
+            self._measure_besides(arm, JUDGED, Assess(config.judge), judged, policy)
         result = Evaluation.from_dict(read_json(self.store.layout.evaluation(arm.stage(EVAL))))
         self.reporter.say(f"        {arm.title}: success {result.success.as_percent()} % on {result.success.n} held-out tasks")
         return result
@@ -250,15 +256,14 @@ class Experiment:
         work = Grow(one, BadBeginning(self.seed(0)))
         self._measure(arm.stage(RECOVERY), work, policy, source.tasks, source)
 
-    def _measure_conciseness(self, arm: Arm, policy: Checkpoint) -> None:
-        """Measures how much of its held-out successes a policy could have done without."""
-        config, name = self.config.eval, arm.stage(SHORTENED)
+    def _measure_besides(self, arm: Arm, stage: str, work: Work, metric: Callable[..., dict[str, Estimate]], policy: Checkpoint) -> None:
+        """Makes a stage of a policy's held-out episodes, and writes a metric of what came of it."""
+        name = arm.stage(stage)
         source = Forest(self.store.layout.stage(arm.stage(EVAL)), arm.stage(EVAL))
-        work = Shorten(2 if config.sampling.temperature else 1, config.max_steps, config.max_invalid)
 
         def measure(folder: Path) -> TreeSummary:
             made = self._make(name, self._held_out(folder, work, policy, (), source), policy)
-            found = conciseness(Forest(folder), config.bootstrap, self.services.spec().identity)
+            found = metric(Forest(folder), self.config.eval.bootstrap, self.services.spec().identity)
             write_json(folder / EVALUATION, {key: asdict(value) for key, value in found.items()})
             return made
 

@@ -37,6 +37,12 @@ class Episode:
         return self.leaf.outcome is Outcome.SUCCESS
 
     @property
+    def answer(self) -> str:
+        """The answer that it ends with; empty if it ends without one, or if no action is an answer."""
+        said = bool(self.answer_prefix) and self.leaf.action.startswith(self.answer_prefix)
+        return self.leaf.action.removeprefix(self.answer_prefix).strip() if said else ""
+
+    @property
     def failed_calls(self) -> int:
         """Calls that the environment did not understand, or could not carry out."""
         return sum(self._is_call(node) and not node.valid for node in self.path)

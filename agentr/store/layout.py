@@ -7,7 +7,7 @@ rounds/01/{probe,rollouts,train,eval}           a round of online training; its 
                                                 tasks are chosen by what the policy makes of them
 control/{train,eval}                            the control arm
 
-After ``eval`` come ``recovery`` and ``shortened``, where they are measured.
+After ``eval`` come ``recovery``, ``shortened`` and ``judged``, where they are measured.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ TRAIN = "train"
 EVAL = "eval"
 RECOVERY = "recovery"
 SHORTENED = "shortened"
+JUDGED = "judged"
 PROBE = "probe"
 ROLLOUTS = "rollouts"
 

@@ -11,14 +11,12 @@ from typing import Any
 
 import yaml
 
+from agentr.config.text import parse_yaml
 from agentr.errors import DataError
 from agentr.store import version1
 from agentr.store.files import read_json
 from agentr.store.layout import Layout, stages_on_disk
 from agentr.store.seal import FORMAT, LaterFormat, StageRecord, check_format, hash_of, read_seal, write_checked
-
-#: libyaml's loader where it is there: ten times as fast.
-_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 @dataclass
@@ -106,7 +104,7 @@ def read_config(root: Path) -> dict[str, Any]:
     """
     layout = Layout(root)
     try:
-        stored = yaml.load(layout.config.read_text(encoding="utf-8"), _LOADER)
+        stored = parse_yaml(layout.config.read_text(encoding="utf-8"))
         problem = "" if isinstance(stored, dict) else f"{layout.config} holds no configuration"
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         stored, problem = None, " ".join(str(error).split())

@@ -33,8 +33,7 @@ OPTIONS = {"searchqa": ["python=true"]}
 
 @pytest.mark.timeout(900)  # ScienceWorld starts two virtual machines
 @pytest.mark.parametrize(("name", "option"), [(name, o) for name in sorted(ENVIRONMENTS) for o in ("", *OPTIONS.get(name, ()))])
-def test_every_environment_conforms(name: str, option: str, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setenv("JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1")  # most of ScienceWorld's time is the start of its machines
+def test_every_environment_conforms(name: str, option: str):
     skip_unless_available(DESCRIBED[name])
     if option and (missing := [r.name for r in DESCRIBED[name].requirements if f"'{option.split('=')[0]}'" in r.name and not r.present]):
         pytest.skip(f"{missing[0]} is missing")

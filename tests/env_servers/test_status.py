@@ -24,8 +24,10 @@ def test_an_action_is_valid_where_its_status_is_ok_or_empty(name: str):
     plan = [step.action for step in environment.expert(task) or ()]
     state, observed = environment.reset(task)
     assert observed.status is CallStatus.ok
-    for action in plan:
-        for tried in ("xyzzy", *rng.sample(suggested := environment.actions(state), min(4, len(suggested)))):
+    for index, action in enumerate(plan):
+        others = environment.fast or index % 8 == 0  # a copy of a slow environment is made by playing again
+        suggested = environment.actions(state) if others else []
+        for tried in ("xyzzy", *rng.sample(suggested, min(4, len(suggested)))) if others else ():
             answer = environment.step(copy := environment.fork(state), tried)
             environment.close(copy)
             assert answer.valid is not answer.status.failed, f"{tried!r}: {answer}"

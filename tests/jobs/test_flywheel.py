@@ -11,7 +11,7 @@ from agentr.collect.advisor import ANSWERS
 from agentr.collect.operators import OPERATORS
 from agentr.store.files import read_lines
 from agentr.store.forest import Forest
-from tests.chaos.driver import SMALL, end, start, wait_for
+from tests.chaos.driver import SMALL, end, kill, start, wait_for
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
 
@@ -35,19 +35,18 @@ EVOLVING = [
     "train=[{steps: 4, batch_size: 4, micro_batch_size: 4, bf16: false, max_length: 768}]",
     "eval.tasks={split: test, where: {depth: 1}, limit: 4}",
     "eval.conciseness=true",
+    "eval.judge.who=policy",
+    "eval.judge.sampling.max_tokens=16",
     "eval.recovery=true",
 ]
 
 
 def test_the_flywheel_and_what_follows(tmp_path: Path) -> None:
     root, log = tmp_path / "run", tmp_path / "log"
-    command = ("flywheel", GROUND, f"run.dir={root}", *EVOLVING)
-    driver = start(log, *command)
+    driver = start(log, "flywheel", GROUND, f"run.dir={root}", *EVOLVING)
     try:
         wait_for(lambda: Forest(root / "rounds/01/evolve").finished(), driver, "the first evolved tree")
-        driver.kill()
-        driver.wait()
-        driver = start(log, *command)
+        kill(driver, r"ray::.*Coordinator(?!Actor)")
         assert driver.wait(600) == 0, log.read_text()[-3000:]
         shown = log.read_text()
         assert "What came of each operator" in shown and all(name in shown for name in ("drop_redundant", "correct_flawed", "rollout"))
@@ -68,7 +67,8 @@ def test_the_flywheel_and_what_follows(tmp_path: Path) -> None:
     assert len({line["asked"] for line in asked}) == len(asked) >= sum(made.asked for tree in trees for made in tree.evolutions) > 0
     assert round_.train.summary.steps > 0 and round_.eval.evaluation.behaviour["calls"].n == 4
     successes = sum(bool(tree.successes()) for tree in round_.eval)
-    assert len(list(round_.shortened)) == successes and bool(round_.shortened.conciseness) == bool(successes)
+    assert len(list(round_.shortened)) == successes and bool(round_.shortened.measures) == bool(successes)
+    assert round_.judged.measures["judged right"].n == 4 and all(leaf.verdict for tree in round_.judged for leaf in tree.ended())
     assert round_.recovery.sealed
     page = (root / "report.html").read_text()
-    assert "Flywheel, round 1" in page and "episodes the judge finds" in page
+    assert "judge agrees" in page and "Flywheel, round 1" in page and "episodes the judge finds" in page

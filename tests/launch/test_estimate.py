@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from agentr.config.schema import Who
 from agentr.launch.estimate import estimate
 from agentr.recipes import load
 from tests.launch.test_first_tree import ALONE, COMPARED
@@ -51,8 +52,9 @@ def test_what_is_measured_besides_is_counted_or_named() -> None:
     never, every_seven = (estimate(found).episodes.value or 0 for found in measured)
     assert config.method.steps == 30 and every_seven - never == 5 * (config.method.validation.tasks.limit or 0) > 0
     assert "eval.conciseness" not in estimate(config).text()
-    config.eval.conciseness = True
-    assert "not counted: turns, verdicts and actions of eval.conciseness" in estimate(config).text()
+    config.eval.conciseness, config.eval.judge.who = True, Who.policy
+    for name in ("conciseness", "judge"):
+        assert f"not counted: turns, verdicts and actions of eval.{name}" in estimate(config).text()
 
 
 def test_gpus_are_shared_by_engines_and_trainer() -> None:

@@ -80,8 +80,8 @@ def seal_trees(root: Path) -> None:
 
 
 def build_rows(root: Path) -> None:
-    """Builds a dataset and seals it."""
-    round_ = round_of(root, AGENT_R, revise=[door()])
+    """Builds a dataset of trees that are there already, and seals it."""
+    round_ = healthy(lambda: round_of(root, AGENT_R, revise=[door()]))
     try:
         dataset(round_)
     finally:
