@@ -12,7 +12,8 @@ from __future__ import annotations
 import importlib.util
 import random
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, Literal
@@ -20,6 +21,7 @@ from typing import Any, Literal
 import yaml
 
 from env_servers.base import Environment, ExpertStep, Observed, Requirement, TaskInfo, Unavailable, UnknownTask, read_spec
+from env_servers.calls import CallLimits, read_calls
 from env_servers.mathtool import files, grading
 from env_servers.mathtool.problems import Problem, generated, generated_splits
 from env_servers.protocol import EnvironmentSpec
@@ -37,12 +39,14 @@ class MathState:
     Attributes:
         cells: Code that was run so far and that later code builds on; stays empty where code is not stateful.
         answers: Answers given so far.
+        calls: Calls so far, by tool, where they are limited; never changed in place.
     """
 
     task: str
     cells: tuple[str, ...] = ()
     answers: int = 0
     done: bool = False
+    calls: Mapping[str, int] = field(default_factory=dict)
 
 
 class MathTool(Environment[MathState]):
@@ -64,6 +68,7 @@ class MathTool(Environment[MathState]):
         seeds: Generated problems of each family and level, in all splits together; 14 of 20 are for training.
         wasteful: Whether the expert calls the tool more often than it needs: of the problems a third once, a third twice with the same
             code, a third after a call that finds out nothing. A ground whose best number of calls is known to be one.
+        calls: Most calls of an episode, by tool: ``{python: 3}``. One more is refused, with the status ``limit``.
 
     Raises:
         RuntimeError: Code cannot be isolated here, or a package is missing.
@@ -86,6 +91,7 @@ class MathTool(Environment[MathState]):
         max_output: int = 2000,
         seeds: int = 80,
         wasteful: bool = False,
+        calls: Mapping[str, int] | None = None,
     ) -> None:
         if format not in ("codeact", "tags"):
             raise ValueError(f"format must be 'codeact' or 'tags', not {format!r}")
@@ -97,6 +103,7 @@ class MathTool(Environment[MathState]):
         self.attempts = attempts
         self.seeds = seeds
         self.wasteful = wasteful
+        self._limits = CallLimits(calls, ("python",))
         self.stateful = format == "codeact" if stateful is None else stateful
         self._files = {name: files.read(Path(path)) for name, path in (("train", train), ("dev", dev), ("test", test)) if path}
         self._of_files = {task: problem for problems in self._files.values() for task, problem in problems.items()}
@@ -140,7 +147,7 @@ class MathTool(Environment[MathState]):
 
     def reset(self, task_id: str) -> tuple[MathState, Observed]:
         allowed = f"\nYou may answer {self.attempts} times." if self.attempts > 1 else ""
-        return MathState(task_id), Observed(f"Problem: {self._problem(task_id).question}{allowed}")
+        return MathState(task_id), Observed(f"Problem: {self._problem(task_id).question}{allowed}{self._limits.announced()}")
 
     def step(self, state: MathState, action: str) -> Observed:
         match = _ACTION.fullmatch(action)
@@ -154,7 +161,10 @@ class MathTool(Environment[MathState]):
             raise Unavailable(str(error), "Nothing was changed; the same step may be tried again.") from error
 
     def _python(self, state: MathState, code: str) -> Observed:
+        if refused := self._limits.refused(state.calls, "python"):
+            return refused
         told = self._tool.run(*state.cells, code)
+        state.calls = self._limits.counted(state.calls, "python")
         if self.stateful and not told.killed:
             state.cells = (*state.cells, code)
         text = f"<result>\n{told.text}\n</result>" if self.format == "tags" else told.text
@@ -174,14 +184,15 @@ class MathTool(Environment[MathState]):
     # copies -----------------------------------------------------------------------------------------------------------
 
     def fork(self, state: MathState) -> MathState:
-        return MathState(state.task, state.cells, state.answers, state.done)
+        return MathState(state.task, state.cells, state.answers, state.done, state.calls)
 
     def snapshot(self, state: MathState) -> dict[str, Any]:
-        return {"task": state.task, "cells": list(state.cells), "answers": state.answers, "done": state.done}
+        kept = {"task": state.task, "cells": list(state.cells), "answers": state.answers, "done": state.done}
+        return {**kept, "calls": dict(state.calls)}
 
     def restore(self, data: dict[str, Any]) -> MathState:
         try:
-            state = MathState(data["task"], tuple(data["cells"]), data["answers"], data["done"])
+            state = MathState(data["task"], tuple(data["cells"]), data["answers"], data["done"], read_calls(data.get("calls", {})))
             self._problem(state.task)
             if not all(isinstance(cell, str) for cell in state.cells) or (state.cells and not self.stateful):
                 raise ValueError("the cells are not code that was run here")
@@ -209,7 +220,7 @@ class MathTool(Environment[MathState]):
                 [ExpertStep("I try the tool first.", "python: print(1)"), *calls],
             ]
             calls = kinds[random.Random(task_id).randrange(len(kinds))]
-        return [*calls, answer]
+        return [*calls, answer] if self._limits.allow(["python"] * len(calls)) else None
 
     def actions(self, state: MathState) -> list[str]:
         numbers = list(dict.fromkeys(re.findall(r"\d+", self._problem(state.task).question)))[:3] or ["0"]

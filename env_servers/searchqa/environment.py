@@ -25,6 +25,7 @@ from typing import Any, Literal
 import yaml
 
 from env_servers.base import Environment, ExpertStep, Observed, Requirement, TaskInfo, Unavailable, UnknownTask, read_spec
+from env_servers.calls import CallLimits, read_calls
 from env_servers.protocol import EnvironmentSpec
 from env_servers.retrieval.base import Passage, RetrievalFailure
 from env_servers.retrieval.build import build, requirements
@@ -62,12 +63,14 @@ class SearchState:
 
     Attributes:
         answered: Answers given so far.
+        calls: Calls so far, by tool, where they are limited; never changed in place.
     """
 
     task: str
     searches: list[Search] = field(default_factory=list)
     answered: int = 0
     done: bool = False
+    calls: Mapping[str, int] = field(default_factory=dict)
 
 
 class SearchQA(Environment[SearchState]):
@@ -88,6 +91,8 @@ class SearchQA(Environment[SearchState]):
         cache_mode: ``record`` keeps new ones, ``replay`` answers from the file alone.
         summary: Arguments of `retrieval.summary.ChatSummariser`: a second model reads what a search found, and the agent its summary.
         python: Whether agents also have a Python interpreter; instruction and example then teach both tools.
+        calls: Most calls of an episode, by tool and of all together: ``{search: 3, python: 3, all: 4}``. One more is refused, with the
+            status ``limit``; a query that is repeated counts, too.
 
     Raises:
         RuntimeError: Code is to be run, and cannot be isolated here.
@@ -109,6 +114,7 @@ class SearchQA(Environment[SearchState]):
         cache_mode: Literal["record", "replay"] = "record",
         summary: Mapping[str, Any] | None = None,
         python: bool = False,
+        calls: Mapping[str, int] | None = None,
     ) -> None:
         self._tool = PythonTool(_sandbox()) if python else None
         if reward not in ("em", "f1"):
@@ -128,6 +134,7 @@ class SearchQA(Environment[SearchState]):
         self._passage_chars = passage_chars
         self._reward = reward
         self._attempts = attempts
+        self._limits = CallLimits(calls, ("search", "python") if python else ("search",))
         self.fast = self._retriever.fast and self._summariser is None and not python
 
     @cached_property
@@ -177,7 +184,7 @@ class SearchQA(Environment[SearchState]):
 
     def reset(self, task_id: str) -> tuple[SearchState, Observed]:
         allowed = f"\nYou may answer {self._attempts} times." if self._attempts > 1 else ""
-        return SearchState(task_id), Observed(_clean(f"Question: {self.question(task_id).text}{allowed}"))
+        return SearchState(task_id), Observed(_clean(f"Question: {self.question(task_id).text}{allowed}{self._limits.announced()}"))
 
     def step(self, state: SearchState, action: str) -> Observed:
         verb, text = _parse(_clean(action))
@@ -185,13 +192,14 @@ class SearchQA(Environment[SearchState]):
             return Observed.failed("There is no Python tool here. Search, or answer.")
         if verb and not text.strip():
             return Observed.failed(f"The {EMPTY[verb]} is empty.")
-        match verb:
-            case "search":
-                return self._search(state, text.strip())
-            case "answer":
-                return self._answer(state, final_answer(text))
-            case "python":
-                return self._python(code_of(text))
+        if verb == "answer":
+            return self._answer(state, final_answer(text))
+        if verb:
+            if refused := self._limits.refused(state.calls, verb):
+                return refused
+            found = self._search(state, text.strip()) if verb == "search" else self._python(code_of(text))
+            state.calls = self._limits.counted(state.calls, verb)
+            return found
         also = ", run code (python: CODE)" if self._tool else ""
         return Observed.failed(f"That is no action. Search (search: QUERY){also}, or answer (answer: TEXT).")
 
@@ -244,15 +252,16 @@ class SearchQA(Environment[SearchState]):
     # copies -----------------------------------------------------------------------------------------------------------
 
     def fork(self, state: SearchState) -> SearchState:
-        return SearchState(state.task, list(state.searches), state.answered, state.done)
+        return SearchState(state.task, list(state.searches), state.answered, state.done, state.calls)
 
     def snapshot(self, state: SearchState) -> dict[str, Any]:
         searches = [{**asdict(search), "titles": list(search.titles)} for search in state.searches]
-        return {"task": state.task, "searches": searches, "answered": state.answered, "done": state.done}
+        kept = {"task": state.task, "searches": searches, "answered": state.answered, "done": state.done}
+        return {**kept, "calls": dict(state.calls)}
 
     def restore(self, data: dict[str, Any]) -> SearchState:
         try:
-            task, answered, done = data["task"], data["answered"], data["done"]
+            task, answered, done, calls = data["task"], data["answered"], data["done"], read_calls(data.get("calls", {}))
             searches = [Search(entry["query"], tuple(entry["titles"]), entry["text"]) for entry in data["searches"]]
             if task not in self._questions:
                 raise ValueError(f"there is no task {task!r}")
@@ -262,10 +271,12 @@ class SearchQA(Environment[SearchState]):
                 raise ValueError("the searches are damaged")
         except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise ValueError(f"not a Search QA snapshot: {error}") from error
-        return SearchState(task, searches, answered, done)
+        return SearchState(task, searches, answered, done, calls)
 
     def expert(self, task_id: str) -> list[ExpertStep] | None:
-        return demonstrate(self.question(task_id), python=self._tool is not None)
+        steps = demonstrate(self.question(task_id), python=self._tool is not None)
+        calls = [verb for step in steps or () if (verb := _parse(step.action)[0]) != "answer"]
+        return steps if self._limits.allow(calls) else None
 
     def actions(self, state: SearchState) -> list[str]:
         if state.done:

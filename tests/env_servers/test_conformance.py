@@ -28,7 +28,7 @@ def faults(checks: list[Check]) -> dict[str, str]:
 
 
 #: Options under which an environment does other things than by default.
-OPTIONS = {"searchqa": ["python=true"]}
+OPTIONS = {"searchqa": ["python=true"], "mathtool": ["calls={python: 1}"]}
 
 
 @pytest.mark.timeout(900)  # ScienceWorld starts two virtual machines
