@@ -19,7 +19,6 @@ from agentr.search.episode import Episode, episodes
 from agentr.search.revision import Rating, Verdict
 from agentr.search.tree import Tree
 from agentr.store.forest import Forest
-from agentr.types import Cost
 
 _WORK = """\
 You check the work of an agent that solves a task turn by turn. After each turn its environment answers.
@@ -90,10 +89,7 @@ class Assess(Work):
     kind = "assess"
 
     async def make(self, unit: Unit) -> Tree:
-        assert unit.source is not None, "there are no episodes to judge"
-        # What the episodes took is counted in their own stage.
-        tree = replace(unit.source.read(unit.task.key), cost=Cost(), events={}, spent=[])
-        prefix, reference = unit.agent.spec.answer_prefix, ""
+        tree, prefix, reference = unit.without_costs(), unit.agent.spec.answer_prefix, ""
         if prefix and (steps := await unit.agent.env.expert(unit.task)) and steps[-1][1].startswith(prefix):
             reference = steps[-1][1].removeprefix(prefix).strip()
         for episode in episodes(tree, prefix):

@@ -15,7 +15,7 @@ from agentr.config.schema import SamplingConfig
 from agentr.search import Tree
 from agentr.seeds import derived_seed
 from agentr.store.forest import Forest
-from agentr.types import Task
+from agentr.types import Cost, Task
 
 
 @dataclass(frozen=True)
@@ -35,6 +35,11 @@ class Unit:
     forest: Forest
     source: Forest | None
     helper: Any = None
+
+    def without_costs(self) -> Tree:
+        """Returns the task's tree in ``source`` without what it cost, for a work whose own costs alone are to be counted."""
+        assert self.source is not None, "the work starts from no trees"
+        return replace(self.source.read(self.task.key), cost=Cost(), events={}, spent=[])
 
 
 class Work(ABC):

@@ -6,7 +6,7 @@ That is the conciseness of ET-Agent (arXiv 2601.06860, section 4.1), which there
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from agentr.collect.agent import Sessions
 from agentr.collect.evolver import EvolveConfig, Evolver
@@ -15,7 +15,7 @@ from agentr.collect.operators import apply
 from agentr.search.episode import episodes
 from agentr.search.tree import Tree
 from agentr.store.forest import Forest
-from agentr.types import Cost, Task
+from agentr.types import Task
 
 
 @dataclass(frozen=True)
@@ -38,9 +38,7 @@ class Shorten(Work):
         return [] if source is None else [tree.task for tree in source if tree.successes()]
 
     async def make(self, unit: Unit) -> Tree:
-        assert unit.source is not None, "there are no episodes to shorten"
-        # What the episodes took is counted in their own stage.
-        tree = replace(unit.source.read(unit.task.key), cost=Cost(), events={}, spent=[])
+        tree = unit.without_costs()
         sessions = Sessions(tree, unit.agent.env)
         limit = self.max_steps or unit.agent.spec.step_limit
         evolver = Evolver(tree, unit.agent, sessions, EvolveConfig(samples=self.samples), unit.seed, limit, self.max_invalid)
