@@ -142,6 +142,7 @@ class Steps:
                 if not self.job.fed(step):
                     self._step(step, pool, update)
                 self._note(step)
+                update(step, self.job.steps, self._said(step))
                 if self._validates(step) and not self._validated(step):
                     self._validate(step)
         return self._summary()
@@ -185,8 +186,8 @@ class Steps:
         policy = self._policy(max(0, step - 1 - self.config.max_staleness))
         started = time.monotonic()
 
-        def told(done: float, total: float, details: str) -> None:
-            update(step - 1 + done / max(1, total), self.job.steps, details)
+        def told(done: float, total: float, _: str) -> None:
+            update(step - 1 + done / max(1, total), self.job.steps, self._said(step - 1))
 
         drawn = min(self.config.tasks, len(tasks))
         while True:
@@ -301,6 +302,14 @@ class Steps:
                 self._alarms.add(alarm)
                 self.experiment.reporter.say(f"        step {step}: {alarm}", "yellow")
                 self.experiment.store.event("online_alarm", step=step, alarm=alarm)
+
+    def _said(self, step: int) -> str:
+        """Returns what came of a step in a few words, for who watches; nothing before the first."""
+        line = self._finished_steps().get(step)
+        if line is None:
+            return ""
+        reward = f", reward {line['rewards']['total']:.2f}" if "total" in line["rewards"] else ""
+        return f"success {100 * line['success']:.0f} %, calls {line['calls']:.2f}{reward}"
 
     def _rewarded(self, step: int) -> dict[str, Any]:
         rows = list(iter_rows(self.job.rows_of(step)))

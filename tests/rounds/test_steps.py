@@ -193,6 +193,17 @@ def test_a_step_without_a_word_goes_on(tmp_path: Path, capsys: pytest.CaptureFix
     assert [line["silent_groups"] for line in agentr.open(tmp_path).rounds[1].rollouts.curve_lines()] == [2, 2]
 
 
+def test_the_progress_says_what_the_last_step_came_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("agentr.observe.progress.LOG_EVERY_S", 0.0)
+    trained(tmp_path, Made(equal=frozenset({"train0"})), "method.steps=2", "collect.tasks.limit=2")
+    assert [line.split("steps: ")[1] for line in capsys.readouterr().out.splitlines() if "/2 " in line] == [
+        "1/2 success 25 %, calls 1.00, reward 0.25",
+        "2/2 success 25 %, calls 1.00, reward 0.25",
+    ]
+
+
 VALIDATED = ["method.steps=8", "method.validation={every: 2, patience: 2, tasks: {split: dev, limit: 4}}", "eval.tasks.split=test"]
 
 
