@@ -367,7 +367,7 @@ def bench_collect(
 
 @bench.command("store")
 def bench_store(
-    trees: Annotated[int, typer.Option(help="Trees to make, seal, list, build rows of and export.", min=1)] = 100_000,
+    trees: Annotated[int, typer.Option(help="Trees to make, seal, list, build rows of and export.", min=10)] = 100_000,
     nodes: Annotated[int, typer.Option(help="Nodes of a tree.", min=20)] = 30,
     seed: Annotated[int, typer.Option(help="Seed of the made-up trees.")] = 0,
     folder: Annotated[Path | None, typer.Option(help="On which disk to work; by default that of the temporary files.")] = None,

@@ -167,8 +167,8 @@ def test_the_store_is_measured_beside_its_first_version() -> None:
     found = json.loads(agentr("bench", "store", "--trees", "40", "--nodes", "20", "--json").stdout)
     assert found["trees"] == 40 and found["now"].keys() == found["version 1"].keys() == {"seal", "list", "one tree", "build", "export"}
     assert found["now"]["export"]["size"] == found["version 1"]["export"]["size"] > 0, "both export the same rows"
-    shown = agentr("bench", "store", "--trees", "3", "--nodes", "5").stdout
-    assert "3 trees of 5 nodes" in shown
+    shown = agentr("bench", "store", "--trees", "10", "--nodes", "20").stdout
+    assert "10 trees of 20 nodes" in shown
 
 
 def test_a_run_of_an_earlier_version_is_refused_with_what_to_do(tmp_path: Path) -> None:
