@@ -18,7 +18,7 @@ demo: setup ## Two rounds of Agent-R on TextCraft with a control arm; writes run
 	$(BIN)/agentr run configs/demo.yaml
 
 test: setup ## The whole test suite, in two processes
-	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder --durations 15
 
 test-fast: setup ## The tests that start neither Ray nor vLLM nor DeepSpeed
 	$(BIN)/python -m pytest -m "not cluster and not chaos"
