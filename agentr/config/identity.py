@@ -11,10 +11,17 @@ from agentr.config.schema import Config
 from agentr.config.text import dump_yaml
 
 #: Keys that may change between two starts of the same run: they say where and how fast, not what.
-FREE_KEYS = ("run.dir", "run.keep", "cluster.", "trainer.start_timeout_s", "trainer.max_failures", "trainer.threads", "policy.engines",
-             "policy.threads", "policy.sync", "policy.timeout_s", "policy.retries", "policy.openai.api_key_env", "policy.openai.max_cost",
-             "policy.openai.concurrency", "env.servers", "env.url", "env.token_env", "env.python", "env.timeout_s", "env.retries",
-             "collect.in_flight", "collect.infra_retries", "collect.max_failed", "eval.in_flight")  # fmt: skip
+_FREE = ("run.dir", "run.keep", "cluster.", "trainer.start_timeout_s", "trainer.max_failures", "trainer.threads", "policy.engines",
+         "policy.threads", "policy.sync", "env.servers", "env.url", "env.token_env", "env.python", "collect.in_flight",
+         "collect.infra_retries", "collect.max_failed", "eval.in_flight")  # fmt: skip
+
+#: The same wherever they stand: deadlines, attempts, and how an API is paid and called.
+_FREE_ENDS = (".timeout_s", ".retries", ".openai.api_key_env", ".openai.max_cost", ".openai.concurrency")
+
+
+def is_free(key: str) -> bool:
+    """Returns whether a full key may change between two starts of the same run."""
+    return key.startswith(_FREE) or key.endswith(_FREE_ENDS)
 
 
 def plain(config: Any) -> Any:
@@ -45,7 +52,7 @@ def changed_keys(old: dict[str, Any], new: dict[str, Any], at_default: Collectio
         if key not in before and key in at_default:
             continue
         grown = key == "run.rounds" and after.get(key, 0) >= before.get(key, 0)
-        if before.get(key) != after.get(key) and not key.startswith(FREE_KEYS) and not grown:
+        if before.get(key) != after.get(key) and not is_free(key) and not grown:
             changes.append(f"{key}: {before.get(key)!r} -> {after.get(key)!r}")
     return changes
 

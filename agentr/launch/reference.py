@@ -14,7 +14,7 @@ from enum import Enum
 from typing import Any
 
 from agentr.config.checks import range_of
-from agentr.config.identity import FREE_KEYS, plain
+from agentr.config.identity import is_free, plain
 from agentr.config.schema import Config
 from agentr.recipes import recipes
 
@@ -109,7 +109,7 @@ def _rows(section: str, value: Any, prefix: str) -> Iterator[tuple[str, str, str
         listed = isinstance(default, list) and len(default) > 0 and is_dataclass(default[0])
         shown = "[...]" if listed else str(plain(default)) if plain(default) not in ("", None) else ""
         text = texts.get(each.name, "")
-        yield key, shown, _values(value, each.name, default), text, f"{section}.{key}".startswith(FREE_KEYS)
+        yield key, shown, _values(value, each.name, default), text, is_free(f"{section}.{key}")
         if listed:
             yield from _rows(section, default[0], f"{key}[i].")
 

@@ -354,3 +354,23 @@ def test_one_value_of_an_element_of_a_list_can_be_set(tmp_path: Path) -> None:
 
 def test_every_key_is_described() -> None:
     assert undocumented() == []
+
+
+@pytest.mark.parametrize(
+    ("change", "free"),
+    [
+        ("eval.judge.openai.api_key_env=OTHER", True),
+        ("method.evolve.teacher.openai.max_cost=5", True),
+        ("method.evolve.judge.retries=9", True),
+        ("policy.openai.concurrency=2", True),
+        ("env.timeout_s=9", True),
+        ("collect.infra_retries=9", True),
+        ("method.evolve.teacher.who=nobody", False),
+        ("eval.judge.who=policy", False),
+        ("policy.openai.base_url=http://x/v1", False),
+    ],
+)
+def test_how_a_service_is_called_may_change_in_a_run_and_which_may_not(change: str, free: bool) -> None:
+    method = ["method.type=et_agent", "method.evolve.wrong=[hint_end]", "method.evolve.right=[rollout]"]
+    before, after = (plain(load(None, [*method, *more])) for more in ([], [change]))
+    assert bool(changed_keys(before, after)) != free
