@@ -15,13 +15,14 @@ _FREE = ("run.dir", "run.keep", "cluster.", "trainer.start_timeout_s", "trainer.
          "policy.threads", "policy.sync", "env.servers", "env.url", "env.token_env", "env.python", "collect.in_flight",
          "collect.infra_retries", "collect.max_failed", "eval.in_flight")  # fmt: skip
 
-#: The same wherever they stand: deadlines, attempts, and how an API is paid and called.
+#: The same wherever they stand: deadlines, attempts, and how an API is paid and called. Options of an environment or a reward may mean
+#: anything by such a name.
 _FREE_ENDS = (".timeout_s", ".retries", ".openai.api_key_env", ".openai.max_cost", ".openai.concurrency")
 
 
 def is_free(key: str) -> bool:
     """Returns whether a full key may change between two starts of the same run."""
-    return key.startswith(_FREE) or key.endswith(_FREE_ENDS)
+    return key.startswith(_FREE) or (key.endswith(_FREE_ENDS) and ".options." not in key)
 
 
 def plain(config: Any) -> Any:

@@ -185,17 +185,15 @@ def conciseness(trees: Iterable[Tree], resamples: int = 10_000, identity: str = 
         ``concise``: the share of successes of which no turn could be left out. ``needed turns``: the mean share of their turns that were
         needed. A problem's successes count once, with their mean.
     """
-    concise: list[float] = []
-    needed: list[float] = []
-    problems: list[str] = []
-    for tree in trees:
-        tried = [(tree.path(made.parent), tree.path(made.end) if made.end >= 0 else None) for made in tree.evolutions]
-        if tried:
-            concise.append(fmean(after is None for _, after in tried))
-            needed.append(fmean(1.0 if after is None else len(after) / len(before) for before, after in tried))
-            problems.append(str(tree.task.labels.get(identity, tree.task.key)))
-    measured = {"concise": concise, "needed turns": needed} if problems else {}
-    return {name: mean_interval(values, resamples, problems=problems) for name, values in measured.items()}
+    return _over_problems(trees, _needed, resamples, identity)
+
+
+def _needed(tree: Tree) -> dict[str, float]:
+    tried = [(tree.path(made.parent), tree.path(made.end) if made.end >= 0 else None) for made in tree.evolutions]
+    if not tried:
+        return {}
+    shares = (1.0 if after is None else len(after) / len(before) for before, after in tried)
+    return {"concise": fmean(after is None for _, after in tried), "needed turns": fmean(shares)}
 
 
 def judged(trees: Iterable[Tree], resamples: int = 10_000, identity: str = "") -> dict[str, Estimate]:
@@ -205,17 +203,25 @@ def judged(trees: Iterable[Tree], resamples: int = 10_000, identity: str = "") -
         ``judged right``: the share of episodes that the judge finds right. ``judge agrees``: the share of which it says what the
         environment says; a judge that is uncertain disagrees.
     """
-    right: list[float] = []
-    agrees: list[float] = []
-    problems: list[str] = []
-    for tree in trees:
-        said = [(leaf.outcome is Outcome.SUCCESS, leaf.verdict.rating) for leaf in tree.ended() if leaf.verdict]
-        if said:
-            right.append(fmean(rating is Rating.GOOD for _, rating in said))
-            agrees.append(fmean(rating is (Rating.GOOD if succeeded else Rating.BAD) for succeeded, rating in said))
-            problems.append(str(tree.task.labels.get(identity, tree.task.key)))
-    measured = {"judged right": right, "judge agrees": agrees} if problems else {}
-    return {name: mean_interval(values, resamples, problems=problems) for name, values in measured.items()}
+    return _over_problems(trees, _verdicts, resamples, identity)
+
+
+def _verdicts(tree: Tree) -> dict[str, float]:
+    said = [(leaf.outcome is Outcome.SUCCESS, leaf.verdict.rating) for leaf in tree.ended() if leaf.verdict]
+    if not said:
+        return {}
+    agrees = (rating is (Rating.GOOD if succeeded else Rating.BAD) for succeeded, rating in said)
+    return {"judged right": fmean(rating is Rating.GOOD for _, rating in said), "judge agrees": fmean(agrees)}
+
+
+def _over_problems(
+    trees: Iterable[Tree], measure: Callable[[Tree], dict[str, float]], resamples: int, identity: str
+) -> dict[str, Estimate]:
+    """Returns each thing that ``measure`` finds in trees with its interval over problems; trees in which it finds nothing do not count."""
+    found = [(str(tree.task.labels.get(identity, tree.task.key)), values) for tree in trees if (values := measure(tree))]
+    problems = [problem for problem, _ in found]
+    names = found[0][1] if found else ()
+    return {name: mean_interval([values[name] for _, values in found], resamples, problems=problems) for name in names}
 
 
 def revision_length(trees: Iterable[Tree]) -> tuple[float, int]:

@@ -186,8 +186,10 @@ class Steps:
         policy = self._policy(max(0, step - 1 - self.config.max_staleness))
         started = time.monotonic()
 
+        said = self._said(step - 1)
+
         def told(done: float, total: float, _: str) -> None:
-            update(step - 1 + done / max(1, total), self.job.steps, self._said(step - 1))
+            update(step - 1 + done / max(1, total), self.job.steps, said)
 
         drawn = min(self.config.tasks, len(tasks))
         while True:

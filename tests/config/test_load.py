@@ -365,6 +365,7 @@ def test_every_key_is_described() -> None:
         ("policy.openai.concurrency=2", True),
         ("env.timeout_s=9", True),
         ("collect.infra_retries=9", True),
+        ("env.options.retries=9", False),
         ("method.evolve.teacher.who=nobody", False),
         ("eval.judge.who=policy", False),
         ("policy.openai.base_url=http://x/v1", False),
@@ -372,5 +373,5 @@ def test_every_key_is_described() -> None:
 )
 def test_how_a_service_is_called_may_change_in_a_run_and_which_may_not(change: str, free: bool) -> None:
     method = ["method.type=et_agent", "method.evolve.wrong=[hint_end]", "method.evolve.right=[rollout]"]
-    before, after = (plain(load(None, [*method, *more])) for more in ([], [change]))
+    before, after = (plain(load(None, [*method, *more], files=False)) for more in ([], [change]))
     assert bool(changed_keys(before, after)) != free
