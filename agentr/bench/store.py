@@ -29,6 +29,7 @@ from agentr.search.tree import Child, Origin, Spent, Tree
 from agentr.store.dataset import iter_rows
 from agentr.store.files import make_folder, write_bytes
 from agentr.store.forest import SUFFIX, Forest
+from agentr.store.growing import GrowingForest
 from agentr.store.rows import Row
 from agentr.store.tree_table import summary_row
 from agentr.store.version1 import tree_of
@@ -150,8 +151,7 @@ def _turn(chance: random.Random, good: bool, ended: bool) -> Child:
 
 
 def _grow(folder: Path, trees: int, nodes: int, seed: int) -> int:
-    make_folder(folder)
-    forest = Forest(folder)
+    forest = GrowingForest(folder)
     for number in range(trees):
         forest.write(made_up(number, nodes, seed))
     return _size(folder)
@@ -199,7 +199,7 @@ def _candidates(forest: Any) -> Iterator[Any]:
 def _convert(grown: Path, place: Path) -> int:
     """Writes trees as version 1 did."""
     (place / "finished").mkdir(parents=True)
-    for path in (grown / "finished").iterdir():
+    for path in (Forest(grown).work / "finished").iterdir():
         tree = from_bytes(path.read_bytes())
         data = asdict(tree)
         for key in ("spent", "stage", "revisions", "cost", "events"):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
@@ -97,7 +97,9 @@ class Router:
         self._backoff = backoff
         self._probe_timeout_s = probe_timeout_s
         self._changed = asyncio.Condition()
+        self._watchers = 0
         self._loading = asyncio.Lock()
+        self._queue: deque[tuple[str, asyncio.Future[_Slot]]] = deque()
         self._homes: OrderedDict[str, _Slot] = OrderedDict()
         self._stats = PolicyStats()
 
@@ -145,6 +147,12 @@ class Router:
             InfraError: Not one engine could load them within ``timeout_s``.
             ModelError: There is no model in ``checkpoint``; the router keeps asking for the old one.
         """
+        try:
+            await self._load_all(checkpoint)
+        finally:
+            self._serve()
+
+    async def _load_all(self, checkpoint: str) -> None:
         async with self._loading:
             await self._wait(lambda: not any(s.in_flight for s in self._slots), "the calls in flight to end before a weight reload")
             results = await asyncio.gather(*(self._load(slot, checkpoint) for slot in self._slots), return_exceptions=True)
@@ -172,6 +180,10 @@ class Router:
         """Returns the problem of each engine in quarantine, by engine name; "" for those that are ready."""
         return {slot.handle.name: slot.problem for slot in self._slots}
 
+    def problems(self) -> dict[str, str]:
+        """Returns the engines in quarantine by name, each with its problem."""
+        return {name: problem for name, problem in self.states().items() if problem}
+
     async def close(self) -> None:
         """Ends the probes. Engines keep running."""
         probes = [slot.probe for slot in self._slots if slot.probe is not None]
@@ -182,18 +194,43 @@ class Router:
     # choosing ---------------------------------------------------------------------------------------------------------
 
     async def _acquire(self, affinity: str, failures: Sequence[str]) -> _Slot:
+        """Gives a call its engine; calls that wait are served in their order, and none is woken in vain."""
+        slot = None if self._queue else self._choose(affinity)
+        if slot is not None:
+            return self._take(slot, affinity)
+        served: asyncio.Future[_Slot] = asyncio.get_running_loop().create_future()
+        self._queue.append((affinity, served))
         try:
-            await self._wait(lambda: self._choose(affinity) is not None, "an engine that is ready and has room")
-        except InfraError as error:
-            raise InfraError(f"{error} Before that: {'; '.join(failures)}." if failures else str(error)) from None
-        slot = self._choose(affinity)
-        assert slot is not None  # no await since the condition held
+            async with asyncio.timeout(self._config.timeout_s):
+                return await served
+        except BaseException as error:  # also when cancelled: the engine that it was given meanwhile is free again
+            if served.done() and not served.cancelled():
+                await self._release(served.result())
+            served.cancel()
+            if not isinstance(error, TimeoutError):
+                raise
+            before = f" Before that: {'; '.join(failures)}." if failures else ""
+            what = f"waited {self._config.timeout_s:g} s for an engine that is ready and has room ({self._report()}).{before}"
+            raise InfraError(what) from None
+
+    def _take(self, slot: _Slot, affinity: str) -> _Slot:
         if affinity and affinity not in self._homes:
             self._adopt(affinity, slot)
         if not slot.in_flight:
             slot.busy_since = time.monotonic()
         slot.in_flight += 1
         return slot
+
+    def _serve(self) -> None:
+        """Gives engines that have room to the calls that wait longest. If there is none for one of them, there is none for any."""
+        while self._queue:
+            affinity, served = self._queue[0]
+            if not served.done():
+                slot = self._choose(affinity)
+                if slot is None:
+                    return
+                served.set_result(self._take(slot, affinity))
+            self._queue.popleft()
 
     def _choose(self, affinity: str) -> _Slot | None:
         """Chooses the engine for a call, if one has room. Depends on the load only, not on the order of callers."""
@@ -221,15 +258,20 @@ class Router:
 
     async def _wait(self, ready: Any, what: str) -> None:
         """Waits until ``ready()``, which still holds on return, because no other coroutine runs in between."""
+        self._watchers += 1
         try:
             async with asyncio.timeout(self._config.timeout_s), self._changed:
                 await self._changed.wait_for(ready)
         except TimeoutError:
             raise InfraError(f"waited {self._config.timeout_s:g} s for {what} ({self._report()}).") from None
+        finally:
+            self._watchers -= 1
 
     async def _notify(self) -> None:
-        async with self._changed:
-            self._changed.notify_all()
+        self._serve()
+        if self._watchers:
+            async with self._changed:
+                self._changed.notify_all()
 
     # health -----------------------------------------------------------------------------------------------------------
 

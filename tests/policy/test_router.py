@@ -338,3 +338,61 @@ def test_a_cancelled_call_gives_its_place_back():
         assert engines[0].active == 0
 
     asyncio.run(main())
+
+
+def test_waiting_calls_are_served_in_their_order_and_each_is_woken_once(monkeypatch: pytest.MonkeyPatch):
+    async def main():
+        router, engines = make(1, cap=1)
+        looked, choose = [0], Router._choose
+        monkeypatch.setattr(Router, "_choose", lambda self, affinity: looked.__setitem__(0, looked[0] + 1) or choose(self, affinity))
+        order: list[int] = []
+
+        async def call(number: int) -> None:
+            await router.generate(ask(str(number)))
+            order.append(number)
+
+        await asyncio.gather(*(call(number) for number in range(200)))
+        assert order == list(range(200)) and engines[0].most_active == 1
+        assert looked[0] <= 2 * 200 + 2, "a free engine made more than one call look"
+
+    asyncio.run(main())
+
+
+def test_a_waiting_call_that_is_cancelled_or_times_out_leaves_no_engine_taken():
+    async def main():
+        router, engines = make(1, cap=1, timeout_s=0.05)
+        (held,) = await hold(router, engines, [ask()])
+        late = asyncio.create_task(router.generate(ask()))
+        with pytest.raises(InfraError, match=r"waited 0.05 s for an engine that is ready and has room"):
+            await late
+        for turn in range(40):  # cancelled before, in and after the moment in which the engine becomes free
+            router, engines = make(1, cap=1)
+            (held,) = await hold(router, engines, [ask()])
+            waiting = asyncio.create_task(router.generate(ask()))
+            await asyncio.sleep(0)
+            engines[0].gate.set()
+            for _ in range(turn % 8):
+                await asyncio.sleep(0)
+            waiting.cancel()
+            await asyncio.gather(held, waiting, return_exceptions=True)
+            async with asyncio.timeout(1.0):
+                await router.generate(ask())
+            assert router._slots[0].in_flight == 0 and not router._queue
+
+    asyncio.run(main())
+
+
+def test_calls_that_wait_while_weights_are_loaded_go_on_afterwards():
+    async def main():
+        router, engines = make(1)
+        (held,) = await hold(router, engines, [ask()])
+        loading = asyncio.create_task(router.load("v2"))
+        await asyncio.sleep(0.01)
+        waiting = [asyncio.create_task(router.generate(ask())) for _ in range(5)]
+        await asyncio.sleep(0.01)
+        engines[0].gate.set()
+        async with asyncio.timeout(0.5):
+            await asyncio.gather(held, loading, *waiting)
+        assert engines[0].checkpoint == "v2"
+
+    asyncio.run(main())
