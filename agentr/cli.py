@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 import agentr
-from agentr import __version__, env_cli, run_cli
+from agentr import __version__, bench_cli, cluster_cli, env_cli, run_cli
 from agentr.errors import AgentrError, ConfigError
 
 app = typer.Typer(
@@ -20,10 +20,9 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-bench = typer.Typer(help="Measure on this machine.", no_args_is_help=True)
-app.add_typer(bench, name="bench")
-env_cli.register(app, bench)
+env_cli.register(app, bench_cli.register(app))
 run_cli.register(app)
+cluster_cli.register(app)
 
 ConfigPath = Annotated[Path, typer.Argument(metavar="CONFIG", help="YAML file; see configs/.")]
 Overrides = Annotated[list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Override keys, such as run.seed=1.")]
@@ -114,8 +113,8 @@ def status(run_dir: RunDir, as_json: Annotated[bool, typer.Option("--json", help
     from rich.table import Table
 
     from agentr.observe.comparison import PLAN, progress, read_plan
-    from agentr.observe.progress import Reporter
-    from agentr.observe.status import describe_stage
+    from agentr.observe.progress import Reporter, read_now
+    from agentr.observe.status import describe_now, describe_stage, last_trouble
 
     if (run_dir / PLAN).exists():
         runs = progress(read_plan(run_dir))
@@ -130,15 +129,24 @@ def status(run_dir: RunDir, as_json: Annotated[bool, typer.Option("--json", help
         return
     opened = agentr.open(run_dir)
     name, records, owner = opened.name, list(opened.records().values()), opened.owner
+    now = read_now(opened.layout.now) if owner else None
+    trouble = last_trouble(opened.events())
     if as_json:
-        typer.echo(json.dumps({"run": name, "owner": owner, "stages": [r.stored() for r in records]}, indent=2, default=str))
+        doing = None if now is None else {**vars(now), "rate": now.rate, "left_s": now.left_s}
+        found = {"run": name, "owner": owner, "now": doing, "trouble": trouble, "stages": [r.stored() for r in records]}
+        typer.echo(json.dumps(found, indent=2, default=str))
         return
     shown = Table(title=f"{name}: " + (f"being worked on by {owner}" if owner else "nobody works on it"))
     for column in ("stage", "state", "seconds", "summary"):
         shown.add_column(column, justify="right" if column == "seconds" else "left", overflow="fold")
     for record in records:
         shown.add_row(record.name, record.state, f"{record.seconds:.0f}", describe_stage(record))
-    Reporter().console.print(shown)
+    console = Reporter().console
+    console.print(shown)
+    if now is not None:
+        console.print(describe_now(now), markup=False)
+    if trouble:
+        console.print(trouble, style="yellow", markup=False)
 
 
 @app.command()
@@ -334,70 +342,6 @@ def export(
     typer.echo(export_round(run_dir, round_, kind, out))
 
 
-@bench.command("collect")
-def bench_collect(
-    overrides: Overrides = None,
-    config: Annotated[Path, typer.Option(help="Model, environment and tree sizes.")] = Path("configs/bench.yaml"),
-    trees: Annotated[int, typer.Option(help="Trees that agentr grows.")] = 16,
-    reference_trees: Annotated[int, typer.Option(help="Of these, trees that the reference grows.")] = 2,
-    as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
-) -> None:
-    """Measure trees per minute and their cost against the original's way: one call at a time, reset and replay, no prefix cache."""
-    from rich.console import Console
-    from rich.table import Table
-
-    from agentr.bench.collect import compare
-    from agentr.observe.progress import Reporter
-    from agentr.recipes import load
-
-    reporter = Reporter(Console(stderr=True, soft_wrap=True, highlight=False))
-    result = compare(load(config, overrides or []), reporter, trees=trees, reference_trees=reference_trees)
-    if as_json:
-        typer.echo(json.dumps(result, indent=2))
-        return
-    shown = Table(title=f"{result['model']} on {result['environment']}, {result['search']}")
-    for column in ("", "agentr", "the original's way"):
-        shown.add_column(column, justify="left" if not column else "right")
-    for key in result["ours"]:
-        shown.add_row(key.replace("_", " "), f"{result['ours'][key]:,.6g}", f"{result['reference'][key]:,.6g}")
-    console = Console()
-    console.print(shown)
-    console.print(f"{result['speedup']:.1f} times the trees per minute")
-
-
-@bench.command("store")
-def bench_store(
-    trees: Annotated[int, typer.Option(help="Trees to make, seal, list, build rows of and export.", min=10)] = 100_000,
-    nodes: Annotated[int, typer.Option(help="Nodes of a tree.", min=20)] = 30,
-    seed: Annotated[int, typer.Option(help="Seed of the made-up trees.")] = 0,
-    folder: Annotated[Path | None, typer.Option(help="On which disk to work; by default that of the temporary files.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
-) -> None:
-    """Measure the run directory, as it is stored now and as version 1 stored it, on made-up trees."""
-    import tempfile
-
-    from rich.console import Console
-    from rich.table import Table
-
-    from agentr.bench.store import STEPS, measure
-    from agentr.observe.progress import Reporter
-
-    reporter = Reporter(Console(stderr=True, soft_wrap=True, highlight=False))
-    with tempfile.TemporaryDirectory(prefix="agentr-bench-", dir=folder) as scratch:
-        result = measure(Path(scratch), trees, nodes, seed, reporter.say)
-    if as_json:
-        typer.echo(json.dumps(result, indent=2))
-        return
-    shown = Table(title=f"{trees:,} trees of {nodes} nodes, seed {seed}")
-    forms = ("now", "version 1")
-    for column in ("step", *(f"{form}: {what}" for form in forms for what in ("seconds", "peak MB", "bytes a tree"))):
-        shown.add_column(column, justify="left" if column == "step" else "right")
-    for step in STEPS:
-        cells = [result[form][step] for form in forms]
-        shown.add_row(step, *(f"{v:,.4g}" for c in cells for v in (c["seconds"], c["peak_mb"], c["size"] / trees)))
-    Console().print(shown)
-
-
 @app.callback(invoke_without_command=True)
 def _root(version: Annotated[bool, typer.Option("--version", help="Show the version.")] = False) -> None:
     if version:
@@ -427,7 +371,7 @@ def main() -> None:
             console.print(error.hint, markup=False)
         sys.exit(1)
     except KeyboardInterrupt:
-        typer.echo("interrupted; start the same command again to continue", err=True)
+        typer.echo("interrupted", err=True)
         sys.exit(130)
 
 

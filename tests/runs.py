@@ -17,7 +17,7 @@ from agentr.rounds.round import Round
 from agentr.rounds.services import Services
 from agentr.search import Tree
 from agentr.store.dataset import read_manifest
-from agentr.store.forest import Forest
+from agentr.store.growing import GrowingForest
 from agentr.store.layout import MODEL, Checkpoint, arm_of
 from agentr.store.run import RunStore
 from agentr.store.summaries import ModelSummary, TreeSummary
@@ -30,9 +30,10 @@ def given(store: RunStore, stage: str, trees: Sequence[Tree]) -> None:
     """Seals a stage with these trees."""
 
     def write(folder: Path) -> TreeSummary:
+        forest = GrowingForest(folder, epoch=store.lease.next_epoch())
         for tree in trees:
-            Forest(folder).write(tree)
-        manifest = Forest(folder).seal(stage={"action_format": "react"})
+            forest.write(tree)
+        manifest = forest.seal(stage={"action_format": "react"})
         return TreeSummary(trees=len(trees), trees_hash=manifest["trees_hash"])
 
     store.stage(stage, TreeSummary, write)

@@ -21,10 +21,8 @@ from agentr.policy.base import GenerateRequest, Policy, cost_of
 from agentr.search.tree import Tree
 from agentr.seeds import derived_seed
 from agentr.store.files import append_line, read_lines, write_lines
+from agentr.store.forest import ANSWERS
 from agentr.types import Cost, Message, Sampling
-
-#: File of the answers, in the folder of the stage.
-ANSWERS = "answers.jsonl"
 
 
 class Advisor:
@@ -32,7 +30,7 @@ class Advisor:
 
     Args:
         key: Its section of the configuration, which ends with what it is asked as: ``teacher`` or ``judge``.
-        folder: Of the stage.
+        folder: Working folder of the stage.
     """
 
     def __init__(self, key: str, config: AdvisorConfig, agent: Agent, policy: Policy, folder: Path) -> None:
@@ -95,7 +93,7 @@ async def advisor(key: str, config: AdvisorConfig, agent: Agent, folder: Path) -
         return
     from agentr.policy.openai_api import OpenAIPolicy
 
-    api = OpenAIPolicy(PolicyConfig(openai=config.openai, timeout_s=config.timeout_s, retries=config.retries), agent.codec)
+    api = OpenAIPolicy(PolicyConfig(openai=config.openai, timeout_s=config.timeout_s, retries=config.retries), agent.codec, agent.secrets)
     try:
         yield Advisor(key, config, agent, api, folder)
     finally:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from agentr.config.schema import Config, PromptConfig, SamplingConfig
 from agentr.envs.client import EnvClient, Recorded, Session
@@ -56,6 +57,7 @@ class Agent:
         max_model_len: Context of the policy in tokens.
         policy_name: Name of the policy, stored in each tree.
         on_start: Told of each tree that is started.
+        secrets: Values of the environment variables that the configuration names; by default this process's.
     """
 
     policy: Policy
@@ -68,9 +70,18 @@ class Agent:
     max_model_len: int
     policy_name: str = ""
     on_start: Callable[[Tree], None] = lambda tree: None
+    secrets: Mapping[str, str] = field(default_factory=lambda: os.environ, repr=False)
 
     @classmethod
-    def of(cls, config: Config, policy: Policy, env: EnvClient, codec: ChatCodec, spec: EnvironmentSpec) -> Agent:
+    def of(
+        cls,
+        config: Config,
+        policy: Policy,
+        env: EnvClient,
+        codec: ChatCodec,
+        spec: EnvironmentSpec,
+        secrets: Mapping[str, str] | None = None,
+    ) -> Agent:
         """Returns the agent of a configuration; it samples as ``collect`` says."""
         return cls(
             policy=policy,
@@ -81,6 +92,7 @@ class Agent:
             prompt=config.prompt,
             sampling=config.collect.sampling,
             max_model_len=config.model.max_model_len,
+            secrets=os.environ if secrets is None else secrets,
         )
 
     async def start(self, task: Task, seed: int) -> tuple[Tree, Session]:

@@ -18,7 +18,7 @@ from agentr.config.schema import AdvisorConfig
 from agentr.search.episode import Episode, episodes
 from agentr.search.revision import Rating, Verdict
 from agentr.search.tree import Tree
-from agentr.store.forest import Forest
+from agentr.store.growing import GrowingForest
 
 _WORK = """\
 You check the work of an agent that solves a task turn by turn. After each turn its environment answers.
@@ -97,6 +97,6 @@ class Assess(Work):
         return tree
 
     @asynccontextmanager
-    async def helper(self, agent: Agent, forest: Forest) -> AsyncIterator[Advisor | None]:
-        async with advisor("eval.judge", self.judge, agent, forest.folder) as judge:
+    async def helper(self, agent: Agent, forest: GrowingForest) -> AsyncIterator[Advisor | None]:
+        async with advisor("eval.judge", self.judge, agent, forest.work) as judge:
             yield judge

@@ -15,6 +15,7 @@ from agentr.collect.demonstrate import NoPolicy
 from agentr.collect.job import TreeJob, run_job
 from agentr.collect.units import Progress, as_dict
 from agentr.config.schema import Config, PolicyBackend, TaskSelection
+from agentr.config.secrets import Secrets
 from agentr.envs.connect import connect
 from agentr.envs.pool import Urls
 from agentr.envs.splits import assert_disjoint, assert_trainable
@@ -31,10 +32,12 @@ class Coordinator:
     Args:
         urls: Where the environment servers are: their addresses, or an async function that says.
         model: Folder of the base model, for its tokenizer.
+        secrets: Values of the environment variables that the configuration names: here they need not be set.
     """
 
-    def __init__(self, config: Config, urls: Urls, token: str, model: Path) -> None:
+    def __init__(self, config: Config, urls: Urls, token: str, model: Path, secrets: Secrets) -> None:
         self.config = config
+        self.secrets = secrets
         self.env = connect(config.env, urls, token)
         self.codec = load_codec(model, config.model)
         self._progress = Progress()
@@ -72,7 +75,7 @@ class Coordinator:
         """
         self._progress = Progress()
         spec = await self.env.spec()
-        agent = Agent.of(self.config, await self._ready_policy(policy, engines), self.env, self.codec, spec)
+        agent = Agent.of(self.config, await self._ready_policy(policy, engines), self.env, self.codec, spec, self.secrets)
         steps = self.env.stats.steps
         await run_job(job, agent, self._progress)
         self._progress.env_steps_executed = self.env.stats.steps - steps
@@ -80,7 +83,10 @@ class Coordinator:
 
     async def progress(self) -> dict[str, Any]:
         """Progress of the stage that is running."""
-        return as_dict(self._progress)
+        from agentr.policy.router import Router
+
+        waiting = self._policy.problems() if isinstance(self._policy, Router) else {}
+        return {**as_dict(self._progress), "waiting": waiting}
 
     async def _ready_policy(self, checkpoint: Path | None, engines: Sequence[Any]) -> Policy:
         if checkpoint is None:
@@ -89,7 +95,7 @@ class Coordinator:
             if self._policy is None:
                 from agentr.policy.openai_api import OpenAIPolicy
 
-                self._policy = OpenAIPolicy(self.config.policy, self.codec)
+                self._policy = OpenAIPolicy(self.config.policy, self.codec, self.secrets)
             return self._policy
         from agentr.policy.router import Router
 

@@ -19,7 +19,7 @@ from agentr.collect.job import Unit, Work
 from agentr.collect.operators import apply, operator_named
 from agentr.search.episode import EVOLVED, Episode, episodes
 from agentr.search.tree import Tree
-from agentr.store.forest import Forest
+from agentr.store.growing import GrowingForest
 
 
 @dataclass(frozen=True)
@@ -60,8 +60,8 @@ class Evolve(Work):
         return tree
 
     @asynccontextmanager
-    async def helper(self, agent: Agent, forest: Forest) -> AsyncIterator[tuple[Advisor | None, Advisor | None]]:
-        config, folder = self.config, forest.folder
+    async def helper(self, agent: Agent, forest: GrowingForest) -> AsyncIterator[tuple[Advisor | None, Advisor | None]]:
+        config, folder = self.config, forest.work
         async with (
             advisor("method.evolve.teacher", config.teacher, agent, folder) as teacher,
             advisor("method.evolve.judge", config.judge, agent, folder) as judge,

@@ -6,7 +6,7 @@ import asyncio
 import random
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from typing import ClassVar
 
 from agentr.collect.agent import Agent, Expanded, Sessions
@@ -15,6 +15,7 @@ from agentr.search import Child, Expansion, Node, Origin, Strategy, Tree
 from agentr.search.stored import read_child, split_counts, stored_child, stored_counts
 from agentr.seeds import derived_seed
 from agentr.store.forest import Forest
+from agentr.store.growing import GrowingForest
 from agentr.store.layout import DEMONSTRATIONS, EVAL, WARM_START
 from agentr.types import Task
 
@@ -111,7 +112,7 @@ class Grow(Work):
         return await grow(unit.task, strategy, unit.agent, unit.forest, unit.seed, prefix)
 
 
-async def grow(task: Task, strategy: Strategy, agent: Agent, forest: Forest, seed: int, prefix: Sequence[Node] = ()) -> Tree:
+async def grow(task: Task, strategy: Strategy, agent: Agent, forest: GrowingForest, seed: int, prefix: Sequence[Node] = ()) -> Tree:
     """Grows the tree of a task to its end and returns it; the caller makes it visible.
 
     Every expansion is journaled after it was told. If the journal of an earlier attempt is there, its expansions are told again and
@@ -142,7 +143,7 @@ async def grow(task: Task, strategy: Strategy, agent: Agent, forest: Forest, see
                 forest.log(
                     task.key,
                     {
-                        "expansion": asdict(expansion),
+                        "expansion": vars(expansion),
                         "children": [stored_child(child) for child in turns.children],
                         "counts": stored_counts(turns.cost, turns.events),
                         "seconds": [turns.policy_s, turns.env_s],

@@ -15,6 +15,8 @@ from agentr.config.schema import SamplingConfig
 from agentr.search import Tree
 from agentr.seeds import derived_seed
 from agentr.store.forest import Forest
+from agentr.store.growing import GrowingForest
+from agentr.store.working import ALONE
 from agentr.types import Cost, Task
 
 
@@ -32,7 +34,7 @@ class Unit:
     task: Task
     seed: int
     agent: Agent
-    forest: Forest
+    forest: GrowingForest
     source: Forest | None
     helper: Any = None
 
@@ -64,7 +66,7 @@ class Work(ABC):
         """
 
     @asynccontextmanager
-    async def helper(self, agent: Agent, forest: Forest) -> AsyncIterator[Any]:
+    async def helper(self, agent: Agent, forest: GrowingForest) -> AsyncIterator[Any]:
         """Gives what all trees of a stage share besides the agent; by default nothing."""
         yield None
 
@@ -89,6 +91,7 @@ class TreeJob:
         folder: Where its forest is.
         policy: Name of the policy, stored in each tree.
         source: Folder of the forest that the work starts from, if it needs one.
+        epoch: Of the coordinator that runs it (``agentr.store.lease``).
     """
 
     folder: Path
@@ -99,6 +102,7 @@ class TreeJob:
     sampling: SamplingConfig = field(default_factory=SamplingConfig)
     limits: Limits = field(default_factory=Limits)
     source: Path | None = None
+    epoch: str = ALONE
 
 
 async def run_job(job: TreeJob, agent: Agent, progress: Progress) -> Progress:
@@ -107,8 +111,8 @@ async def run_job(job: TreeJob, agent: Agent, progress: Progress) -> Progress:
     Raises:
         RunError: Too many units failed for infrastructure reasons.
     """
-    forest = Forest(job.folder)
-    progress.regrown = forest.prepare()
+    forest = GrowingForest(job.folder, epoch=job.epoch)
+    progress.regrown = forest.damaged
     source = None if job.source is None else Forest(job.source)
     agent = replace(agent, sampling=job.sampling, policy_name=job.policy, on_start=progress.track)
 

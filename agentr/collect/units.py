@@ -17,7 +17,7 @@ from agentr.backoff import Backoff
 from agentr.errors import InfraError, RunError
 from agentr.search.stored import stored_counts
 from agentr.search.tree import Tree
-from agentr.store.forest import Forest
+from agentr.store.growing import GrowingForest
 from agentr.types import Cost, Task
 
 #: Makes one tree; None means that there is nothing to make for this task.
@@ -92,15 +92,17 @@ class Progress:
             per_tree: Upper bound on the completions of one tree. What finished trees took would say too little of the others: cheap
                 trees end first.
         """
+        if not limit:
+            return True
         drawn = self.spent().completions
-        if not limit or not self.in_flight:
-            return not limit or drawn < limit
+        if not self.in_flight:
+            return drawn < limit
         to_come = self.in_flight * per_tree - sum(tree.cost.completions for tree in self.growing.values())
         return drawn + to_come + per_tree <= limit
 
 
 async def run_units(
-    tasks: Sequence[Task], make: MakeTree, forest: Forest, progress: Progress, limits: Limits, per_tree: int = 0
+    tasks: Sequence[Task], make: MakeTree, forest: GrowingForest, progress: Progress, limits: Limits, per_tree: int = 0
 ) -> Progress:
     """Makes the trees of ``tasks`` that the forest does not have yet.
 

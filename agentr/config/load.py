@@ -21,6 +21,7 @@ from omegaconf.errors import ConfigKeyError, OmegaConfBaseException
 from agentr.config.checks import Problem, find_problems
 from agentr.config.environment import environment_problems
 from agentr.config.identity import plain
+from agentr.config.overlays import NAME, SECTION, take_overlay
 from agentr.config.renamed import RENAMED_VALUES, new_name
 from agentr.config.schema import Config, MethodConfig, ModelSource
 from agentr.config.text import parse_yaml
@@ -71,7 +72,7 @@ def load(path: Path | None, overrides: Sequence[str] = (), base: Path | None = N
             contradict each other, names that do not exist.
     """
     layers = [layer for file in (base, path) if file is not None for layer in _read(file, ())]
-    layers.append(Layer("the command line", _dotlist(overrides)))
+    layers += _with_overlay(Layer("the command line", _dotlist(overrides)), Path())
     method = find(next((str(t) for layer in reversed(layers) if (t := _section(layer, "method").get("type"))), ""))
     problems: list[str] = []
     by_type = _by_type(layers)
@@ -206,7 +207,13 @@ def _read(path: Path, above: tuple[Path, ...]) -> list[Layer]:
     for section in (_section(layer, "method"), *_later_methods(layer)):
         if "type" in section:
             section["type"] = _resolved(str(section["type"]), str(path))
-    return [*included, layer]
+    return [*included, *_with_overlay(layer, path.parent)]
+
+
+def _with_overlay(layer: Layer, folder: Path) -> list[Layer]:
+    """The layer, and under it the set of values for the kind of cluster that it names."""
+    found = take_overlay(layer.data, layer.source, folder)
+    return [layer] if found is None else [Layer(*found), layer]
 
 
 def _later_methods(layer: Layer) -> Iterator[dict[str, Any]]:
@@ -224,8 +231,11 @@ def _dotlist(overrides: Sequence[str]) -> dict[str, Any]:
     for item in overrides:
         if "=" not in item:
             raise ConfigError(f"{item!r} is not of the form key=value", hint="For example: run.seed=1")
+    overlays = [item for item in overrides if item.startswith(f"{SECTION}=")]
     try:
-        data: Any = OmegaConf.to_container(OmegaConf.from_dotlist(list(overrides)))
+        data: Any = OmegaConf.to_container(OmegaConf.from_dotlist([item for item in overrides if item not in overlays]))
+        if overlays:
+            data[SECTION] = {NAME: overlays[-1].partition("=")[2], **data.get(SECTION, {})}
         if isinstance(data.get("from_round"), dict):  # its keys are numbers, and those of a command line are texts
             data["from_round"] = {int(key) if str(key).isdigit() else key: value for key, value in data["from_round"].items()}
         return data

@@ -79,6 +79,26 @@ def rounds_kept(rule: str) -> int | None:
     return int(found[1]) if found else None
 
 
+#: What ``run.mirror`` may look like, by how it begins.
+_MIRRORS = {"s3": "s3://bucket/prefix", "gs": "gs://bucket/prefix", "file": "file:///folder"}
+
+
+def _mirror_problems(url: str) -> Iterator[Problem]:
+    """Yields what is wrong with the address of a mirror. What may be credentials is not shown."""
+    kind, _, place = url.partition("://")
+    bucket, folder = place.partition("/")[0], place.strip("/")
+    hint = f"Give {', '.join(_MIRRORS.values())}, or nothing."
+    if kind not in _MIRRORS:
+        yield Problem("mirror", f"{kind!r} is no kind of mirror", hint)
+    elif "@" in bucket or "?" in place:
+        hint = "Leave them out: they come from the environment, such as AWS_ACCESS_KEY_ID."
+        yield Problem("mirror", f"an address {kind}:// holds a bucket and a prefix, and no credentials or options", hint)
+    elif kind == "file" and (bucket or not folder):
+        yield Problem("mirror", f"{url} does not say a folder from the root on", hint)
+    elif kind != "file" and not bucket:
+        yield Problem("mirror", f"{url} names no bucket", hint)
+
+
 @dataclass
 class RunConfig:
     """What this experiment is called and how long it goes on."""
@@ -96,10 +116,17 @@ class RunConfig:
     keep: str = "all"
     """Rounds that keep their weights once the next one is measured: all, best, or last N. The warm start, the best and the last round
     always do; 'agentr prune' deletes by hand."""
+    mirror: str = ""
+    """Where stages are copied to once they are sealed, and checkpoints that a training may go on from: s3://bucket/prefix,
+    gs://bucket/prefix or file:///folder, one for each run. A run directory that is lost is filled from there. Empty means nowhere."""
+    mirror_wait_s: float = number(600.0, least=0)
+    """Longest wait for the mirror at the end of a run."""
 
     def problems(self) -> Iterator[Problem]:
         if rounds_kept(self.keep) is None:
             yield Problem("keep", f"{self.keep!r} is no rule", "Give all, best, or last N, such as 'last 2'.")
+        if self.mirror:
+            yield from _mirror_problems(self.mirror)
 
 
 @dataclass
@@ -197,6 +224,17 @@ class OpenAIConfig:
     """Requests at the same time."""
 
 
+class Device(StrEnum):
+    """What engines run on."""
+
+    auto = "auto"
+    """GPUs if the cluster has any when engines start. A cluster that grows may have none yet: say gpu there."""
+    cpu = "cpu"
+    """CPUs, whatever there is."""
+    gpu = "gpu"
+    """GPUs, also if they are yet to come."""
+
+
 class Sync(StrEnum):
     """Where the weights are on their way from the trainer to the engines, between the steps of online training."""
 
@@ -218,6 +256,8 @@ class PolicyConfig:
     """Our own engines, or an API."""
     engines: int = number(1, least=1)
     """vLLM engines; trees are spread over them."""
+    device: Device = Device.auto
+    """What engines run on."""
     max_num_seqs: int = number(64, least=1)
     """Sequences that an engine decodes together."""
     kv_cache_gib: float = number(1.0, above=0)
@@ -359,8 +399,26 @@ class EvalConfig:
 
 
 @dataclass
+class NodesConfig:
+    """Nodes on which each part runs: values of their Ray labels, such as agentr-role: env, in(env, head) or !rollout; a node without the
+    label is none of them. Empty means any node."""
+
+    driver: dict[str, str] = field(default_factory=dict)
+    """The driver of a submitted job: a node that is not taken away."""
+    coordinator: dict[str, str] = field(default_factory=dict)
+    """Coordinators, which hold the growing trees: nodes that are not taken away, near the environment servers."""
+    environment: dict[str, str] = field(default_factory=dict)
+    """Environment servers; they are spread over these nodes."""
+    engine: dict[str, str] = field(default_factory=dict)
+    """Engines; each is on one node, and on CPUs they are spread."""
+    trainer: dict[str, str] = field(default_factory=dict)
+    """Workers of the trainer."""
+
+
+@dataclass
 class ClusterConfig:
-    """The Ray cluster that everything runs on."""
+    """The Ray cluster that everything runs on. The key cluster itself names a set of values: local, gpu_node, gpu_cluster, cpu_cluster, or
+    a YAML file."""
 
     address: str = ""
     """Ray cluster to join; empty starts one on this machine, 'auto' joins the one that runs here."""
@@ -370,8 +428,24 @@ class ClusterConfig:
     """Shared memory of a local cluster's object store."""
     dashboard: bool = False
     """Start Ray's dashboard with a local cluster."""
+    nodes: NodesConfig = field(default_factory=NodesConfig)
+    """Where each part runs."""
+    wait_s: float = number(0.0, least=0)
+    """Longest wait for nodes that the cluster has yet to start; 0 for a cluster that does not grow."""
     actor_restarts: int = number(3, least=0)
-    """How often a dead engine is started again."""
+    """How often a dead engine, coordinator or supervisor of a server is started again within restart_window_s."""
+    restart_window_s: float = number(600.0, above=0)
+    """Seconds within which restarts are counted."""
+    lease_s: float = number(30.0, above=0)
+    """After so many seconds of silence a driver on another machine counts as dead, and the run may be taken over."""
+
+
+@dataclass
+class WatchdogConfig:
+    """Who looks for the cause when nothing moves."""
+
+    after_s: float = number(180.0, above=0)
+    """Seconds without progress after which the cause is looked for and said, in the terminal, the log and the events."""
 
 
 #: Sections that may change from a round on.
@@ -396,6 +470,7 @@ class Config:
     trainer: TrainerConfig = field(default_factory=TrainerConfig)
     eval: EvalConfig = field(default_factory=EvalConfig)
     cluster: ClusterConfig = field(default_factory=ClusterConfig)
+    watchdog: WatchdogConfig = field(default_factory=WatchdogConfig)
     from_round: dict[int, Any] = field(default_factory=dict)
     """What changes from a round on, by its number: sections method, collect, build, train. So methods may follow each other in a run."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from enum import StrEnum
+from enum import Enum, StrEnum
 
 from agentr.config.checks import Problem, number, share
 
@@ -195,6 +195,15 @@ class TrainConfig:
             yield Problem("batch_size", message, "Choose sizes that divide.")
 
 
+class Share(Enum):  # a text has a method that is called split
+    """Who has the GPUs."""
+
+    time = "time"
+    """Engines and trainer take turns: engines on the trainer's nodes make room, as many as it needs."""
+    split = "split"
+    """Each has its own, all the time."""
+
+
 @dataclass
 class TrainerConfig:
     """Where and how training runs."""
@@ -203,6 +212,8 @@ class TrainerConfig:
     """Processes that share a batch; with use_gpu one GPU each."""
     use_gpu: bool = False
     """Train on GPUs."""
+    share: Share = Share.time
+    """How trainer and engines share the GPUs."""
     threads: int = number(2, least=1)
     """OpenMP threads of a worker on a CPU."""
     start_timeout_s: float = number(600.0, above=0)

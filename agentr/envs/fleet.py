@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import secrets
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from agentr.cluster.failures import cause_of
+from agentr.cluster.restarts import Restarts
 from agentr.config.schema import EnvConfig
 from agentr.envs.server import EnvServer, ServerState, ServerStatus, Supervision, new_token
 from agentr.errors import InfraError
@@ -34,6 +38,8 @@ class EnvServers:
         token: str = "",
         host: str = "127.0.0.1",
         supervision: Supervision | None = None,
+        options: Mapping[str, Any] | None = None,
+        restarts: Restarts | None = None,
     ) -> EnvServers:
         """``config.servers`` servers, all of which listen.
 
@@ -41,26 +47,35 @@ class EnvServers:
             log_dir: Each server appends to ``env-server-<i>.log`` in here.
             token: Bearer token; empty makes a new one.
             host: Address that each server binds, see `EnvServer`.
+            options: Ray options of the supervisors' actors (``agentr.cluster.roles.options``).
+            restarts: How often a supervisor may die; by default three times.
 
         Raises:
             InfraError: A server did not start in time; quotes its log.
         """
         import ray
+        from ray.exceptions import RayError
 
         # The supervisors take no CPU: theirs is only to watch.
         token = token or new_token()
         rules = supervision or Supervision()
-        actor = ray.remote(EnvServer).options(num_cpus=0, max_restarts=3)
-        actors = [
-            actor.remote(config, token, str(Path(log_dir) / f"env-server-{i}.log"), host=host, supervision=rules)
-            for i in range(config.servers)
-        ]
+        how = dict(options) if options is not None else {"num_cpus": 0, "max_restarts": 3}
+        life = secrets.token_hex(3)
+        actors = []
+        for i in range(config.servers):
+            name = f"env-{config.name.rpartition(':')[2]}-{i}"
+            counted = restarts.named(name, life) if restarts is not None else None
+            actor = ray.remote(EnvServer).options(name=f"{name}-{life}", **how)
+            log_path = str(Path(log_dir) / f"env-server-{i}.log")
+            actors.append(actor.remote(config, token, log_path, host=host, supervision=rules, restarts=counted))
         servers = cls(actors, token)
         deadline_s = rules.start_timeout_s + 60.0  # an actor's own process takes seconds to come up
         statuses = await asyncio.gather(*(_ask(a.status, deadline_s) for a in actors), return_exceptions=True)
         for status in statuses:
             if isinstance(status, BaseException):
                 await servers.stop()
+                if isinstance(status, RayError):
+                    raise cause_of(status, "an environment server") from status
                 raise InfraError(f"an environment server did not start within {deadline_s:g} s: {status}") from status
         return servers
 

@@ -24,6 +24,8 @@ from urllib.parse import urlsplit
 
 import env_servers
 from agentr.backoff import Backoff
+from agentr.cluster.nodes import own_address
+from agentr.cluster.restarts import Restarts
 from agentr.config.schema import EnvConfig
 from agentr.errors import InfraError
 from env_servers.protocol import TOKEN_ENV
@@ -84,7 +86,8 @@ class EnvServer:
         config: Name, options and interpreter of the environment. Another interpreter needs env_servers installed.
         token: Bearer token; reaches the child in its environment, never on a command line.
         log_path: Where the child's output is appended.
-        host: Address to bind. On several nodes the node's own address; never 0.0.0.0.
+        host: Address to bind; empty for the node's own, so that other nodes reach it. Never 0.0.0.0.
+        restarts: Counts how often this supervisor itself is started.
 
     Raises:
         InfraError: The first child did not listen in time, or ended; quotes its log.
@@ -98,7 +101,11 @@ class EnvServer:
         *,
         host: str = "127.0.0.1",
         supervision: Supervision | None = None,
+        restarts: Restarts | None = None,
     ) -> None:
+        if restarts is not None:
+            restarts.count()
+        host = host or own_address()
         self._rules = supervision or Supervision()
         self._log_path = Path(log_path)
         self._log_path.parent.mkdir(parents=True, exist_ok=True)

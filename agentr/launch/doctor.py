@@ -25,6 +25,7 @@ from agentr.search.stored import from_bytes
 from agentr.search.tree import Tree
 from agentr.store.files import disk, make_folder, write_bytes
 from agentr.store.forest import Forest
+from agentr.store.growing import GrowingForest
 from agentr.store.layout import MODEL, ROLLOUTS, TRAIN
 from agentr.store.records import read_index, read_records, write_index
 from agentr.store.run import RunStore, stale
@@ -282,9 +283,8 @@ def _reopen(store: RunStore, name: str) -> str:
         return f"{name} was set aside to {where}, and {train} with it: they are made together"
     if not isinstance(stage, Trees) or not place.is_dir():
         return f"{name} was set aside to {where}"
-    forest, kept = Forest(store.root / name), 0
-    make_folder(forest.folder.parent, below=store.root)
-    forest.prepare()
+    make_folder((store.root / name).parent, below=store.root)
+    forest, kept = GrowingForest(store.root / name, epoch=store.lease.next_epoch()), 0
     for tree in _readable(place, stage.record):
         forest.write(tree)
         kept += 1

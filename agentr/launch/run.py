@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import logging
+import os
 import signal
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from types import FrameType
 from typing import NoReturn
 
+from agentr.cluster.connect import joined
 from agentr.config.schema import Config
 from agentr.errors import DataError, ModelError
 from agentr.models.load import load_codec
@@ -23,7 +26,10 @@ from agentr.rounds.experiment import Experiment
 from agentr.rounds.loop import run_rounds
 from agentr.rounds.services import Services
 from agentr.store.files import make_folder
+from agentr.store.mirror import Mirror
+from agentr.store.restore import restore
 from agentr.store.run import RunStore
+from agentr.train.checkpoints import is_complete
 
 
 def run_dir(config: Config) -> Path:
@@ -36,7 +42,7 @@ def serving(config: Config, logs: Path, reporter: Reporter) -> Iterator[Services
     """What experiments run on. Everything it started ends with the block."""
     services = Services(config, logs, reporter)
     try:
-        with _terminate_cleanly():
+        with ending_cleanly():
             yield services
     finally:
         services.close()
@@ -52,19 +58,54 @@ def opened(config: Config, reporter: Reporter, *, allow_change: bool = False, se
     Raises:
         RunError: Another driver has the run, or its configuration is another one.
     """
-    store = RunStore(run_dir(config))
-    store.open(config, allow_change=allow_change)
+    store = RunStore(run_dir(config), reporter.say, config.cluster.lease_s)
+    store.open(config, allow_change=allow_change, restore=lambda: restore(store, config, reporter.task, allow_change=allow_change))
     make_folder(store.layout.logs)
     try:
         with (
             reporter.logged(store.layout.driver_log),
+            reporter.kept(store.layout.now),
             _logging_to(store.layout.driver_log),
+            mirrored(config, store, reporter, allow_change=allow_change),
             nullcontext(services) if services else serving(config, store.layout.logs, reporter) as running,
         ):
-            running.take_over(config)
+            running.take_over(config, store)
             yield Experiment(config, store, running, reporter, lambda round_: config_at(config, round_))
+    except (SystemExit, KeyboardInterrupt):
+        reporter.say(f"stopped; what is finished is kept. Go on with: agentr resume {store.root}", "yellow")
+        raise
     finally:
         store.close()
+
+
+@contextmanager
+def mirrored(config: Config, store: RunStore, reporter: Reporter, *, allow_change: bool = False) -> Iterator[None]:
+    """Mirrors a run while the block runs, and waits for the mirror at its end; not if the block was left to end the process.
+
+    After an error it waits only as long as the mirror works.
+    """
+    if not config.run.mirror:
+        yield
+        return
+    mirror = Mirror(store, config, lambda text: reporter.say(text, "yellow"), is_complete, allow_change=allow_change)
+    mirror.start()
+    try:
+        with ending_cleanly():
+            try:
+                yield
+            except Exception:
+                _await(mirror, config, reporter, patient=False)
+                raise
+            _await(mirror, config, reporter, patient=True)
+    finally:
+        mirror.stop()
+
+
+def _await(mirror: Mirror, config: Config, reporter: Reporter, *, patient: bool) -> None:
+    with reporter.task(f"mirroring to {config.run.mirror}") as update:
+        left = mirror.finish(config.run.mirror_wait_s, update, patient=patient)
+    if left:
+        reporter.say(f"not mirrored to {config.run.mirror}: {', '.join(left)}. The next start of the run mirrors it.", "yellow")
 
 
 def run(config: Config, reporter: Reporter, *, allow_change: bool = False, services: Services | None = None) -> RunSummary:
@@ -74,6 +115,8 @@ def run(config: Config, reporter: Reporter, *, allow_change: bool = False, servi
         AgentrError: With what was wrong and what to do. What was finished before is kept.
     """
     with opened(config, reporter, allow_change=allow_change, services=services) as experiment:
+        if joined(config):
+            experiment.services.check()  # before the first stage; a Ray of one's own starts when it is needed
         run_rounds(experiment, lambda round_: recipe_of(experiment.config_at(round_)))
         return report(Run(experiment.root), reporter)
 
@@ -129,14 +172,29 @@ def _logging_to(path: Path) -> Iterator[None]:
 
 
 @contextmanager
-def _terminate_cleanly() -> Iterator[None]:
-    """SIGTERM (a stopped job, a stopped container) leaves through the same door as an exception, so that services are closed."""
+def ending_cleanly() -> Iterator[None]:
+    """Lets a signal to end (a stopped job, a time limit, a closed terminal) leave as an exception does, so that services are closed.
+
+    The second one ends the process at once.
+    """
+    asked: list[int] = []
 
     def leave(number: int, _: FrameType | None) -> NoReturn:
+        if asked:
+            os._exit(128 + number)
+        asked.append(number)
         raise SystemExit(128 + number)
 
-    previous = signal.signal(signal.SIGTERM, leave)
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    previous = {number: signal.signal(number, leave) for number in (signal.SIGTERM, signal.SIGHUP)}
     try:
         yield
+    except (SystemExit, KeyboardInterrupt):
+        if asked:  # out of a call of Ray the exception comes with a status of Ray's
+            raise SystemExit(128 + asked[0]) from None
+        raise
     finally:
-        signal.signal(signal.SIGTERM, previous)
+        for number, handler in previous.items():
+            signal.signal(number, handler)

@@ -41,7 +41,7 @@ def resolve(config: ModelConfig, cache: Path) -> Path:
     elif config.source is ModelSource.smollm2:
         path = _make_once(cache / "smollm2", convert_smollm2)
     else:
-        path = _huggingface(config.path)
+        path = _huggingface(config.path, cache)
     check_model(path, config)
     return path
 
@@ -138,7 +138,8 @@ def _make_once(folder: Path, make: Callable[[Path], Path]) -> Path:
     return folder
 
 
-def _huggingface(name: str) -> Path:
+def _huggingface(name: str, cache: Path) -> Path:
+    """The folder of a user's model; one that is named is downloaded into ``cache``, where every node of a cluster sees it."""
     if not name:
         raise ModelError("model.source=hf needs model.path.", hint="Give a folder or the name of a model on the Hugging Face hub.")
     folder = Path(name).expanduser()
@@ -150,8 +151,12 @@ def _huggingface(name: str) -> Path:
     from huggingface_hub import snapshot_download
 
     wanted = ["*.json", "*.safetensors", "*.jinja", "*.model", "*.txt"]
+
+    def download(folder: Path) -> Path:
+        return Path(snapshot_download(name, allow_patterns=wanted, etag_timeout=HUB_TIMEOUT_S, local_dir=folder))
+
     try:
-        return Path(snapshot_download(name, allow_patterns=wanted, etag_timeout=HUB_TIMEOUT_S))
+        return _make_once(cache / name.replace("/", "--"), download)
     except (OSError, ValueError, httpx.HTTPError) as error:  # not there, not allowed, not reachable, not a name
         raise ModelError(
             f"model.path: {name!r} is neither a folder nor a model that the Hugging Face hub gave us: {first_line(error)}",

@@ -12,14 +12,18 @@ import os
 import secrets
 import threading
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import ray
 from ray.exceptions import ActorDiedError, RayError, RayTaskError
 
+from agentr.cluster.failures import cause_of, in_constructor
+from agentr.cluster.restarts import Restarts
+from agentr.cluster.roles import Role, engines_on_gpu, options
 from agentr.config.schema import Config, ModelConfig, PolicyBackend, PolicyConfig
-from agentr.errors import AgentrError, ConfigError, EngineLost, InfraError, ModelError
+from agentr.errors import ConfigError, EngineLost, InfraError, ModelError
 from agentr.policy.base import Engine, EngineHealth, GenerateRequest, PolicyStats
 from agentr.types import Completion
 
@@ -47,9 +51,12 @@ class EngineActor:
 
     Args:
         checkpoint: Model folder to start with.
+        restarts: Counts how often it is started.
     """
 
-    def __init__(self, checkpoint: str, model: ModelConfig, policy: PolicyConfig) -> None:
+    def __init__(self, checkpoint: str, model: ModelConfig, policy: PolicyConfig, restarts: Restarts | None = None) -> None:
+        if restarts is not None:
+            restarts.count()
         self._engine = start_engine(checkpoint, model, policy)
         threading.Thread(target=self._watch, name="engine-watch", daemon=True).start()
 
@@ -77,6 +84,11 @@ class EngineActor:
     async def pid(self) -> int:
         """Returns the process id, for tests that kill the process."""
         return os.getpid()
+
+    @ray.method(concurrency_group="control")
+    async def node(self) -> str:
+        """Returns the id of the node that it is on."""
+        return ray.get_runtime_context().get_node_id()
 
     def _watch(self) -> None:
         while True:
@@ -111,14 +123,14 @@ class RayEngine:
             ray.cancel(reference)
             raise
         except RayTaskError as error:
-            if isinstance(error.cause, AgentrError):
-                raise error.cause from None
-            raise InfraError(f"{self.name} failed: {error.cause!r}") from error
+            raise cause_of(error, self.name) from error
         except ActorDiedError as error:
-            report = str(error).strip()
-            if "creation task" in report:  # the constructor raised: another attempt would, too
-                raise ModelError(f"{self.name} could not start: {report.splitlines()[-1]}") from None
-            raise EngineLost(f"{self.name} is gone, and its restarts are used up") from error
+            if not in_constructor(error):
+                raise EngineLost(f"{self.name} is gone, and is not started again") from error
+            cause = cause_of(error, self.name)
+            if isinstance(cause, EngineLost):
+                raise cause from None
+            raise ModelError(f"{self.name} could not start: {cause.message}", hint=cause.hint) from None
         except RayError as error:
             raise InfraError(f"{self.name} is gone: {type(error).__name__}") from error
 
@@ -128,24 +140,25 @@ def engine_name(index: int) -> str:
     return f"rollout-{index}"
 
 
-def start_engines(config: Config, checkpoint: Path | str) -> list[Any]:
-    """Starts ``policy.engines`` actors on the Ray cluster of this process. Does not wait for them.
+def start_engines(config: Config, checkpoint: Path | str, numbers: Iterable[int], logs: Path | None = None) -> dict[int, Any]:
+    """Starts actors on the Ray cluster of this process and returns them by number. Does not wait for them.
 
-    An engine takes ``tensor_parallel_size`` GPUs if the cluster has GPUs. On a CPU it reserves nothing: its threads
-    are bounded by ``policy.threads``, and on a machine with two cores a reservation would leave none for training.
+    On GPUs an engine takes ``tensor_parallel_size`` of one node. On CPUs engines are spread over the nodes.
+
+    Args:
+        numbers: Which of the ``policy.engines``.
+        logs: Folder in which starts are counted; None for no limit.
     """
-    on_gpu = ray.cluster_resources().get("GPU", 0) > 0
-    options: dict[str, Any] = {
-        "num_cpus": 0,
-        "num_gpus": config.policy.tensor_parallel_size if on_gpu else 0,
-        "max_restarts": config.cluster.actor_restarts,
-        "max_task_retries": 0,  # the router retries, with a deadline
-        "max_concurrency": 512,
-    }
+    on_gpu = engines_on_gpu(config, ray.cluster_resources().get("GPU", 0))
+    how = options(config, Role.engine, gpus=config.policy.tensor_parallel_size if on_gpu else 0, spread=not on_gpu)
+    how["max_concurrency"] = 512
+    restarts = Restarts.of(config.cluster, logs) if logs is not None else None
     remote: Any = ray.remote  # its overloads do not know concurrency_groups
     engine = remote(concurrency_groups={"control": 8, "generate": 512})(EngineActor)
     life = secrets.token_hex(3)  # Ray frees the name of a killed actor some time later, and other runs may use the same cluster
-    return [
-        engine.options(name=f"{engine_name(i)}-{life}", **options).remote(str(checkpoint), config.model, config.policy)
-        for i in range(config.policy.engines)
-    ]
+    engines = {}
+    for number in numbers:
+        name = engine_name(number)
+        counted = restarts.named(name, life) if restarts is not None else None
+        engines[number] = engine.options(name=f"{name}-{life}", **how).remote(str(checkpoint), config.model, config.policy, counted)
+    return engines

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -41,17 +42,20 @@ class OpenAIPolicy:
     Args:
         config: ``timeout_s`` bounds one attempt, ``retries`` the attempts after the first.
         codec: Encodes the answers.
+        secrets: Values of environment variables, this process's or those of the driver.
         backoff: Pauses between attempts; none is shorter than the server's Retry-After.
 
     Raises:
         ConfigError: No model, no key in the environment, or a spending cap without prices.
     """
 
-    def __init__(self, config: PolicyConfig, codec: ChatCodec, *, backoff: Backoff = BACKOFF) -> None:
+    def __init__(
+        self, config: PolicyConfig, codec: ChatCodec, secrets: Mapping[str, str] = os.environ, *, backoff: Backoff = BACKOFF
+    ) -> None:
         api = config.openai
         if not api.model:
             raise ConfigError("policy.openai.model is empty.", hint="Name the model that the API should use.")
-        key = os.environ.get(api.api_key_env, "")
+        key = secrets.get(api.api_key_env, "")
         if not key:
             raise ConfigError(f"the environment variable {api.api_key_env} with the API key is not set.", hint=_KEY_HINT)
         if api.max_cost and not (api.prompt_price_per_mtok or api.completion_price_per_mtok):

@@ -29,7 +29,7 @@ from agentr.store.layout import (
     stage_of,
     step_of,
 )
-from agentr.store.owner import Owner
+from agentr.store.lease import Lease
 from agentr.store.records import read_config, read_records
 from agentr.store.seal import StageRecord
 
@@ -156,7 +156,7 @@ class Run:
     @property
     def owner(self) -> str:
         """Name of the process that works on the run; empty if none does."""
-        return Owner(self.layout.owner).look()
+        return Lease(self.layout.lease).look()
 
     def records(self) -> dict[str, StageRecord]:
         """Returns what is known of each stage, in the order of their first start."""

@@ -15,11 +15,11 @@ from functools import cache
 from pathlib import Path
 from types import ModuleType
 
+from agentr.cluster.connect import BY_VALUE
 from agentr.config import load as loading
 from agentr.config.schema import Config
 from agentr.errors import ConfigError
 from agentr.rounds.recipe import Recipe
-from agentr.rounds.services import BY_VALUE
 
 #: Method of a configuration that names none.
 DEFAULT = "agent_r"

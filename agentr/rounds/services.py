@@ -5,24 +5,35 @@ from __future__ import annotations
 import asyncio
 import os
 import secrets
-import sys
-import threading
 import time
-from collections.abc import Callable
-from contextlib import nullcontext
-from dataclasses import asdict
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any
 
+from agentr.cluster.connect import connect, joined
+from agentr.cluster.failures import cause_of, in_constructor
+from agentr.cluster.nodes import Node, nodes
+from agentr.cluster.preflight import preflight
+from agentr.cluster.restarts import Restarts
+from agentr.cluster.roles import Role, matches, options, selector
 from agentr.collect.coordinator import Coordinator
 from agentr.collect.job import TreeJob
 from agentr.config.schema import Config, PolicyBackend, TaskSelection
+from agentr.config.secrets import Secrets
+from agentr.config.training import Share
 from agentr.envs.fleet import EnvServers
 from agentr.envs.pool import Urls
 from agentr.errors import AgentrError, InfraError, RunError
 from agentr.observe.progress import Reporter, Update
+from agentr.rounds.beside import Beside
+from agentr.rounds.watchdog import Cause, Parts, Watchdog, as_dict
 from agentr.store.layout import Checkpoint
+from agentr.store.run import RunStore
 from agentr.store.summaries import TrainSummary
+from agentr.store.working import ALONE
 from agentr.train.job import TrainJob
 from agentr.train.online_job import OnlineJob
 from agentr.types import Task
@@ -32,52 +43,8 @@ from env_servers.protocol import EnvironmentSpec
 POLL_S = 0.5
 #: Deadline for the coordinator to come up: it imports the tokenizer's library on a busy machine.
 START_TIMEOUT_S = 300.0
-#: Beginning of the names of modules whose classes are sent to other processes by value: those that were read from a user's file.
-BY_VALUE = "agentr_method_"
-#: How often a stage is handed to a coordinator that was restarted.
-COORDINATOR_ATTEMPTS = 5
-
-
-T = TypeVar("T")
-
-
-class Beside(Generic[T]):
-    """A call that goes on in a thread of its own. The thread ends with the process, at the latest."""
-
-    def __init__(self, call: Callable[[], T]) -> None:
-        self._result: list[T] = []
-        self._error: BaseException | None = None
-        self._thread = threading.Thread(target=self._run, args=(call,), daemon=True)
-        self._thread.start()
-
-    def _run(self, call: Callable[[], T]) -> None:
-        try:
-            self._result.append(call())
-        except BaseException as error:  # noqa: BLE001 - raised again in the thread that asks
-            self._error = error
-
-    def ended(self) -> bool:
-        """Returns whether the call has come back.
-
-        Raises:
-            BaseException: What the call raised.
-        """
-        if self._thread.is_alive():
-            return False
-        if self._error is not None:
-            raise self._error
-        return True
-
-    def wait(self, timeout_s: float | None = None) -> bool:
-        """Waits until the call has come back, whatever with, and returns whether it has."""
-        self._thread.join(timeout_s)
-        return not self._thread.is_alive()
-
-    def result(self) -> T:
-        """Waits until the call has come back, and returns its result, or raises what it raised."""
-        self._thread.join()
-        self.ended()
-        return self._result[0]
+#: Longest list of what is waited for, in characters.
+_LONGEST = 160
 
 
 class Services:
@@ -101,10 +68,27 @@ class Services:
         self._ray: Any = None
         self._servers: EnvServers | None = None
         self._coordinator: Any = None
-        self._engines: list[Any] = []
+        self._engines: dict[int, Any] = {}
         self._spec: EnvironmentSpec | None = None
+        self._next_epoch: Callable[[], str] = lambda: ALONE
+        self._run_dir: Path | None = None
+        self._deaths: deque[float] = deque()
+        self._known: list[Node] = []
+        self._progress: dict[str, Any] | None = None
+        self._answered = time.monotonic()
+        self._training = ""
+        self._event: Callable[..., None] = lambda kind, **about: None
+        self.watchdog = Watchdog(config.watchdog.after_s, self._parts, self._stands_still)
 
     # what stages call ---------------------------------------------------------------------------------------------------
+
+    def check(self) -> None:
+        """Joins the cluster, and checks that it has what the run needs.
+
+        Raises:
+            ConfigError: It has not; says what is missing where, and the settings to change.
+        """
+        self._start_ray()
 
     def spec(self) -> EnvironmentSpec:
         """What the environment publishes about itself."""
@@ -126,46 +110,89 @@ class Services:
 
         engines = self.engines(policy.path) if policy is not None else []
         path = policy.path if policy is not None else None
-        for attempt in range(COORDINATOR_ATTEMPTS):
+        while True:
             coordinator = self._start_coordinator()
+            job = replace(job, epoch=self._next_epoch())  # the last one may live on, on a machine that is cut off
             try:
-                with nullcontext(update) if update is not None else self.reporter.task(title) as told:
+                with self.watchdog.armed(title), nullcontext(update) if update is not None else self.reporter.task(title) as told:
                     return self._watch(coordinator, coordinator.run.remote(job, path, engines), told)
             except (ActorDiedError, ActorUnavailableError) as error:
-                if attempt == COORDINATOR_ATTEMPTS - 1:
-                    raise InfraError(f"the coordinator died {COORDINATOR_ATTEMPTS} times during {title}: {error}") from error
-                self.reporter.say(f"the coordinator died during {title}; it starts again and continues", "yellow")
+                self._ray.kill(coordinator)
                 self._coordinator = None
-        raise AssertionError("unreachable")
+                self._count_death(title, error)
+                self.reporter.say(f"the coordinator died during {title}; it starts again and continues", "yellow")
+
+    def _count_death(self, title: str, error: Exception) -> None:
+        """Counts a death of the coordinator; raises if there were too many within the window."""
+        cluster, now = self.config.cluster, time.monotonic()
+        self._deaths.append(now)
+        while now - self._deaths[0] > cluster.restart_window_s:
+            self._deaths.popleft()
+        if len(self._deaths) > cluster.actor_restarts:
+            cause = cause_of(error, "the coordinator").message
+            hint = "cluster.actor_restarts and cluster.restart_window_s say how often it is started again."
+            raise InfraError(
+                f"the coordinator died {len(self._deaths)} times within {cluster.restart_window_s:g} s, at last during {title}: {cause}",
+                hint=hint,
+            ) from error
 
     def train(self, jobs: list[TrainJob], title: str) -> list[TrainSummary]:
         """Trains a chain of jobs and returns their results. Engines on the same accelerators make room first."""
         from agentr.train.launch import train_many
 
         self._start_ray()
-        if self.config.trainer.use_gpu:
-            self._stop_engines()
+        epoch, labels = self._next_epoch(), selector(self.config, Role.trainer)
+        jobs = [replace(job, epoch=epoch, nodes=labels) for job in jobs]
+        if self.config.trainer.use_gpu and self.config.trainer.share is Share.time:
+            self._make_room()
         elif self.engines_early and self.model is not None:
             # Overlap the two start-ups: each spends most of its time importing, on one core.
             self.engines(self.model)
-        with self.reporter.task(title) as update:
-            results = train_many(jobs, lambda m: update(m.get("step", 0), m.get("steps", 0), f"loss {m.get('loss', float('nan')):.3f}"))
-        return [TrainSummary.read(asdict(result)) for result in results]
+        with self.watchdog.armed(title), self.reporter.task(title) as update:
+            # In a thread of its own: in the main one, Ray Train would end the process at a signal that is this process's to handle.
+            self._training = f"no step was finished yet; see {jobs[0].out}/worker.log"
+
+            def follow(line: dict[str, Any]) -> None:
+                step, steps = line.get("step", 0), line.get("steps", 0)
+                self.watchdog.tell(line.get("job"), step)
+                self._training = f"the last step was {step} of {steps}; see {jobs[0].out}/worker.log"
+                update(step, steps, f"loss {line.get('loss', float('nan')):.3f}")
+
+            try:
+                training = Beside(lambda: train_many(jobs, follow))
+                while not training.wait(POLL_S):
+                    pass
+            finally:
+                self._training = ""
+        return [TrainSummary.read(asdict(result)) for result in training.result()]
 
     def train_beside(self, job: OnlineJob) -> Beside[TrainSummary]:
         """Starts an online training, which goes on beside what the caller does."""
         from agentr.train.launch import train
 
         self._start_ray()
+        job = replace(job, epoch=self._next_epoch(), nodes=selector(self.config, Role.trainer))
         return Beside(lambda: TrainSummary.read(asdict(train(job))))
+
+    @contextmanager
+    def awaiting(self, job: TrainJob, what: str) -> Iterator[None]:
+        """Watches a training that goes on beside, while the block waits for something of it."""
+        self._training = f"{what} are not there; see {job.out}/worker.log"
+        try:
+            with self.watchdog.armed(f"{job.name}: {what}"):
+                yield
+        finally:
+            self._training = ""
 
     def machines(self) -> int:
         """How many machines the cluster has."""
         return sum(node["Alive"] for node in self._start_ray().nodes())
 
-    def take_over(self, config: Config) -> None:
+    def take_over(self, config: Config, store: RunStore) -> None:
         """Serves the experiment of ``config`` from here on. What it would start the same runs on; the coordinator starts anew."""
         before, self.config = self.config, config
+        self._next_epoch, self._run_dir, self._event = store.lease.next_epoch, store.root, store.event
+        self.watchdog.after_s = config.watchdog.after_s
         self.model, self.engines_early = None, False
         if self._ray is None:
             return
@@ -184,6 +211,7 @@ class Services:
         """Ends everything that was started here."""
         if self._ray is None:
             return
+        self.watchdog.close()
         self._stop_servers()
         self._stop_engines()
         self._ray.shutdown()
@@ -195,7 +223,20 @@ class Services:
         if self._ray is None:
             with self.reporter.task("Ray"):
                 self._ray = connect(self.config)
+            self._check_cluster()
         return self._ray
+
+    def _check_cluster(self) -> None:
+        """Checks that the cluster has what the run needs, before anything is started on it."""
+        if self._run_dir is None:  # parts by themselves: a measurement, a test
+            return
+        here = joined(self.config)
+        with self.reporter.task("checking the cluster") if here else nullcontext():
+            report = preflight(self.config, self._run_dir, here, self.reporter.say)
+        for note in report.notes if here else ():
+            self.reporter.say(f"        {note}", "yellow")
+        report.require()
+        self._known = report.there
 
     def _start_coordinator(self) -> Any:
         if self._coordinator is None:
@@ -204,10 +245,12 @@ class Services:
             if self.model is None:
                 raise RunError("the coordinator needs the base model's tokenizer, and no model was resolved yet")
             with self.reporter.task(f"coordinator and environment {self.config.env.name}"):
-                options = {"num_cpus": 0, "max_concurrency": 64, "name": f"coordinator-{secrets.token_hex(3)}"}
-                actor = ray.remote(Coordinator).options(**options)
-                self._coordinator = actor.remote(self.config, urls, token, self.model)
-                self._spec = self._call(self._coordinator.ready.remote(), "the coordinator", START_TIMEOUT_S)
+                # Started again by this process, with an epoch of its own, and not by Ray.
+                how = options(self.config, Role.coordinator) | {"max_restarts": 0, "max_concurrency": 64}
+                actor = ray.remote(Coordinator).options(name=f"coordinator-{secrets.token_hex(3)}", **how)
+                coordinator = actor.remote(self.config, urls, token, self.model, Secrets.of(self.config))
+                self._spec = self._call(coordinator.ready.remote(), "the coordinator", START_TIMEOUT_S)
+                self._coordinator = coordinator
         return self._coordinator
 
     def environment(self) -> tuple[Urls, str]:
@@ -216,20 +259,31 @@ class Services:
         if env.url:
             return [env.url], os.environ.get(env.token_env, "") if env.token_env else ""
         if self._servers is None:
-            self._servers = asyncio.run(EnvServers.start(env, str(self.logs)))
+            self._start_ray()
+            several = joined(self.config) and (len(nodes()) > 1 or self.config.cluster.wait_s > 0)
+            self._servers = asyncio.run(
+                EnvServers.start(
+                    env,
+                    str(self.logs),
+                    host="" if several else "127.0.0.1",
+                    options=options(self.config, Role.environment, spread=True),
+                    restarts=Restarts.of(self.config.cluster, self.logs),
+                )
+            )
         return self._servers.urls, self._servers.token
 
     def engines(self, checkpoint: Path) -> list[Any]:
         """Handles of the engines' actors, started with ``checkpoint`` if none run; none where an API is the policy."""
         if self.config.policy.backend is PolicyBackend.openai:
             return []
-        if not self._engines:
+        missing = [number for number in range(self.config.policy.engines) if number not in self._engines]
+        if missing:
             self._start_ray()  # before anything imports Ray: it reads its environment then
             from agentr.policy.actor import start_engines
 
             with self.reporter.task(f"{self.config.policy.engines} vLLM engine(s)"):
-                self._engines = start_engines(self.config, checkpoint)
-        return self._engines
+                self._engines |= start_engines(self.config, checkpoint, missing, self.logs)
+        return [self._engines[number] for number in sorted(self._engines)]
 
     def _stop_servers(self) -> None:
         if self._servers is not None:
@@ -237,23 +291,69 @@ class Services:
         self._servers = None
 
     def _stop_engines(self) -> None:
-        for engine in self._engines:
+        for engine in self._engines.values():
             self._ray.kill(engine)
-        self._engines = []
+        self._engines = {}
+
+    def _make_room(self) -> None:
+        """Ends as many engines as the trainer needs GPUs of, on nodes where it may run. The others stay up."""
+        labels = selector(self.config, Role.trainer)
+        there = {node.id: node.gpus for node in nodes() if matches(node.labels, labels)}
+        on = {number: self._node_of(engine) for number, engine in self._engines.items()}
+        near = [number for number, node in on.items() if node is None or node in there]
+        size = self.config.policy.tensor_parallel_size
+        free = sum(there.values()) - size * len(near)
+        while near and free < self.config.trainer.workers:
+            self._ray.kill(self._engines.pop(near.pop()))
+            free += size
+
+    def _node_of(self, engine: Any) -> str | None:
+        """The node that an engine is on; None if it is not up."""
+        try:
+            return self._ray.get(engine.node.remote(), timeout=10.0)
+        except self._ray.exceptions.RayError:
+            return None
+
+    # watching -----------------------------------------------------------------------------------------------------------
+
+    def _parts(self) -> Parts:
+        """What the watchdog may ask."""
+        collecting = self._progress is not None and not self._training
+        return Parts(
+            ray=self._ray,
+            run_dir=self._run_dir or self.logs,
+            engines={f"rollout-{number}": engine for number, engine in self._engines.items()} if collecting else {},
+            servers=self._servers if collecting else None,
+            progress=self._progress,
+            silent_s=time.monotonic() - self._answered if collecting else 0.0,
+            training=self._training,
+            known=self._known,
+        )
+
+    def _stands_still(self, title: str, causes: list[Cause]) -> None:
+        for cause in causes:
+            self.reporter.say(f"{title}: {cause}", "yellow")
+        with suppress(RunError):
+            self._event("stands_still", title=title, causes=as_dict(causes))
 
     # waiting ------------------------------------------------------------------------------------------------------------
 
     def _watch(self, coordinator: Any, running: Any, update: Any) -> dict[str, Any]:
+        self._progress, self._answered = {}, time.monotonic()
         while not self._ray.wait([running], timeout=POLL_S)[0]:
             try:
                 now = self._ray.get(coordinator.progress.remote(), timeout=10.0)
             except self._ray.exceptions.GetTimeoutError:
                 continue
+            self._progress, self._answered = now, time.monotonic()
+            self.watchdog.tell(now["done"], now["failed"], now["skipped"], now["counts"].get("completions", 0))
             calls = now["counts"].get("calls", 0)
             tokens = now["counts"].get("completion_tokens", 0)
-            details = f"solved {now['successes']}, calls {calls}, tokens {tokens}" + (
-                f", retried {now['retried']}" if now["retried"] else ""
-            )
+            details = f"solved {now['successes']}, calls {calls}, tokens {tokens}"
+            if now["retried"]:
+                details += f", retried {now['retried']}"
+            if now["waiting"]:
+                details += f"; waiting for {', '.join(f'{name} ({why})' for name, why in now['waiting'].items())}"[:_LONGEST]
             update(now["done"] + now["failed"] + now["skipped"], now["total"], details)
         return self._call(running, "the stage", 60.0)
 
@@ -265,64 +365,9 @@ class Services:
         except self._ray.exceptions.RayTaskError as error:
             cause = error.cause
             raise cause if isinstance(cause, AgentrError) else error from None
+        except self._ray.exceptions.ActorDiedError as error:
+            if in_constructor(error):
+                raise cause_of(error, what) from None
+            raise
         except self._ray.exceptions.GetTimeoutError as error:
             raise InfraError(f"{what} did not answer within {time.monotonic() - started:.0f} s") from error
-
-
-def connect(config: Config) -> Any:
-    """Joins a Ray cluster or starts one on this machine, and returns the ``ray`` module.
-
-    A local cluster gets a token of its own, so that nobody else on the machine's network can use it. On a cluster that is joined the
-    user's own ``RAY_AUTH_MODE`` and token apply.
-
-    Raises:
-        InfraError: The cluster cannot be joined; says what to check.
-    """
-    address = config.cluster.address or os.environ.get("RAY_ADDRESS", "")
-    if not address:
-        # Ray reads these once, when it is imported.
-        os.environ["RAY_AUTH_MODE"] = "token"
-        os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
-        os.environ.setdefault("RAY_raylet_start_wait_time_s", "180")
-        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    import ray
-
-    send_by_value()
-    quiet = {"log_to_driver": False, "configure_logging": True, "logging_level": "ERROR", "namespace": "agentr"}
-    if not address:
-        _start_here(ray, config, quiet)
-        return ray
-    try:
-        ray.init(address=address, **quiet)
-    except ConnectionError as error:
-        hint = "Is it up? If it uses token authentication, set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN (or RAY_AUTH_TOKEN_PATH) here too."
-        raise InfraError(f"the Ray cluster at {address!r} cannot be joined: {error}", hint=hint) from error
-    return ray
-
-
-def send_by_value() -> None:
-    """Makes Ray send what is defined in users' files by value. Called once Ray may be imported: it reads its environment then."""
-    import ray.cloudpickle
-
-    for name, module in list(sys.modules.items()):
-        if name.startswith(BY_VALUE):
-            ray.cloudpickle.register_pickle_by_value(module)
-
-
-def _start_here(ray: Any, config: Config, quiet: dict[str, Any], attempts: int = 2) -> None:
-    """Starts Ray on this machine. A start that fails is tried again: beside another one that starts, or on a busy machine, it may."""
-    for left in reversed(range(attempts)):
-        try:
-            ray.init(
-                address="local",
-                num_cpus=max(config.cluster.cpus or (os.cpu_count() or 1), 2),
-                include_dashboard=config.cluster.dashboard,
-                object_store_memory=config.cluster.object_store_mib * 2**20,
-                **quiet,
-            )
-            return
-        except Exception as error:  # Ray raises no type of its own here
-            ray.shutdown()
-            if not left:
-                hint = "Is the machine overloaded, or short of memory or disk? Ray's logs are in /tmp/ray/session_latest/logs."
-                raise InfraError(f"Ray did not start on this machine: {error}", hint=hint) from error

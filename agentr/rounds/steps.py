@@ -37,9 +37,9 @@ from agentr.evaluate.metrics import evaluate
 from agentr.observe.progress import Update
 from agentr.rewards import Rewards
 from agentr.rewards.group import Group, Reward, group_of
+from agentr.rounds.beside import Beside
 from agentr.rounds.online_config import OnlineConfig
 from agentr.rounds.round import Round
-from agentr.rounds.services import Beside
 from agentr.search import Sample
 from agentr.search.stored import split_counts
 from agentr.search.tree import Tree
@@ -275,15 +275,16 @@ class Steps:
         if not version:
             return self.start
         name = f"{self.round.arm.stage(TRAIN)}@{version}"
-        while True:
-            ended = self.training.ended()
-            if self.job.published(version).exists():
-                return Checkpoint(name, self.job.published(version))
-            if ended and self.job.finished():
-                return Checkpoint(name, self.job.model)
-            if ended:
-                raise InfraError(f"the training ended without the weights of step {version}")
-            time.sleep(POLL_S)
+        with self.experiment.services.awaiting(self.job, f"the weights of step {version}"):
+            while True:
+                ended = self.training.ended()
+                if self.job.published(version).exists():
+                    return Checkpoint(name, self.job.published(version))
+                if ended and self.job.finished():
+                    return Checkpoint(name, self.job.model)
+                if ended:
+                    raise InfraError(f"the training ended without the weights of step {version}")
+                time.sleep(POLL_S)
 
     # watching ---------------------------------------------------------------------------------------------------------
 

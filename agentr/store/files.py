@@ -13,7 +13,7 @@ import io
 import json
 import os
 import secrets
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
@@ -23,13 +23,24 @@ from agentr.errors import DataError, RunError
 CHUNK = 1 << 20
 
 
+#: Each is called with a path that is about to change, and raises if this process must not change it.
+guards: list[Callable[[Path], None]] = []
+
+
+def _guard(path: Path) -> None:
+    for guard in tuple(guards):
+        guard(path)
+
+
 class Disk:
     """The system calls that change files."""
 
     def create(self, path: Path) -> int:
+        _guard(path)
         return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
 
     def append_to(self, path: Path) -> int:
+        _guard(path)
         return os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
 
     def write(self, descriptor: int, data: bytes | memoryview) -> int:
@@ -39,21 +50,26 @@ class Disk:
         os.fsync(descriptor)
 
     def rename(self, old: Path, new: Path) -> None:
+        _guard(new)
         old.replace(new)
 
     def make_folder(self, path: Path) -> None:
+        _guard(path)
         path.mkdir()
 
     def set_mode(self, path: Path, mode: int) -> None:
         path.chmod(mode)
 
     def link(self, path: Path, target: Path) -> None:
+        _guard(path)
         path.symlink_to(target)
 
     def unlink(self, path: Path) -> None:
+        _guard(path)
         path.unlink()
 
     def remove_folder(self, path: Path) -> None:
+        _guard(path)
         path.rmdir()
 
 
@@ -149,8 +165,13 @@ def write_json(path: Path, data: Any) -> None:
 
 def append_line(path: Path, data: Any) -> None:
     """Appends one JSON line with a single write, so that lines of several processes do not mix."""
+    append_bytes(path, (json.dumps(data, sort_keys=True, separators=(",", ":"), default=str) + "\n").encode())
+
+
+def append_bytes(path: Path, data: bytes) -> None:
+    """Appends bytes with a single write."""
     with disk_errors(path):
-        line = memoryview((json.dumps(data, sort_keys=True, separators=(",", ":"), default=str) + "\n").encode())
+        line = memoryview(data)
         descriptor = disk.append_to(path)
         try:
             while line:  # a second write only if the disk is full: it fails

@@ -1,8 +1,8 @@
 """Stores a forest: the trees of one stage.
 
-While a stage runs, each finished tree is a file, named by its task, and each growing tree has a journal. When the stage is over, the trees
-are sealed: sorted by key into Parquet files of small row groups (``trees/``), with a table beside them that says in a row what there is to
-say of a tree (``summary.parquet``), so that listing and sorting needs no tree. Neither sealing nor reading holds more than a few trees.
+While a stage runs, each finished tree is a file (``agentr.store.growing``). When the stage is over, the trees are sealed: sorted by key
+into Parquet files of small row groups (``trees/``), with a table beside them that says in a row what there is to say of a tree
+(``summary.parquet``), so that listing and sorting needs no tree. Neither sealing nor reading holds more than a few trees.
 """
 
 from __future__ import annotations
@@ -18,19 +18,24 @@ from typing import TYPE_CHECKING, Any
 from blake3 import blake3
 
 from agentr.errors import DataError
-from agentr.search.stored import from_bytes, split_bytes, to_bytes
+from agentr.search.stored import from_bytes, split_bytes
 from agentr.search.tree import Tree
 from agentr.store import version1
-from agentr.store.files import append_line, make_folder, read_json, read_lines, remove, write_bytes
+from agentr.store.files import disk, make_folder, read_json, read_lines, remove
 from agentr.store.seal import FORMAT, check_format, read_checked, write_checked
 from agentr.store.tables import TableWriter, damaged, open_table, read_group, read_table, schema
 from agentr.store.tree_table import COLUMNS, summary_row
+from agentr.store.working import ALONE, PREFIX, working
 from agentr.types import Task
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+#: In the working folder of a stage: finished trees, units that were given up, and what a teacher or a judge answered, which is kept.
+FINISHED = "finished"
 SUFFIX = ".json.zst"
+FAILURES = "failures.jsonl"
+ANSWERS = "answers.jsonl"
 
 #: Most trees of a file of a sealed forest.
 PART = 10_000
@@ -50,40 +55,9 @@ class Forest:
     def __init__(self, folder: Path, stage: str = "") -> None:
         self.folder = folder
         self.stage = stage
-        self._finished = folder / "finished"
-        self._journals = folder / "journal"
-        self._failures = folder / "failures.jsonl"
         self._files: dict[int, Any] = {}
 
     # while the stage runs ---------------------------------------------------------------------------------------------
-
-    def prepare(self) -> list[str]:
-        """Makes the folder ready for growth, and returns the keys of finished trees that are damaged: they are set aside, to be grown anew.
-
-        Journals that are damaged before their end are set aside, too.
-        """
-        for folder in (self.folder, self._finished, self._journals):
-            make_folder(folder)
-        version1.convert_growing(self.folder, self._finished, SUFFIX)
-        damaged = []
-        for path in sorted(self._finished.glob(f"*{SUFFIX}")):
-            try:
-                from_bytes(path.read_bytes())
-            except DataError:
-                damaged.append(path.name.removesuffix(SUFFIX))
-                self._set_aside(path)
-        for path in sorted(self._journals.glob("*.jsonl")):
-            try:
-                read_lines(path)
-            except DataError:
-                damaged.append(path.stem)
-                self._set_aside(path)
-        return damaged
-
-    def _set_aside(self, path: Path) -> None:
-        make_folder(self.folder / "damaged")
-        write_bytes(self.folder / "damaged" / path.name, path.read_bytes())
-        remove(path)
 
     def finished(self) -> set[str]:
         """Returns the keys of the finished trees."""
@@ -93,29 +67,21 @@ class Forest:
                 return found
         return set(self.keys())
 
-    def write(self, tree: Tree) -> None:
-        """Writes a finished tree in one atomic step, and deletes its journal."""
-        make_folder(self._finished)
-        write_bytes(self._finished / f"{tree.task.key}{SUFFIX}", to_bytes(tree))
-        remove(self._journals / f"{tree.task.key}.jsonl")
-
-    def log(self, key: str, entry: dict[str, Any]) -> None:
-        """Adds an entry to a growing tree's journal."""
-        make_folder(self._journals)
-        append_line(self._journals / f"{key}.jsonl", entry)
-
-    def journal(self, key: str) -> list[dict[str, Any]]:
-        """Reads the journal of a tree that was growing when its process died."""
-        return read_lines(self._journals / f"{key}.jsonl")
-
-    def fail(self, key: str, reason: str) -> None:
-        """Records a unit that was given up for infrastructure reasons."""
-        append_line(self._failures, {"key": key, "reason": reason})
-
     def failures(self) -> dict[str, str]:
         """Returns the keys of the units given up, with the last reason, without those that were finished later."""
+        if self.sealed:
+            return self.manifest.get("failed", {})
         finished = self.finished()
-        return {line["key"]: line["reason"] for line in read_lines(self._failures) if line["key"] not in finished}
+        return {line["key"]: line["reason"] for line in read_lines(self.work / FAILURES) if line["key"] not in finished}
+
+    @property
+    def work(self) -> Path:
+        """The folder of what is not sealed."""
+        return working(self.folder) or self.folder / f"{PREFIX}{ALONE}"
+
+    @property
+    def _finished(self) -> Path:
+        return self.work / FINISHED
 
     # sealing ----------------------------------------------------------------------------------------------------------
 
@@ -138,8 +104,10 @@ class Forest:
         """
         if not self.sealed:
             self._seal(about)
-        remove(self._finished)
-        remove(self._journals)
+        if (self.work / ANSWERS).exists():
+            disk.rename(self.work / ANSWERS, self.folder / ANSWERS)
+        for work in self.folder.glob(f"{PREFIX}*"):
+            remove(work)
         return self.manifest
 
     def _seal(self, about: dict[str, Any]) -> None:

@@ -144,8 +144,9 @@ class Layout:
         return self.root / "damaged"
 
     @property
-    def owner(self) -> Path:
-        return self.root / ".owner"
+    def lease(self) -> Path:
+        """Says who works on the run (``agentr.store.lease``)."""
+        return self.root / ".lease"
 
     @property
     def logs(self) -> Path:
@@ -155,6 +156,11 @@ class Layout:
     def driver_log(self) -> Path:
         """What the driver said."""
         return self.logs / "driver.log"
+
+    @property
+    def now(self) -> Path:
+        """What the driver is doing, while there is one."""
+        return self.logs / "now.json"
 
     @property
     def report(self) -> Path:

@@ -19,8 +19,8 @@ from agentr.config.schema import Config
 from agentr.errors import DataError, RunError
 from agentr.store.files import append_line, copy_folder, disk, make_folder, write_bytes
 from agentr.store.layout import Layout
+from agentr.store.lease import LEASE_S, Lease
 from agentr.store.origin import made_by, version
-from agentr.store.owner import Owner
 from agentr.store.records import Index, read_config, read_index, read_records, write_index
 from agentr.store.seal import FORMAT, StageRecord, content_hash, files_of, hash_files, hash_of, verify, write_seal
 from agentr.store.summaries import S
@@ -35,13 +35,14 @@ class RunStore:
     Args:
         root: The directory; :meth:`open` makes it if it is missing.
         say: Is told what a person should know, such as stages that are stale.
+        lease_s: After how many seconds of silence another process may take the run.
     """
 
-    def __init__(self, root: Path, say: Callable[[str], None] = lambda text: None) -> None:
+    def __init__(self, root: Path, say: Callable[[str], None] = lambda text: None, lease_s: float = LEASE_S) -> None:
         self.root = root
         self.layout = Layout(root)
         self.say = say
-        self._owner = Owner(self.layout.owner)
+        self.lease = Lease(self.layout.lease, lease_s, lambda text: self.say(text))
         #: Of each stage that is running, one within the other: the content of the stages that it has read so far.
         self._inputs: list[dict[str, str]] = []
         #: Of each stage that is running: seconds of the stages that ran within it, which are their own.
@@ -51,8 +52,11 @@ class RunStore:
 
     # opening ----------------------------------------------------------------------------------------------------------
 
-    def open(self, config: Config, *, allow_change: bool = False) -> None:
+    def open(self, config: Config, *, allow_change: bool = False, restore: Callable[[], None] = lambda: None) -> None:
         """Takes the run for this process, and checks that its configuration is unchanged.
+
+        Args:
+            restore: Is called as soon as the directory is this process's: it may fill one that holds no run.
 
         Raises:
             RunError: Another driver works on the run, or the configuration changed; the error names the owner, or the keys.
@@ -61,13 +65,14 @@ class RunStore:
         read_index(self.root)
         if not self.root.exists():
             self.root.mkdir(parents=True)
-        self._owner.take()
+        self.lease.take()
         try:
+            restore()
             self._keep_config(config, allow_change)
+            self.event("opened", **made_by())
         except BaseException:  # also when interrupted: the run must not stay taken
             self.close()
             raise
-        self.event("opened", **made_by())
 
     def _keep_config(self, config: Config, allow_change: bool) -> None:
         index = read_index(self.root)
@@ -75,7 +80,7 @@ class RunStore:
         stored = index.config or (read_config(self.root) if self.layout.config.exists() else {})
         if stored:
             changes = changed_keys(stored, plain(config), at_default(config))
-            if changes and not allow_change:
+            if changes and not allow_change and index.stages:  # a run that was refused before its first stage may be mended
                 raise RunError(
                     f"{self.root} was started with another configuration: " + "; ".join(changes),
                     hint="Choose another run.dir, put the values back, or pass --allow-config-change.",
@@ -94,14 +99,14 @@ class RunStore:
         Raises:
             RunError: Another process works on it.
         """
-        self._owner.take()
+        self.lease.take()
 
     def close(self) -> None:
-        self._owner.release()
+        self.lease.release()
 
     def owner(self) -> str:
         """Returns the name of the live driver, or nothing if no process works on the run. Takes no lock."""
-        return self._owner.look()
+        return self.lease.look()
 
     # stages -----------------------------------------------------------------------------------------------------------
 
@@ -174,7 +179,6 @@ class RunStore:
             content=content_hash(files, summary),
             agentr=version(),
         )
-        self._owner.check()
         write_seal(folder, sealed)
         self._write(sealed)
         self._verified[name] = self._times(sealed)
@@ -292,13 +296,11 @@ class RunStore:
 
     def event(self, kind: str, **about: Any) -> None:
         """Adds an event to the run's log."""
-        self._owner.check()
         append_line(self.layout.events, {"time": round(time.time(), 3), "event": kind, **about})
 
     # ------------------------------------------------------------------------------------------------------------------
 
     def _write(self, record: StageRecord) -> None:
-        self._owner.check()
         index = read_index(self.root)
         write_index(self.root, Index(index.name, index.config, {**read_records(self.root, index), record.name: record}))
 

@@ -28,7 +28,7 @@ FORMAT = 2
 SEAL = "stage.json"
 
 #: Files of a stage that nobody needs once it is sealed: they are not part of the seal.
-SPARE = ("checkpoint-*", ".*", "*.log", "damaged", SEAL)
+SPARE = ("checkpoint-*", "work-*", ".*", "*.log", "damaged", SEAL)
 
 
 @dataclass(frozen=True)

@@ -5,25 +5,34 @@ A stage is ``(dataset, start checkpoint, configuration) -> checkpoint``. Its fol
     out/model/            the checkpoint: a Hugging Face folder that vLLM loads; renamed into place when complete
     out/result.json       written last: where it exists, the stage is done
     out/metrics.jsonl     a line for each logged step, without gaps or repeats after a resume
-    out/worker.log        the workers' output
-    out/checkpoints/      resumable states; gone once the stage is done
     out/reference.npz     of a job on preferences: log-probabilities of all pairs under the start checkpoint
+    out/worker.log        the workers' output
     out/job.json          the job that the folder belongs to; another job refuses to continue in it
-    out/failure.json      the reason why the last attempt stopped, if repeating it would not help
+    out/work-<epoch>/     what an attempt works on: all of the above that is moved to ``out`` in the end, and
+        checkpoints/      resumable states
+        failure.json      the reason why the last attempt stopped, if repeating it would not help
+
+An attempt takes over the working folder of the one before, whose workers may live on where nobody can end them
+(``agentr.store.working``).
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from agentr.config.checks import find_problems
 from agentr.config.training import TrainConfig, TrainerConfig
-from agentr.errors import ConfigError, DataError
+from agentr.errors import ConfigError, DataError, RunError
 from agentr.store.dataset import read_manifest, rows_hash
-from agentr.store.files import write_json
+from agentr.store.files import disk, remove, write_json
+from agentr.store.working import ALONE, PREFIX, take_over, working
+
+#: What moves from the working folder to the folder of the stage when the job is done; the result is last.
+_MADE = ("model", "metrics.jsonl", "reference.npz", "result.json")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,6 +85,9 @@ class TrainJob:
         name: Name in reports and errors.
         stall_s: Longest time for one step, in seconds; a worker beyond it is killed, and the stage resumes from its
             last checkpoint.
+        nodes: Labels of the nodes on which workers may run.
+        epoch: Of the driver's attempt (``agentr.store.lease``).
+        attempt: Of the workers, who are started again within it; empty for whoever looks on.
     """
 
     dataset: Path
@@ -85,26 +97,57 @@ class TrainJob:
     trainer: TrainerConfig = field(default_factory=TrainerConfig)
     name: str = "train"
     stall_s: float = 900.0
+    nodes: Mapping[str, str] = field(default_factory=dict)
+    epoch: str = ALONE
+    attempt: str = ""
 
     @property
     def model(self) -> Path:
         return self.out / "model"
 
     @property
+    def work(self) -> Path:
+        """The working folder: that of the attempt, or the last one's; before the first attempt and after the last, ``out``."""
+        return self.out / f"{PREFIX}{self.attempt}" if self.attempt else working(self.out) or self.out
+
+    @property
     def checkpoints(self) -> Path:
-        return self.out / "checkpoints"
+        return self.work / "checkpoints"
 
     @property
     def metrics(self) -> Path:
-        return self.out / "metrics.jsonl"
+        return self.work / "metrics.jsonl"
 
     @property
     def reference(self) -> Path:
-        return self.out / "reference.npz"
+        return self.work / "reference.npz"
 
     @property
     def failure(self) -> Path:
-        return self.out / "failure.json"
+        return self.work / "failure.json"
+
+    def next_attempt(self) -> str:
+        """Takes over what the last attempt left, and returns the name of this one.
+
+        Raises:
+            RunError: A later attempt is under way.
+        """
+        before = sorted(path.name for path in self.out.glob(f"{PREFIX}{self.epoch}.*"))
+        attempt = f"{self.epoch}.{int(before[-1].rpartition('.')[2]) + 1 if before else 1:03d}"
+        work = take_over(self.out, attempt)
+        for name in (*_MADE, "checkpoints"):  # of an attempt that died while it finished, or of a version without working folders
+            if (self.out / name).exists() and not (work / name).exists():
+                disk.rename(self.out / name, work / name)
+        return attempt
+
+    def require_current(self) -> None:
+        """Checks that no later attempt took the work over.
+
+        Raises:
+            RunError: One did.
+        """
+        if not self.work.is_dir():
+            raise RunError(f"{self.name}: a later attempt goes on with {self.out}; this one ends here")
 
     def validate(self) -> None:
         """Checks the values that need no data.
@@ -155,8 +198,20 @@ class TrainJob:
         return [json.loads(line) for line in self.metrics.read_text(encoding="utf-8").splitlines() if line.endswith("}")]
 
     def finish(self, result: TrainResult) -> None:
-        """Writes the result, which marks the stage as done: everything else must be in place."""
-        write_json(self.out / "result.json", {**asdict(result), "checkpoint": self.model.name})
+        """Moves what was made to the folder of the stage, the result last, which marks it as done, and ends the attempt.
+
+        Raises:
+            OSError: A later attempt took the work over.
+        """
+        work = self.work
+        write_json(work / "result.json", {**asdict(result), "checkpoint": self.model.name})
+        if work == self.out:
+            return
+        for name in _MADE:
+            if (work / name).exists():
+                remove(self.out / name)
+                disk.rename(work / name, self.out / name)
+        remove(work)
 
 
 def empty_dataset(job: TrainJob) -> DataError:

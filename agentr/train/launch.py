@@ -150,12 +150,17 @@ def _fit(jobs: Sequence[TrainJob]) -> None:
         if there.get(kind, 0) < amount * trainer.workers:
             hint = "Lower trainer.workers, or add nodes."
             raise RunError(f"{first.name} needs {amount * trainer.workers:g} {kind}, the cluster has {there.get(kind, 0):g}.", hint=hint)
-    storage = first.out / ".ray"
+    storage = first.out / f".ray-{first.epoch}"
     fit = _trainer_class(trainer.use_gpu)(
         run_chain,
         train_loop_config={"jobs": list(jobs), "asked": time.time()},
         torch_config=TorchConfig(backend="nccl" if trainer.use_gpu else "gloo"),
-        scaling_config=ScalingConfig(num_workers=trainer.workers, use_gpu=trainer.use_gpu, resources_per_worker=resources),
+        scaling_config=ScalingConfig(
+            num_workers=trainer.workers,
+            use_gpu=trainer.use_gpu,
+            resources_per_worker=resources,
+            label_selector=dict(first.nodes) or None,
+        ),
         run_config=RunConfig(
             name=f"{first.name}-{uuid.uuid4().hex[:8]}",
             storage_path=str(storage),
@@ -176,7 +181,9 @@ def _fit(jobs: Sequence[TrainJob]) -> None:
             f"{unfinished.name} failed: {cause.rstrip('.')}.", hint=f"{hint} See {unfinished.out / 'worker.log'}.".strip()
         ) from error
     finally:
-        shutil.rmtree(storage, ignore_errors=True)
+        for older in first.out.glob(".ray-*"):
+            if older <= storage:
+                shutil.rmtree(older, ignore_errors=True)
 
 
 def _trainer_class(use_gpu: bool) -> type[TorchTrainer]:

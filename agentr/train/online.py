@@ -15,6 +15,7 @@ from transformers import PreTrainedModel
 
 from agentr.errors import DataError, RunError
 from agentr.store.dataset import read_any, read_manifest
+from agentr.store.files import disk, remove
 from agentr.store.rows import Rollout
 from agentr.train.checkpoints import latest
 from agentr.train.grpo import METRICS, AgentGRPOTrainer, make_trainer
@@ -84,11 +85,10 @@ def run_online(job: OnlineJob) -> TrainResult:
     trainer.add_callback(progress)
     with contextlib.suppress(EndOfSteps):
         trainer.train(resume_from_checkpoint=str(resume) if resume else None)
-    save_model(trainer, dtype, job.model)
+    save_model(trainer, dtype, job.work / job.model.name)
     result = _result(job, progress.seconds)
     if trainer.args.should_save:
         job.finish(result)
-        shutil.rmtree(job.checkpoints, ignore_errors=True)
     dist.barrier()
     return result
 
@@ -139,11 +139,19 @@ class StepProgress(JobProgress):
     def _publish(self, number: int) -> None:
         folder = self.job.published(number)
         if dist.get_rank() == 0:
+            self.job.require_current()
             folder.parent.mkdir(parents=True, exist_ok=True)
             for old in folder.parent.glob("[0-9]*"):  # before the new ones are there: whoever sees them sees no more than are kept
                 if int(old.name) < number - 1 - self.job.staleness:
                     shutil.rmtree(old, ignore_errors=True)
-        save_model(self.trainer, self.dtype, folder)
+        if not folder.is_relative_to(self.job.out):  # in memory, which is this machine's alone
+            save_model(self.trainer, self.dtype, folder)
+            return
+        aside = self.job.work / f"published-{folder.name}"
+        save_model(self.trainer, self.dtype, aside)
+        if dist.get_rank() == 0:
+            remove(folder)
+            disk.rename(aside, folder)
 
 
 def _result(job: OnlineJob, seconds: float) -> TrainResult:

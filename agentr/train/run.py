@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import faulthandler
-import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import torch.distributed as dist
@@ -26,6 +26,9 @@ def run_job(job: TrainJob) -> TrainResult:
     Raises:
         AgentrError: The job cannot be done; repeating it would not help.
     """
+    said = [job.next_attempt() if dist.get_rank() == 0 else ""]
+    dist.broadcast_object_list(said, src=0)
+    job = replace(job, attempt=said[0])
     expect_progress(job)
     try:
         if isinstance(job, OnlineJob):
@@ -50,11 +53,10 @@ def _train(job: TrainJob) -> TrainResult:
     trainer.add_callback(progress)
     trainer.train(resume_from_checkpoint=str(resume) if resume else None)
     assert trainer.state.global_step == plan.steps
-    save_model(trainer, dtype, job.model)
+    save_model(trainer, dtype, job.work / job.model.name)
     result = _result(job, plan, loss, progress.seconds)
     if trainer.args.should_save:
         job.finish(result)
-        shutil.rmtree(job.checkpoints, ignore_errors=True)
     dist.barrier()
     return result
 

@@ -19,6 +19,7 @@ from agentr.search.revision import Splice
 from agentr.search.tree import Origin, Tree
 from agentr.store.dataset import read_row, read_row_table, read_rows, write_rows
 from agentr.store.forest import Forest
+from agentr.store.growing import GrowingForest
 from agentr.store.rows import Dropped, Provenance, Row
 from agentr.store.summaries import DatasetSummary
 from agentr.tasks.formats import ReAct
@@ -270,8 +271,7 @@ def test_general_conversations_are_read_and_masked(tmp_path: Path) -> None:
 
 @pytest.fixture
 def forest(tmp_path: Path) -> Forest:
-    made = Forest(tmp_path / "forest")
-    made.prepare()
+    made = GrowingForest(tmp_path / "forest")
     made.write(door())
     made.seal()
     return made

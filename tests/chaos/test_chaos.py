@@ -76,7 +76,9 @@ def test_kill_engine_server_coordinator_trainer_and_driver(undisturbed: Path, tm
         wait_for(grown(20), driver, "20 trees")
         kill(driver, r"ray::.*Coordinator(?!Actor)")
         # The trainer, once it has a checkpoint to go on from.
-        wait_for(lambda: list((root / "rounds/01/train/checkpoints").glob("*/complete.json")), driver, "a checkpoint of the training")
+        wait_for(
+            lambda: list((root / "rounds/01/train").glob("work-*/checkpoints/*/complete.json")), driver, "a checkpoint of the training"
+        )
         kill(driver, r"ray::.*RayTrainWorker|ray::.*TrainWorker")
         # The driver, in the last evaluation, as a job that is stopped; the same command continues.
         wait_for(lambda: state(root, "rounds/01/eval") == "running", driver, "the last evaluation")
@@ -122,7 +124,7 @@ def test_a_comparison_whose_driver_is_killed_loses_nothing(undisturbed: Path, tm
 
     trees = Forest(dense / "rounds/01/collect")
     moments: list[tuple[Callable[[], object], str]] = [
-        (lambda: list((eto / "rounds/01/train/checkpoints").glob("*/complete.json")), "a checkpoint of ETO's DPO training"),
+        (lambda: list((eto / "rounds/01/train").glob("work-*/checkpoints/*/complete.json")), "a checkpoint of ETO's DPO training"),
         (lambda: len(trees.finished()) >= 6 or trees.sealed, "DensePolicy's trees"),
     ]
     driver = start(log, *command)

@@ -177,12 +177,13 @@ def test_a_teacher_that_is_gone(error: Exception, server: EnvServer, tmp_path: P
 def test_nothing_is_asked_twice(server: EnvServer, tmp_path: Path) -> None:
     """A stage that is started again takes the answers that it has, also where the process died in the middle of one."""
     first, asked = taught(server, tmp_path, wise)
-    file = tmp_path / "evolve" / ANSWERS
+    work = Forest(tmp_path / "evolve").work
+    file = work / ANSWERS
     lines = file.read_text().splitlines()
     assert len(lines) == len(set(lines)) == len(asked)
     assert {json.loads(line)["question"] for line in lines} == set(asked)
     kept = "\n".join(lines[:-2]) + "\n" + lines[-2][:40]
-    for path in (tmp_path / "evolve").iterdir():
+    for path in work.iterdir():
         if path.name != ANSWERS:
             _delete(path)
     file.write_text(kept)

@@ -133,16 +133,17 @@ def test_where_nothing_is_answered_the_judge_sees_the_work_and_is_asked_once(ser
     async def scenario(env: EnvClient, tasks: list[Task]) -> tuple[list[Tree], list[str]]:
         policy = Judging({task.key: "inventory" for task in tasks}, lambda _: "Nothing was made.\nJudgement: Bad")
         await assessed(env, tasks, tmp_path, policy)
-        answers = (tmp_path / "judged" / ANSWERS).read_bytes()
-        for path in (tmp_path / "judged").iterdir():  # all but the answers is lost
+        work = Forest(tmp_path / "judged").work
+        answers = (work / ANSWERS).read_bytes()
+        for path in work.iterdir():  # all but the answers is lost
             if path.is_dir():
                 for file in path.iterdir():
                     file.unlink()
         trees = await assessed(env, tasks, tmp_path, policy)
-        assert (tmp_path / "judged" / ANSWERS).read_bytes() == answers
+        assert (work / ANSWERS).read_bytes() == answers
         return trees, policy.questions
 
     trees, questions = play(server, scenario, limit=4)
-    assert len(questions) == 4 == len(read_lines(tmp_path / "judged" / ANSWERS))
+    assert len(questions) == 4 == len(read_lines(Forest(tmp_path / "judged").work / ANSWERS))
     assert all(f"Step {STEPS}:" in question and "Right answer" not in question for question in questions)
     assert judged(trees)["judge agrees"].mean == 1.0

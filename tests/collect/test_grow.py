@@ -34,6 +34,7 @@ from agentr.search.siblings import SiblingRule
 from agentr.search.stored import to_json
 from agentr.search.uct import Dedupe
 from agentr.store.forest import Forest
+from agentr.store.growing import GrowingForest
 from agentr.tasks.formats import ReAct
 from agentr.types import Completion, Cost, FinishReason, Message, Outcome, Task
 from env_servers.app import create_app
@@ -132,7 +133,7 @@ def test_a_killed_tree_continues_from_its_last_expansion(server: EnvServer, tmp_
         dying = replace(agent, policy=Dying(agent.codec, tasks))
         with pytest.raises(Killed):
             await run_job(job(tmp_path / "cut", tasks, work=Grow(strategy)), dying, Progress())
-        assert any((tmp_path / "cut" / "journal").iterdir())
+        assert any((Forest(tmp_path / "cut").work / "journal").iterdir())
         second = replace(agent, policy=SloppyExpert(agent.codec, tasks))
         await run_job(job(tmp_path / "cut", tasks, work=Grow(strategy)), second, Progress())
         return whole_calls, dying.policy.calls + second.policy.calls  # type: ignore[attr-defined]
@@ -141,7 +142,7 @@ def test_a_killed_tree_continues_from_its_last_expansion(server: EnvServer, tmp_
     whole, cut = Forest(tmp_path / "whole"), Forest(tmp_path / "cut")
     assert [to_json(t) for t in whole] == [to_json(t) for t in cut]
     assert whole_calls <= calls <= whole_calls + (at_once - 1) * len(whole), "an expansion was paid for twice"
-    assert not any((tmp_path / "cut" / "journal").iterdir())
+    assert not any((cut.work / "journal").iterdir())
 
 
 def spend(folder: Path, sizes: list[int], limit: int, in_flight: int) -> Progress:
@@ -158,7 +159,7 @@ def spend(folder: Path, sizes: list[int], limit: int, in_flight: int) -> Progres
         return tree
 
     limits = Limits(in_flight=in_flight, infra_retries=0, max_failed=0.0, max_completions=limit)
-    return asyncio.run(run_units(tasks, make, Forest(folder), progress, limits, per_tree=max(sizes)))
+    return asyncio.run(run_units(tasks, make, GrowingForest(folder), progress, limits, per_tree=max(sizes)))
 
 
 @pytest.mark.parametrize("in_flight", [1, 8, 48])

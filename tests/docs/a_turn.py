@@ -32,7 +32,7 @@ from agentr.policy.chat import ChatCodec
 from agentr.search import UCT, Expansion, Tree, UCTConfig
 from agentr.search.stored import read_child, to_json
 from agentr.store.dataset import read_rows
-from agentr.store.forest import Forest
+from agentr.store.growing import GrowingForest
 from agentr.store.rows import Row
 from agentr.types import Completion, FinishReason, Observation, Task
 from env_servers.app import create_app
@@ -96,7 +96,7 @@ class Watched(Transport):
         return status, answer
 
 
-async def play(url: str, codec: ChatCodec, forest: Forest, seen: Seen) -> tuple[Agent, Tree]:
+async def play(url: str, codec: ChatCodec, forest: GrowingForest, seen: Seen) -> tuple[Agent, Tree]:
     """Grows the tree of the task."""
     env = EnvClient([url], TOKEN, transport=lambda *arguments: Watched(seen, *arguments))
     config = Config(prompt=PromptConfig(instruction=False))
@@ -115,8 +115,7 @@ def snippets() -> dict[str, str]:
     """Returns the parts of the page by name."""
     codec, seen, words = load_codec(WEIGHTS, ModelConfig()), Seen(), {}
     with tempfile.TemporaryDirectory() as name, serving(create_app(TextCraft("exact", 1), token=TOKEN)) as url:
-        forest, dataset = Forest(Path(name, "collect")), Path(name, "dataset")
-        forest.prepare()
+        forest, dataset = GrowingForest(Path(name, "collect")), Path(name, "dataset")
         agent, tree = asyncio.run(play(url, codec, forest, seen))
         line = forest.journal(TASK.key)[0]
         forest.write(tree)

@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 import ray.cloudpickle
 
+from agentr.cluster.connect import send_by_value
 from agentr.collect.job import TreeJob
 from agentr.errors import ConfigError
 from agentr.recipes import find_recipe, load, recipe_of
-from agentr.rounds.services import send_by_value
 from agentr.store.dataset import read_manifest, read_rows
 from agentr.types import Loss
 

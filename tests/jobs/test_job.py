@@ -91,10 +91,16 @@ def submit(environment: dict[str, str], root: Path, *more: str) -> subprocess.Co
     return subprocess.run(command, env=environment, cwd=REPOSITORY, capture_output=True, text=True, timeout=1500, check=False)
 
 
+def agentr(environment: dict[str, str], *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "agentr.cli", *arguments]
+    return subprocess.run(command, env=environment, cwd=REPOSITORY, capture_output=True, text=True, timeout=1500, check=False)
+
+
 def test_a_job_is_killed_and_continues_when_submitted_again(cluster: dict[str, str], tmp_path: Path) -> None:
     root = tmp_path / "run"
-    first = submit(cluster, root, "--no-wait", "--submission-id", "first")
-    assert first.returncode == 0, first.stderr + first.stdout
+    secret = {"OPENAI_API_KEY": "sesame"}
+    first = agentr({**cluster, **secret}, "submit", DEMO, f"run.dir={root}", *SMALL, "--no-wait")
+    assert first.returncode == 0 and "submitted agentr-experiment-demo-" in first.stdout, first.stderr + first.stdout
 
     deadline = time.monotonic() + 600
     while "rounds/00/train" not in sealed_by_events(root):
@@ -104,12 +110,64 @@ def test_a_job_is_killed_and_continues_when_submitted_again(cluster: dict[str, s
     assert owner, "nobody owns the run"
     os.kill(int(owner[1]), signal.SIGKILL)
 
-    second = submit(cluster, root)
+    second = submit(cluster, root, "--no-wait", "--submission-id", "second", "--metadata-json", json.dumps({"agentr_run": str(root)}))
+    assert second.returncode == 0, second.stderr + second.stdout
+    second = agentr(cluster, "submit", DEMO, f"run.dir={root}", *SMALL)
     assert second.returncode == 0, second.stdout[-3000:] + second.stderr[-1000:]
+    assert f"second works on {root} already: its output follows" in second.stdout and "#/jobs/second" in second.stdout
     assert "rounds/01/collect ..." in second.stdout, "the job's log shows no progress"
     assert "rounds/00/train ..." not in second.stdout, "a sealed stage was done again"
     assert sealed_by_events(root) == dict.fromkeys(STAGES, 1)
     assert json.loads((root / "report.json").read_text())["complete"]
+    listed = agentr(cluster, "logs", str(root))
+    assert listed.returncode == 0 and "rounds/01/collect ..." in listed.stdout
+    stopped = agentr(cluster, "stop", str(root))
+    assert stopped.returncode == 0 and "second has ended already: SUCCEEDED" in stopped.stdout
+    told = subprocess.run([BIN / "ray", "job", "list"], env=cluster, capture_output=True, text=True, timeout=120, check=True)
+    assert "agentr-experiment-demo" in told.stdout and "sesame" not in told.stdout + first.stdout
+    assert not [path for path in root.rglob("*") if path.is_file() and b"sesame" in path.read_bytes()]
+
+
+def test_a_job_is_stopped_and_its_run_can_go_on(cluster: dict[str, str], tmp_path: Path) -> None:
+    root = tmp_path / "run"
+    assert agentr(cluster, "submit", DEMO, f"run.dir={root}", *SMALL, "--no-wait").returncode == 0
+    deadline = time.monotonic() + 300
+    while not (root / "rounds").exists():
+        assert time.monotonic() < deadline, "the job did not begin"
+        time.sleep(0.2)
+    stopped = agentr(cluster, "stop", str(root))
+    assert stopped.returncode == 0 and "STOPPED. Submit the same run again to go on." in stopped.stdout, stopped.stdout + stopped.stderr
+    deadline = time.monotonic() + 60
+    while RunStore(root).owner():
+        assert time.monotonic() < deadline, "the driver did not end"
+        time.sleep(0.2)
+
+
+def test_a_check_starts_nothing_and_says_what_may_run_where(cluster: dict[str, str], tmp_path: Path) -> None:
+    fine = agentr(cluster, "submit", DEMO, f"run.dir={tmp_path}/run", "--check")
+    assert fine.returncode == 0 and "the cluster has what the run needs" in fine.stdout and "1 engine" in fine.stdout, fine.stdout
+    assert not (tmp_path / "run/rounds").exists()
+    wrong = agentr(cluster, "submit", DEMO, "cluster=gpu_cluster", f"run.dir={tmp_path}/run", "--check")
+    assert wrong.returncode == 1 and "engine wants 1 GPUs on one node" in wrong.stdout, wrong.stdout + wrong.stderr
+
+
+@pytest.mark.parametrize(
+    "changes, answer",
+    [
+        ({"RAY_API_SERVER_ADDRESS": "http://127.0.0.1:9"}, "the cluster at http://127.0.0.1:9 cannot be used"),
+        ({"RAY_API_SERVER_ADDRESS": ""}, "no cluster was named to submit to\nSay --address http://HEAD:8265"),
+        ({"RAY_AUTH_TOKEN": "0" * 64}, "Nothing was submitted"),
+    ],
+    ids=["nobody there", "no address", "wrong token"],
+)
+def test_a_cluster_that_cannot_be_used(cluster: dict[str, str], changes: dict[str, str], answer: str, tmp_path: Path) -> None:
+    done = agentr({**cluster, **changes}, "submit", DEMO, f"run.dir={tmp_path}/run")
+    assert done.returncode == 1 and answer in done.stderr and "Traceback" not in done.stderr, done.stderr
+
+
+def test_a_run_that_nobody_knows(cluster: dict[str, str]) -> None:
+    done = agentr(cluster, "stop", "/no/such/run")
+    assert done.returncode == 1 and "works or worked on /no/such/run" in done.stderr
 
 
 def test_a_relative_run_directory_is_refused(cluster: dict[str, str]) -> None:

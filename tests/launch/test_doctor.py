@@ -17,6 +17,7 @@ from agentr.recipes import load
 from agentr.rounds.prune import prunable, prune
 from agentr.search.stored import to_json
 from agentr.store.files import write_json
+from agentr.store.forest import Forest
 from agentr.store.run import RunStore
 from agentr.store.seal import SEAL, hash_folder, read_checked, write_checked
 from agentr.store.summaries import EvalSummary, ModelSummary, TrainSummary
@@ -84,7 +85,7 @@ def delete(path: Path) -> None:
 
 
 #: Files that nobody needs, or that are only written behind.
-FREE = (".owner", "events.jsonl")
+FREE = ("000001.json", "000002.json", "events.jsonl")
 
 
 @pytest.mark.parametrize("damage", [flip, cut, delete], ids=lambda damage: damage.__name__)
@@ -127,7 +128,7 @@ def test_a_damaged_part_costs_only_its_own_trees(tmp_path: Path) -> None:
     flip(tmp_path / "run/rounds/01/collect/summary.parquet")
     (done,) = repair(tmp_path / "run", list(examine(tmp_path / "run")))
     assert "4 of its trees can be read and were kept" in done
-    assert sorted(path.name for path in (tmp_path / "run/rounds/01/collect/finished").iterdir()) == [
+    assert sorted(path.name for path in (Forest(tmp_path / "run/rounds/01/collect").work / "finished").iterdir()) == [
         f"{tree.task.key}.json.zst" for tree in sorted(TREES, key=lambda tree: tree.task.key)
     ]
 

@@ -11,6 +11,7 @@ from agentr.observe.report import score_rows, status_rows, write_report
 from agentr.observe.summary import summarise
 from agentr.store.files import write_json
 from agentr.store.forest import Forest
+from agentr.store.growing import GrowingForest
 from agentr.store.layout import EVALUATION
 from agentr.store.summaries import EvalSummary
 from agentr.types import CallStatus, Outcome
@@ -24,7 +25,7 @@ def test_scores_of_answers_and_how_calls_came_out_are_shown(tmp_path: Path) -> N
     round_ = round_of(tmp_path / "run", AGENT_R, collect=[door()])
 
     def measure(folder: Path) -> EvalSummary:
-        Forest(folder).write(tree)
+        GrowingForest(folder).write(tree)
         Forest(folder).seal()
         write_json(folder / EVALUATION, evaluate([tree]).as_dict())
         return EvalSummary(trees=1)

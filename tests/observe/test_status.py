@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from agentr.observe.status import describe_stage
+from agentr.observe import progress
+from agentr.observe.progress import Reporter, read_now
+from agentr.observe.status import describe_now, describe_stage, last_trouble
 from agentr.store.seal import StageRecord
 from agentr.store.summaries import DatasetSummary, EvalSummary, ModelSummary, Summary, TrainSummary, TreeSummary
 from agentr.types import Cost
@@ -30,3 +34,33 @@ def record(name: str, state: str, summary: dict[str, Any]) -> StageRecord:
 def test_a_sealed_stage_says_what_it_came_to(stage: str, summary: Summary, words: str) -> None:
     assert describe_stage(record(stage, "sealed", summary.stored())) == words
     assert describe_stage(record(stage, "running", {})) == ""
+
+
+def test_what_a_driver_is_doing_is_read_from_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "now.json"
+    monkeypatch.setattr(progress, "KEEP_EVERY_S", 0.0)
+    reporter = Reporter()
+    assert read_now(path) is None
+    with reporter.kept(path), reporter.task("rounds/01/collect") as update:
+        assert describe_now(read_now(path) or pytest.fail()).startswith("rounds/01/collect: begun (said 0 s ago)")
+        update(10, 40, "solved 3")
+        now = read_now(path)
+        assert now is not None and (now.done, now.total, now.details) == (10, 40, "solved 3")
+        line = describe_now(replace(now, since=now.at - 5))
+        assert line.startswith("rounds/01/collect: 10 of 40; 2 a second; 15 s to go; solved 3 (said")
+    assert not path.exists(), "nobody does anything any more"
+    path.write_text("{")
+    assert read_now(path) is None
+
+
+def test_the_last_trouble_is_told_until_a_stage_is_sealed() -> None:
+    stopped = {"event": "stage_stopped", "stage": "rounds/01/train", "error": "RunError: no space"}
+    still = {
+        "event": "stands_still",
+        "title": "rounds/01/collect",
+        "causes": [{"what": "rollout-0 is stuck", "evidence": "silent", "setting": ""}],
+    }
+    assert last_trouble([]) == ""
+    assert last_trouble([still, {"event": "opened"}]) == "rounds/01/collect: rollout-0 is stuck (silent)."
+    assert last_trouble([still, stopped]) == "rounds/01/train was stopped: RunError: no space"
+    assert last_trouble([still, stopped, {"event": "stage_sealed", "stage": "x"}]) == ""

@@ -18,7 +18,7 @@ from agentr.recipes import load
 from agentr.rewards.group import Reward, group_of
 from agentr.rounds.steps import alarms
 from agentr.store.files import append_line, make_folder
-from agentr.store.forest import Forest
+from agentr.store.growing import GrowingForest
 from agentr.store.run import RunStore
 from agentr.store.summaries import TrainSummary, TreeSummary
 from tests.launch.test_doctor import flip
@@ -47,7 +47,7 @@ def root(tmp_path: Path) -> Path:
         for step, paths in enumerate((["go / left: 1.0", "stay: 0.0"], ["go / right / on: 0.0", "stay: 1.0"]), start=1):
             here = folder / f"{step:06d}"
             make_folder(here)
-            forest = Forest(here, f"{ROLLOUTS}/{step:06d}")
+            forest = GrowingForest(here, f"{ROLLOUTS}/{step:06d}")
             tree = tree_of(*paths)
             tree.policy = f"{TRAIN}@{step - 1}"
             forest.write(tree)

@@ -14,7 +14,7 @@ from agentr.errors import DataError
 from agentr.read.run import Run
 from agentr.search.stored import to_json
 from agentr.store.dataset import DATASET_TYPES, PROVENANCE
-from agentr.store.forest import Forest
+from agentr.store.growing import GrowingForest
 from agentr.store.layout import arm_of
 from agentr.store.summaries import TrainSummary, TreeSummary
 from agentr.store.tree_table import COLUMNS, MEANING
@@ -132,7 +132,7 @@ def test_a_growing_stage_is_read_also_while_it_is_sealed(tmp_path: Path) -> None
 
     def grow(folder: Path):
         nonlocal seen
-        forest = Forest(folder)
+        forest = GrowingForest(folder)
         for key in keys:
             forest.write(episode(key, ["open"], 1.0, Outcome.SUCCESS, 1))
         watched = agentr.open(tmp_path).rounds[1].collect

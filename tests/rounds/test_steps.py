@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -22,7 +23,7 @@ from agentr.rounds.round import Round
 from agentr.rounds.services import Services
 from agentr.search.stored import stored_counts
 from agentr.search.tree import Tree
-from agentr.store.forest import Forest
+from agentr.store.growing import GrowingForest
 from agentr.store.layout import Checkpoint
 from agentr.store.run import RunStore
 from agentr.store.summaries import TrainSummary
@@ -74,6 +75,9 @@ class Made:
     def engines(self, _: Path) -> list[Any]:
         return []
 
+    def awaiting(self, job: OnlineJob, what: str) -> Any:
+        return nullcontext()
+
     def train_beside(self, job: OnlineJob) -> Training:
         return Training(job)
 
@@ -85,8 +89,7 @@ class Made:
 
     def run_job(self, title: str, job: TreeJob, policy: Checkpoint, update: Any = None) -> dict[str, Any]:
         assert policy.path.exists() and not (self.breaks_at and title == f"step {self.breaks_at}"), "the made-up engine died"
-        forest = Forest(job.folder)
-        forest.prepare()
+        forest = GrowingForest(job.folder)
         there = forest.finished()
         self.drawn.append((title, policy.name, [task.id for task in job.tasks if task.key not in there]))
         for index, task in enumerate(job.tasks):

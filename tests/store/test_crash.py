@@ -20,6 +20,8 @@ from agentr.store import files
 from agentr.store.dataset import read_rows
 from agentr.store.files import Disk
 from agentr.store.forest import Forest
+from agentr.store.growing import GrowingForest
+from agentr.store.lease import Lease
 from agentr.store.run import RunStore
 from agentr.store.summaries import DatasetSummary, Summary, TreeSummary
 from agentr.types import Outcome
@@ -70,7 +72,7 @@ def seal_trees(root: Path) -> None:
     def work(folder: Path) -> TreeSummary:
         forest = Forest(folder)
         if not forest.sealed:
-            forest.prepare()
+            forest = GrowingForest(folder)
             for tree in trees():
                 if tree.task.key not in forest.finished():
                     forest.write(tree)
@@ -108,7 +110,7 @@ def promote(root: Path) -> None:
 
 
 def opened(root: Path, work: Callable[[RunStore], Any]) -> None:
-    store = RunStore(root)
+    store = RunStore(root, lease_s=2.0)
     store.open(CONFIG)
     try:
         work(store)
@@ -142,6 +144,7 @@ def state(root: Path) -> dict[str, Any]:
 @pytest.fixture(autouse=True)
 def _mended(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(files, "disk", Disk())
+    monkeypatch.setattr(Lease, "_renew", lambda *_: None)  # its calls of the disk would come at any time
     yield
 
 
@@ -201,7 +204,7 @@ def test_a_run_directory_that_is_gone_is_noticed_and_not_created_anew(tmp_path: 
 
     def vanish(folder: Path) -> Summary:
         root.rename(tmp_path / "moved")
-        Forest(folder).write(door())
+        GrowingForest(folder).write(door())
         return Summary()
 
     with pytest.raises(RunError, match="is gone"):
@@ -211,7 +214,7 @@ def test_a_run_directory_that_is_gone_is_noticed_and_not_created_anew(tmp_path: 
         with pytest.raises(RunError, match="is gone"):
             write()
     root.mkdir()  # another one in its place
-    (root / ".owner").touch()
+    (root / ".lease").mkdir()
     with pytest.raises(RunError, match="is gone"):
         store.stage("model", Summary, lambda folder: Summary())
-    assert [path.name for path in root.iterdir()] == [".owner"]
+    assert [path.name for path in root.iterdir()] == [".lease"]

@@ -18,6 +18,7 @@ from agentr.recipes import load
 from agentr.search.stored import to_json
 from agentr.store import files
 from agentr.store.forest import Forest
+from agentr.store.growing import GrowingForest
 from agentr.store.records import read_config
 from agentr.store.run import RunStore
 from agentr.store.summaries import DatasetSummary, Summary
@@ -84,6 +85,11 @@ def test_the_seconds_of_a_stage_within_a_stage_are_its_own(store: RunStore, monk
 
 def test_a_changed_configuration_is_refused_by_name(store: RunStore) -> None:
     store.close()
+    store.open(load(None, ["run.seed=9"]))  # before the first stage it may be mended
+    store.close()
+    store.open(load(None))
+    store.stage("model", Summary, lambda folder: Summary())
+    store.close()
     again = RunStore(store.root)
     with pytest.raises(RunError, match=r"run\.seed: 0 -> 5"):
         again.open(load(None, ["run.seed=5"]))
@@ -124,6 +130,7 @@ def test_files_follow_the_umask(tmp_path: Path) -> None:
 
 
 def test_a_run_that_is_refused_is_not_kept_locked(store: RunStore) -> None:
+    store.stage("model", Summary, lambda folder: Summary())
     store.close()
     with pytest.raises(RunError, match=r"another configuration: run\.seed: 0 -> 3"):
         RunStore(store.root).open(load(None, ["run.seed=3"]))
@@ -187,38 +194,39 @@ def test_json_lines_survive_a_torn_tail_but_not_damage_in_the_middle(tmp_path: P
 
 
 def test_a_forest_is_the_same_before_and_after_it_is_sealed(tmp_path: Path) -> None:
-    forest = Forest(tmp_path)
+    forest = GrowingForest(tmp_path)
     forest.write(door())
     before = [to_json(t) for t in forest]
     manifest = forest.seal(kind="test")
     assert manifest["trees"] == 1
     assert [to_json(t) for t in Forest(tmp_path)] == before
-    assert not (tmp_path / "finished").exists()
+    assert not list(tmp_path.glob("work-*"))
     assert Forest(tmp_path).seal() == manifest
 
 
 def test_a_damaged_tree_is_named_and_set_aside_to_be_grown_anew(tmp_path: Path) -> None:
-    forest = Forest(tmp_path)
+    forest = GrowingForest(tmp_path)
     forest.write(door())
-    (path,) = (tmp_path / "finished").iterdir()
+    (path,) = (forest.work / "finished").iterdir()
     damaged = path.read_bytes()[:40]
     path.write_bytes(damaged)
     forest.log("window", {"a": 1})
-    journal = tmp_path / "journal" / "window.jsonl"
+    journal = forest.work / "journal" / "window.jsonl"
     journal.write_bytes(b"{broken\n" + journal.read_bytes())
     with pytest.raises(DataError, match=r"tree 'door'.*damaged"):
         forest.read("door")
     with pytest.raises(DataError, match=r"damaged.*set aside and grown anew"):
         forest.seal()
-    assert forest.prepare() == ["door", "window"], "all of them in one go"
+    forest = GrowingForest(tmp_path)
+    assert forest.damaged == ["door", "window"], "all of them in one go"
     assert (forest.finished(), forest.journal("window")) == (set(), [])
     assert (tmp_path / "damaged" / path.name).read_bytes() == damaged, "nothing is deleted"
-    assert forest.prepare() == []
+    assert GrowingForest(tmp_path).damaged == []
 
 
 @pytest.mark.parametrize("damage", [lambda data: b"", lambda data: data[:-9], lambda data: data[:300] + b"x" + data[301:]])
 def test_a_sealed_forest_that_was_tampered_with_is_refused(tmp_path: Path, damage: Callable[[bytes], bytes]) -> None:
-    forest = Forest(tmp_path)
+    forest = GrowingForest(tmp_path)
     forest.write(door())
     forest.seal()
     path = tmp_path / "trees" / "00000.parquet"
@@ -230,7 +238,7 @@ def test_a_sealed_forest_that_was_tampered_with_is_refused(tmp_path: Path, damag
 
 
 def test_a_tree_that_is_not_there_is_answered_with_the_nearest(tmp_path: Path) -> None:
-    forest = Forest(tmp_path)
+    forest = GrowingForest(tmp_path)
     for sealed in (False, True):
         if sealed:
             forest.write(door())
@@ -240,7 +248,7 @@ def test_a_tree_that_is_not_there_is_answered_with_the_nearest(tmp_path: Path) -
 
 
 def test_failures_are_forgotten_once_the_tree_is_there(tmp_path: Path) -> None:
-    forest = Forest(tmp_path)
+    forest = GrowingForest(tmp_path)
     forest.fail("door", "server gone")
     forest.fail("window", "server gone")
     assert set(forest.failures()) == {"door", "window"}

@@ -18,6 +18,7 @@ from agentr.observe.progress import Reporter
 from agentr.recipes import load
 from agentr.search.stored import to_json
 from agentr.store.forest import Forest
+from agentr.store.growing import GrowingForest
 from agentr.store.records import read_index
 from agentr.store.run import RunStore
 from agentr.store.seal import FORMAT, SEAL
@@ -103,8 +104,8 @@ def test_a_stage_that_was_growing_is_taken_over(old: Path, tmp_path: Path) -> No
     (growing / "trees").mkdir(parents=True)
     for key in table.keys()[:3]:
         (growing / "trees" / f"{key}.json.zst").write_bytes(table._table["tree"][table._rows[key]].as_py())
-    forest = Forest(growing)
-    assert forest.prepare() == []
+    forest = GrowingForest(growing)
+    assert forest.damaged == []
     assert sorted(forest.finished()) == table.keys()[:3] and not (growing / "trees").exists()
     forest.seal()
     assert [to_json(tree) for tree in Forest(growing)] == [to_json(sealed.read(key)) for key in table.keys()[:3]]

@@ -1,0 +1,105 @@
+"""Joins a Ray cluster, or starts one on this machine."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from agentr.config.schema import Config
+from agentr.errors import InfraError
+
+#: Beginning of the names of modules whose classes are sent to other processes by value: those that were read from a user's file.
+BY_VALUE = "agentr_method_"
+
+_TOKEN_HINT = "If it uses token authentication, set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN (or RAY_AUTH_TOKEN_PATH) here too."
+
+
+def connect(config: Config) -> Any:
+    """Joins a Ray cluster or starts one on this machine, and returns the ``ray`` module.
+
+    A local cluster gets a token of its own, so that nobody else on the machine's network can use it. On a cluster that is joined the
+    user's own ``RAY_AUTH_MODE`` and token apply.
+
+    Raises:
+        InfraError: The cluster cannot be joined; says what to check.
+    """
+    address = config.cluster.address or os.environ.get("RAY_ADDRESS", "")
+    if not address:
+        # Ray reads these once, when it is imported.
+        os.environ["RAY_AUTH_MODE"] = "token"
+        os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
+        os.environ.setdefault("RAY_raylet_start_wait_time_s", "180")
+        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    import ray
+    from ray.exceptions import RayError
+
+    send_by_value()
+    quiet = {"log_to_driver": False, "configure_logging": True, "logging_level": "ERROR", "namespace": "agentr"}
+    with _own_signals():
+        if not address:
+            _start_here(ray, config, quiet)
+            return ray
+        try:
+            ray.init(address=address, **quiet)
+        except (ConnectionError, RuntimeError, ValueError, RayError) as error:
+            hint = f"Is it up? {_TOKEN_HINT}"
+            raise InfraError(f"the Ray cluster at {address!r} cannot be joined: {error}", hint=hint) from error
+    return ray
+
+
+def send_by_value() -> None:
+    """Makes Ray send what is defined in users' files by value. Called once Ray may be imported: it reads its environment then."""
+    import ray.cloudpickle
+
+    for name, module in list(sys.modules.items()):
+        if name.startswith(BY_VALUE):
+            ray.cloudpickle.register_pickle_by_value(module)
+
+
+def joined(config: Config) -> bool:
+    """Returns whether the cluster is one that was there before, not one that this process started."""
+    return bool(config.cluster.address or os.environ.get("RAY_ADDRESS", ""))
+
+
+def _start_here(ray: Any, config: Config, quiet: dict[str, Any], attempts: int = 2) -> None:
+    """Starts Ray on this machine. A start that fails is tried again: beside another one that starts, or on a busy machine, it may."""
+    for left in reversed(range(attempts)):
+        try:
+            ray.init(
+                address="local",
+                num_cpus=max(config.cluster.cpus or (os.cpu_count() or 1), 2),
+                include_dashboard=config.cluster.dashboard,
+                object_store_memory=config.cluster.object_store_mib * 2**20,
+                **quiet,
+            )
+            return
+        except Exception as error:  # Ray raises no type of its own here
+            ray.shutdown()
+            if not left:
+                hint = f"Is the machine overloaded, or short of memory or disk? Ray's logs are in {_session_logs()}."
+                raise InfraError(f"Ray did not start on this machine: {error}", hint=hint) from error
+
+
+def _session_logs() -> str:
+    return f"{os.environ.get('RAY_TMPDIR', '/tmp')}/ray/session_latest/logs"
+
+
+@contextmanager
+def _own_signals() -> Iterator[None]:
+    """Puts this process's handlers back that Ray replaces by its own: its own end the process in the middle of whatever it does."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            if handler is not None:
+                signal.signal(number, handler)

@@ -1,0 +1,52 @@
+"""Restarts of a process, counted within a window: a week on machines that are taken away needs many, a fault that returns needs few."""
+
+from __future__ import annotations
+
+import socket
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from agentr.config.schema import ClusterConfig
+from agentr.errors import EngineLost
+from agentr.store.files import append_line, read_lines
+
+
+@dataclass(frozen=True)
+class Restarts:
+    """Counts the starts of something in a file, which outlives each of its processes.
+
+    Attributes:
+        folder: Of the file.
+        name: What is started, such as ``rollout-0``; each life of a run gives it another ``life``.
+    """
+
+    folder: Path
+    limit: int
+    window_s: float
+    name: str = ""
+    life: str = ""
+
+    @classmethod
+    def of(cls, config: ClusterConfig, folder: Path) -> Restarts:
+        return cls(folder, config.actor_restarts, config.restart_window_s)
+
+    def named(self, name: str, life: str) -> Restarts:
+        return replace(self, name=name, life=life)
+
+    def count(self) -> None:
+        """Counts a start.
+
+        Raises:
+            EngineLost: There were more restarts within the window than are allowed.
+        """
+        if not self.name:
+            return
+        path = self.folder / f"starts-{self.name}-{self.life}.jsonl"
+        now = time.time()
+        recent = [line["time"] for line in read_lines(path) if now - line["time"] <= self.window_s]
+        self.folder.mkdir(parents=True, exist_ok=True)
+        append_line(path, {"time": round(now, 3), "host": socket.gethostname()})
+        if len(recent) > self.limit:
+            hint = "See its log for the cause; cluster.actor_restarts and cluster.restart_window_s say how often it is started again."
+            raise EngineLost(f"{self.name} died {len(recent)} times within {self.window_s:g} s", hint=hint)

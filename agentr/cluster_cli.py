@@ -1,0 +1,84 @@
+"""Commands of a cluster: check, submit, follow, stop."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+ConfigPath = Annotated[Path, typer.Argument(metavar="CONFIG", help="YAML file; see configs/.")]
+Overrides = Annotated[list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Override keys, such as cluster=gpu_cluster.")]
+Address = Annotated[
+    str, typer.Option("--address", help="The cluster's dashboard, such as http://head:8265; by default RAY_API_SERVER_ADDRESS.")
+]
+Run = Annotated[str, typer.Argument(metavar="RUN", help="Its run directory on the cluster, or the id of a job.")]
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the commands."""
+    for command in (check, submit, stop, logs, serve):
+        app.command()(command)
+
+
+def check(config: ConfigPath, overrides: Overrides = None) -> None:
+    """Say whether the cluster has what a run needs, without starting it."""
+    from agentr.launch.check import check as check_cluster
+    from agentr.observe.progress import Reporter
+    from agentr.recipes import load
+
+    check_cluster(load(config, overrides or []), Reporter())
+
+
+def submit(
+    config: ConfigPath,
+    overrides: Overrides = None,
+    address: Address = "",
+    check: Annotated[bool, typer.Option("--check", help="Only say whether the cluster has what the run needs.")] = False,
+    job: Annotated[
+        str, typer.Option("--job", help="experiment, collect, build, train, evaluate, environments or smoke: an entry point of ray_jobs.")
+    ] = "experiment",
+    round_: Annotated[int | None, typer.Option("--round", help="Of a job of one round.")] = None,
+    working_dir: Annotated[Path | None, typer.Option("--working-dir", help="Folder that travels along; by default this one.")] = None,
+    no_wait: Annotated[bool, typer.Option("--no-wait", help="Do not follow the job.")] = False,
+) -> None:
+    """Run an experiment as a job of a Ray cluster, or follow the job that works on it; what was begun is continued."""
+    from agentr.launch.submit import submit as submit_job
+
+    more = [] if round_ is None else ["--round", str(round_)]
+    submit_job(
+        config,
+        overrides or [],
+        address,
+        job="check" if check else job,
+        more=more,
+        working_dir=working_dir,
+        say=typer.echo,
+        write=lambda text: typer.echo(text, nl=False),
+        follow=not no_wait,
+    )
+
+
+def stop(run: Run, address: Address = "") -> None:
+    """End the job that works on a run. What is finished is kept; submit it again to go on."""
+    from agentr.launch.submit import stop as stop_job
+
+    stop_job(run, address, typer.echo)
+
+
+def logs(
+    run: Run, address: Address = "", follow: Annotated[bool, typer.Option("--follow", "-f", help="Until the job has ended.")] = False
+) -> None:
+    """Show the output of a run's last job."""
+    from agentr.launch.submit import logs as job_logs
+
+    job_logs(run, address, follow, lambda text: typer.echo(text, nl=False))
+
+
+def serve(config: ConfigPath, overrides: Overrides = None) -> None:
+    """Run the environment servers of a configuration on the cluster until this is ended, for agents elsewhere (env.url)."""
+    from agentr.launch.serve import serve as serve_environments
+    from agentr.observe.progress import Reporter
+    from agentr.recipes import load
+
+    serve_environments(load(config, overrides or []), Reporter())

@@ -1,0 +1,58 @@
+"""Sets of values for kinds of clusters: ``cluster=gpu_cluster``, or ``cluster: my_cluster.yaml`` in a file.
+
+A set is a part of a configuration that is laid over the file (or under the other keys of the file) that names it. Those that agentr
+has are in ``clusters/``.
+"""
+
+from __future__ import annotations
+
+import difflib
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from agentr.config.text import parse_yaml
+from agentr.errors import ConfigError
+
+#: The section that may be a name.
+SECTION = "cluster"
+#: Where an override keeps the name while other keys of the section are given beside it.
+NAME = "<name>"
+_FOLDER = Path(__file__).parent / "clusters"
+
+
+def overlays() -> list[str]:
+    """Returns the names of the sets that agentr has."""
+    return sorted(path.stem for path in _FOLDER.glob("*.yaml"))
+
+
+def take_overlay(data: dict[str, Any], source: str, folder: Path) -> tuple[str, dict[str, Any]] | None:
+    """Takes the name of a set out of a part of a configuration, and returns where the set is from, and its values.
+
+    Args:
+        data: Loses the name.
+        folder: A file is relative to it.
+
+    Raises:
+        ConfigError: There is no such set, or its file is broken.
+    """
+    given = data.get(SECTION)
+    if isinstance(given, dict) and NAME in given:
+        name = given.pop(NAME)
+    elif isinstance(given, str):
+        name = data.pop(SECTION)
+    else:
+        return None
+    path = folder / name if name.endswith((".yaml", ".yml")) else _FOLDER / f"{name}.yaml"
+    try:
+        values = parse_yaml(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        near = difflib.get_close_matches(name, overlays(), n=1)
+        hint = f"Did you mean {near[0]}?" if near else f"There are {', '.join(overlays())}; or give a YAML file."
+        raise ConfigError(f"{source}: there is no cluster {name!r}", hint=hint) from error
+    except (OSError, yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} cannot be read: {error}") from error
+    if not isinstance(values, dict) or isinstance(values.get(SECTION), str):
+        raise ConfigError(f"{path} holds no sections with keys", hint="For example: cluster: {wait_s: 600}")
+    return f"cluster {name}", values

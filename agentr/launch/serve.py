@@ -1,0 +1,68 @@
+"""Environment servers on a cluster, for whoever uses them from elsewhere."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from pathlib import Path
+
+from agentr.cluster.connect import connect, joined
+from agentr.cluster.nodes import nodes
+from agentr.cluster.restarts import Restarts
+from agentr.cluster.roles import Role, options
+from agentr.config.schema import Config
+from agentr.envs.fleet import EnvServers
+from agentr.launch.run import ending_cleanly, run_dir
+from agentr.observe.progress import Reporter
+from env_servers.protocol import TOKEN_ENV
+
+#: Seconds between two looks at the servers.
+LOOK_S = 10.0
+
+
+def serve(config: Config, reporter: Reporter, token: str = "") -> None:
+    """Runs the environment servers of a configuration until this process is ended.
+
+    Args:
+        token: That clients must have; by default that of the environment, or a new one, which is written below the run directory.
+
+    Raises:
+        InfraError: They do not start, or none is left.
+    """
+    logs = run_dir(config) / "logs"
+    logs.mkdir(parents=True, exist_ok=True)
+    with ending_cleanly():
+        ray = connect(config)
+        here = joined(config) and len(nodes()) > 1
+        servers = asyncio.run(
+            EnvServers.start(
+                config.env,
+                str(logs),
+                token=token or os.environ.get(TOKEN_ENV, ""),
+                host="" if here else "127.0.0.1",
+                options=options(config, Role.environment, spread=True),
+                restarts=Restarts.of(config.cluster, logs),
+            )
+        )
+        file = _keep(run_dir(config) / "token", servers.token)
+        try:
+            said: list[str] = []
+            while True:
+                urls = sorted(asyncio.run(servers.urls()))
+                if urls != said:
+                    reporter.say(f"{config.env.name}: {' '.join(urls) or 'being started again'} (token in {file})")
+                    said = urls
+                threading.Event().wait(LOOK_S)
+        finally:
+            asyncio.run(servers.stop())
+            file.unlink(missing_ok=True)
+            ray.shutdown()
+
+
+def _keep(file: Path, token: str) -> Path:
+    """Writes a token where only this user reads it."""
+    file.unlink(missing_ok=True)
+    file.touch(0o600)
+    file.write_text(token, encoding="utf-8")
+    return file

@@ -1,0 +1,112 @@
+"""Stores trees while they are made: each finished tree is a file, named by its task, and each growing tree has a journal.
+
+They are in the working folder of the stage, which belongs to one process at a time (``agentr.store.working``)::
+
+    work-000003.0001/finished/bread~40~0.json.zst
+    work-000003.0001/journal/bread~41~0.jsonl       what was drawn so far
+    work-000003.0001/failures.jsonl                 units that were given up
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from agentr.errors import DataError
+from agentr.search.stored import from_bytes, to_bytes
+from agentr.search.tree import Tree
+from agentr.store import version1
+from agentr.store.files import append_bytes, append_line, disk, make_folder, read_lines, remove, write_bytes
+from agentr.store.forest import FAILURES, FINISHED, SUFFIX, Forest
+from agentr.store.working import ALONE, take_over
+
+JOURNAL = "journal"
+
+
+class GrowingForest(Forest):
+    """The trees of a stage, for the process that makes them.
+
+    Args:
+        epoch: The process's (``agentr.store.lease``). What earlier ones left is taken over; they cannot write it any more.
+
+    Attributes:
+        damaged: Keys of finished trees and of journals that were found damaged: they were set aside, to be grown anew.
+
+    Raises:
+        RunError: A later process works on the stage, or the disk cannot be written.
+    """
+
+    def __init__(self, folder: Path, stage: str = "", epoch: str = ALONE) -> None:
+        super().__init__(folder, stage)
+        make_folder(folder)
+        self._work = take_over(folder, epoch)
+        self._journals = self._work / JOURNAL
+        self._take_older()
+        for name in (FINISHED, JOURNAL):
+            make_folder(self._work / name)
+        version1.convert_growing(folder, self._work / FINISHED, SUFFIX)
+        self.damaged = [*self._check_trees(), *self._check_journals()]
+
+    @property
+    def work(self) -> Path:
+        """The folder of what is not sealed, by this process's epoch: it is gone once a later one took it over."""
+        return self._work
+
+    def write(self, tree: Tree) -> None:
+        """Writes a finished tree in one atomic step, and deletes its journal."""
+        write_bytes(self._work / FINISHED / f"{tree.task.key}{SUFFIX}", to_bytes(tree))
+        remove(self._journals / f"{tree.task.key}.jsonl")
+
+    def log(self, key: str, entry: dict[str, Any]) -> None:
+        """Adds an entry to a growing tree's journal.
+
+        Args:
+            entry: Plain data; numbers in it must be finite.
+        """
+        append_bytes(self._journals / f"{key}.jsonl", msgspec.json.encode(entry, enc_hook=str) + b"\n")
+
+    def journal(self, key: str) -> list[dict[str, Any]]:
+        """Reads the journal of a tree that was growing when its process died."""
+        return read_lines(self._journals / f"{key}.jsonl")
+
+    def fail(self, key: str, reason: str) -> None:
+        """Records a unit that was given up for infrastructure reasons."""
+        append_line(self._work / FAILURES, {"key": key, "reason": reason})
+
+    # ------------------------------------------------------------------------------------------------------------------
+
+    def _take_older(self) -> None:
+        """Takes over what was made before stages had working folders."""
+        for name in (FINISHED, JOURNAL, FAILURES):
+            if (self.folder / name).exists() and not (self._work / name).exists():
+                disk.rename(self.folder / name, self._work / name)
+
+    def _check_trees(self) -> list[str]:
+        found = []
+        for path in sorted((self._work / FINISHED).glob(f"*{SUFFIX}")):
+            try:
+                from_bytes(path.read_bytes())
+            except DataError:
+                found.append(path.name.removesuffix(SUFFIX))
+                self._set_aside(path)
+        return found
+
+    def _check_journals(self) -> list[str]:
+        """Writes each journal anew: whoever wrote it may have it open for one more line, which then goes nowhere."""
+        found = []
+        for path in sorted(self._journals.glob("*.jsonl")):
+            data = path.read_bytes()
+            write_bytes(path, data[: data.rfind(b"\n") + 1])
+            try:
+                read_lines(path)
+            except DataError:
+                found.append(path.stem)
+                self._set_aside(path)
+        return found
+
+    def _set_aside(self, path: Path) -> None:
+        make_folder(self.folder / "damaged")
+        write_bytes(self.folder / "damaged" / path.name, path.read_bytes())
+        remove(path)

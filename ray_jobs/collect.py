@@ -1,0 +1,11 @@
+"""One round's trees.
+
+ray job submit --working-dir . -- python -m ray_jobs.collect configs/demo.yaml --round 1 run.dir=/abs/path
+"""
+
+import sys
+
+from ray_jobs.entry import main
+
+if __name__ == "__main__":
+    sys.exit(main(["collect"], __doc__))

@@ -1,0 +1,11 @@
+"""The environment servers of a configuration, until the job is stopped: for agents elsewhere, or several runs (env.url).
+
+ray job submit --working-dir . -- python -m ray_jobs.environments configs/demo.yaml run.dir=/abs/path
+"""
+
+import sys
+
+from ray_jobs.entry import main
+
+if __name__ == "__main__":
+    sys.exit(main(["serve"], __doc__))

@@ -1,0 +1,60 @@
+"""What may travel to a cluster, and what is refused before anything is sent."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from agentr.errors import ConfigError
+from agentr.launch import submit as module
+from agentr.launch.submit import JOBS, check_folder, submit
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_a_projects_size_is_that_of_what_travels(tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").write_text("x" * 10)
+    (tmp_path / ".gitignore").write_text("runs/\n")
+    (tmp_path / "runs").mkdir()
+    (tmp_path / "runs/big").write_bytes(b"0" * 5000)
+    (tmp_path / "code").mkdir()
+    (tmp_path / "code/a.py").write_text("y" * 30)
+    (tmp_path / "link").symlink_to("/")
+    assert check_folder(tmp_path) == 10 + 6 + 30
+
+
+def test_what_is_too_large_or_no_project_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ConfigError, match="is no project"):
+        check_folder(tmp_path)
+    (tmp_path / "pyproject.toml").touch()
+    (tmp_path / "weights").write_bytes(b"0" * 3000)
+    monkeypatch.setattr(module, "LARGEST_BYTES", 2000)
+    with pytest.raises(ConfigError, match=r"holds more than .*Name what is not needed.*weights"):
+        check_folder(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "overrides, answer",
+    [
+        (["run.dir=runs/x"], "run.dir = 'runs/x' is relative"),
+        (["run.dir=/x", "run.sed=1"], "unknown key 'run.sed'. Did you mean 'run.seed'?"),
+        (["run.dir=/x", "cluster=gpu"], "there is no cluster 'gpu'"),
+        (["run.dir=/x", "eval.judge.who=openai", "eval.judge.openai={model: m, api_key_env: NO_SUCH}"], "variable NO_SUCH is not set"),
+    ],
+)
+def test_a_wrong_configuration_is_refused_here(overrides: list[str], answer: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        submit(Path("configs/demo.yaml"), overrides, "http://127.0.0.1:9", working_dir=ROOT)
+    assert answer in str(error.value)
+
+
+def test_a_configuration_that_does_not_travel_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").touch()
+    with pytest.raises(ConfigError, match=r"is not in .*which is what travels"):
+        submit(ROOT / "configs/demo.yaml", ["run.dir=/x"], "http://127.0.0.1:9", working_dir=tmp_path)
+
+
+def test_every_job_is_an_entry_point() -> None:
+    there = {path.stem for path in (ROOT / "ray_jobs").glob("*.py")} - {"__init__", "entry"}
+    assert there == set(JOBS)
