@@ -93,6 +93,7 @@ def bench_scale(
     tokens: Annotated[int, typer.Option(help="Tokens of a turn.", min=2)] = 116,
     trees: Annotated[int, typer.Option(help="Trees in flight; 0: as many as the engines answer at the same time.", min=0)] = 0,
     servers: Annotated[int, typer.Option(help="Environment servers; 0: one for 8 engines, at most 4.", min=0)] = 0,
+    coordinators: Annotated[int, typer.Option(help="Coordinators that share the trees.", min=1)] = 1,
     in_process: Annotated[bool, typer.Option("--in-process", help="Engines in the coordinator's process, without Ray calls.")] = False,
     warm_up: Annotated[float, typer.Option(help="Longest wait for all trees to be in flight, in seconds.")] = 30.0,
     seed: Annotated[int, typer.Option(help="Of the tasks, latencies and turns.")] = 0,
@@ -100,10 +101,12 @@ def bench_scale(
     profile: Annotated[Path | None, typer.Option(help="Write a profile of the coordinator here, for pstats; it slows it down.")] = None,
     json_file: Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Also write the figures here.")] = None,
 ) -> None:
-    """Measure how many engines a coordinator keeps busy: simulated engines, everything else real."""
+    """Measure how many engines coordinators keep busy: simulated engines, everything else real."""
     from rich.console import Console
 
-    from agentr.bench.scale import Load, as_dict, measure, table
+    from agentr.bench.scale import measure
+    from agentr.bench.scale_table import as_dict, table
+    from agentr.bench.simulated import Load
     from agentr.observe.progress import Reporter
     from agentr.store.files import write_json
 
@@ -117,6 +120,7 @@ def bench_scale(
         tokens=tokens,
         trees=trees,
         servers=servers,
+        coordinators=coordinators,
         in_process=in_process,
         seconds=seconds,
         warm_s=warm_up,

@@ -7,8 +7,12 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
+
+if TYPE_CHECKING:
+    from agentr.envs.server import EnvServer
 
 #: Most of ScienceWorld's time in tests is the start of its virtual machines, and half of that their optimising compiler.
 os.environ.setdefault("JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1")
@@ -40,6 +44,18 @@ def ray_session() -> Iterator[None]:
             os.environ.pop(key, None)
         else:
             os.environ[key] = value
+
+
+@pytest.fixture(scope="session")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EnvServer]:
+    """A TextCraft server in a process of its own, with ``tests.players.OPTIONS`` and the token ``secret``."""
+    from agentr.config.schema import EnvConfig
+    from agentr.envs.server import EnvServer
+    from tests.players import OPTIONS
+
+    running = EnvServer(EnvConfig(options=OPTIONS), "secret", str(tmp_path_factory.mktemp("env") / "server.log"))
+    yield running
+    running.stop()
 
 
 @pytest.fixture(scope="session")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import agentr.errors
@@ -33,3 +34,28 @@ def cause_of(error: BaseException, what: str) -> AgentrError:
         return InfraError(f"{what} could not start: {lines[-1]}")
     reason = lines[-1] if lines else type(error).__name__
     return InfraError(f"{what} failed: {type(error).__name__}: {reason}")
+
+
+def answer_of(ray: Any, call: Any, what: str, timeout_s: float) -> Any:
+    """Returns the result of a remote call.
+
+    Args:
+        what: Who was called, for the message.
+
+    Raises:
+        AgentrError: What our own code raised there, or in the constructor of the actor.
+        InfraError: There is no answer within ``timeout_s``.
+        RayError: The actor is gone.
+    """
+    started = time.monotonic()
+    try:
+        return ray.get(call, timeout=timeout_s)
+    except ray.exceptions.RayTaskError as error:
+        cause = error.cause
+        raise cause if isinstance(cause, AgentrError) else error from None
+    except ray.exceptions.ActorDiedError as error:
+        if in_constructor(error):
+            raise cause_of(error, what) from None
+        raise
+    except ray.exceptions.GetTimeoutError as error:
+        raise InfraError(f"{what} did not answer within {time.monotonic() - started:.0f} s") from error

@@ -56,7 +56,7 @@ def needs(config: Config, gpus_there: float) -> list[Need]:
         setting = "policy.engines" + (" and policy.tensor_parallel_size" if on_gpu and size > 1 else "")
         labels = selector(config, Role.engine)
         found.append(Need(Role.engine, policy.engines, size if on_gpu else 0, 1 if on_gpu else policy.threads, labels, setting))
-    found.append(Need(Role.coordinator, 1, 0, 1, selector(config, Role.coordinator), "collect.in_flight"))
+    found.append(Need(Role.coordinator, config.collect.coordinators, 0, 1, selector(config, Role.coordinator), "collect.coordinators"))
     if not config.env.url:
         found.append(Need(Role.environment, config.env.servers, 0, 1, selector(config, Role.environment), "env.servers"))
     return found

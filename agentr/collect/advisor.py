@@ -11,7 +11,6 @@ import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 from agentr.collect.agent import Agent
@@ -22,6 +21,7 @@ from agentr.search.tree import Tree
 from agentr.seeds import derived_seed
 from agentr.store.files import append_line, read_lines, write_lines
 from agentr.store.forest import ANSWERS
+from agentr.store.growing import GrowingForest
 from agentr.types import Cost, Message, Sampling
 
 
@@ -30,15 +30,15 @@ class Advisor:
 
     Args:
         key: Its section of the configuration, which ends with what it is asked as: ``teacher`` or ``judge``.
-        folder: Working folder of the stage.
+        forest: Of the stage.
     """
 
-    def __init__(self, key: str, config: AdvisorConfig, agent: Agent, policy: Policy, folder: Path) -> None:
-        self._key, self._config, self._agent, self._policy, self._file = key, config, agent, policy, folder / ANSWERS
+    def __init__(self, key: str, config: AdvisorConfig, agent: Agent, policy: Policy, forest: GrowingForest) -> None:
+        self._key, self._config, self._agent, self._policy, self._file = key, config, agent, policy, forest.own(ANSWERS)
         self._role = key.rpartition(".")[2]
-        self._known: dict[str, dict[str, Any]] = {line["asked"]: line for line in read_lines(self._file)}
+        self._known: dict[str, dict[str, Any]] = {line["asked"]: line for line in forest.lines(ANSWERS)}
         if self._file.exists() and not self._file.read_bytes().endswith(b"\n"):
-            write_lines(self._file, self._known.values())  # the process died in its last line
+            write_lines(self._file, read_lines(self._file))  # the process died in its last line
 
     async def ask(self, tree: Tree, question: str, label: str) -> str | None:
         """Returns the answer to a question about a tree; None if there is none.
@@ -76,7 +76,7 @@ class Advisor:
 
 
 @asynccontextmanager
-async def advisor(key: str, config: AdvisorConfig, agent: Agent, folder: Path) -> AsyncIterator[Advisor | None]:
+async def advisor(key: str, config: AdvisorConfig, agent: Agent, forest: GrowingForest) -> AsyncIterator[Advisor | None]:
     """Gives the teacher or the judge of a stage, None if nobody is asked, and closes its connections in the end.
 
     Args:
@@ -89,12 +89,12 @@ async def advisor(key: str, config: AdvisorConfig, agent: Agent, folder: Path) -
         yield None
         return
     if config.who is Who.policy:
-        yield Advisor(key, config, agent, agent.policy, folder)
+        yield Advisor(key, config, agent, agent.policy, forest)
         return
     from agentr.policy.openai_api import OpenAIPolicy
 
     api = OpenAIPolicy(PolicyConfig(openai=config.openai, timeout_s=config.timeout_s, retries=config.retries), agent.codec, agent.secrets)
     try:
-        yield Advisor(key, config, agent, api, folder)
+        yield Advisor(key, config, agent, api, forest)
     finally:
         await asyncio.shield(api.close())

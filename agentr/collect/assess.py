@@ -98,5 +98,5 @@ class Assess(Work):
 
     @asynccontextmanager
     async def helper(self, agent: Agent, forest: GrowingForest) -> AsyncIterator[Advisor | None]:
-        async with advisor("eval.judge", self.judge, agent, forest.work) as judge:
+        async with advisor("eval.judge", self.judge, agent, forest) as judge:
             yield judge

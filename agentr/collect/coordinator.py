@@ -1,5 +1,7 @@
 """The coordinator as a Ray actor: one event loop that owns whole trees and talks to engines and environment servers.
 
+Several may share a stage, each with tasks of its own.
+
 It keeps nothing that a restart would miss: what is finished is in the forest, what is growing is in the journals, and each call names
 the policy and the engines. So the driver may call again after it died.
 """
@@ -22,6 +24,7 @@ from agentr.envs.splits import assert_disjoint, assert_trainable
 from agentr.errors import ConfigError
 from agentr.models.load import load_codec
 from agentr.policy.base import Policy
+from agentr.store.growing import GrowingForest
 from agentr.types import Task
 from env_servers.protocol import EnvironmentSpec
 
@@ -64,9 +67,10 @@ class Coordinator:
         return tasks
 
     async def run(self, job: TreeJob, policy: Path | None, engines: Sequence[Any]) -> dict[str, Any]:
-        """Runs a job to its end and returns its progress.
+        """Runs a job, or a part of one, to its end and returns its progress.
 
         Args:
+            job: Whose folder the driver took over for the job's epoch.
             policy: Checkpoint that is to answer; None for jobs without a policy.
             engines: Handles of the engines' actors.
 
@@ -77,7 +81,7 @@ class Coordinator:
         spec = await self.env.spec()
         agent = Agent.of(self.config, await self._ready_policy(policy, engines), self.env, self.codec, spec, self.secrets)
         steps = self.env.stats.steps
-        await run_job(job, agent, self._progress)
+        await run_job(job, agent, self._progress, GrowingForest(job.folder, epoch=job.epoch, part=job.part, taken=True))
         self._progress.env_steps_executed = self.env.stats.steps - steps
         return as_dict(self._progress)
 

@@ -61,10 +61,10 @@ class Evolve(Work):
 
     @asynccontextmanager
     async def helper(self, agent: Agent, forest: GrowingForest) -> AsyncIterator[tuple[Advisor | None, Advisor | None]]:
-        config, folder = self.config, forest.work
+        config = self.config
         async with (
-            advisor("method.evolve.teacher", config.teacher, agent, folder) as teacher,
-            advisor("method.evolve.judge", config.judge, agent, folder) as judge,
+            advisor("method.evolve.teacher", config.teacher, agent, forest) as teacher,
+            advisor("method.evolve.judge", config.judge, agent, forest) as judge,
         ):
             yield teacher, judge
 

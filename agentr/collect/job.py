@@ -91,7 +91,8 @@ class TreeJob:
         folder: Where its forest is.
         policy: Name of the policy, stored in each tree.
         source: Folder of the forest that the work starts from, if it needs one.
-        epoch: Of the coordinator that runs it (``agentr.store.lease``).
+        epoch: Of the coordinators that run it (``agentr.store.lease``).
+        part: Which part of the stage this is, if several coordinators share it.
     """
 
     folder: Path
@@ -103,16 +104,43 @@ class TreeJob:
     limits: Limits = field(default_factory=Limits)
     source: Path | None = None
     epoch: str = ALONE
+    part: int = 0
+
+    def divided(self, number: int) -> list[TreeJob]:
+        """Returns the job in at most ``number`` parts, which together make the same trees with as many in flight.
+
+        A budget of completions is divided, too. Each part may fail as often as the whole may.
+        """
+        number = max(1, min(number, len(self.tasks), self.limits.in_flight, self.limits.max_completions or number))
+        parts = []
+        for part in range(number):
+            tasks = self.tasks[part::number]
+            limits = replace(
+                self.limits,
+                in_flight=_share(self.limits.in_flight, part, number),
+                max_completions=_share(self.limits.max_completions, part, number),
+                max_failed=self.limits.max_failed * len(self.tasks) / max(1, len(tasks)),
+            )
+            parts.append(replace(self, tasks=tasks, limits=limits, part=part))
+        return parts
 
 
-async def run_job(job: TreeJob, agent: Agent, progress: Progress) -> Progress:
+def _share(amount: int, part: int, number: int) -> int:
+    return amount * (part + 1) // number - amount * part // number
+
+
+async def run_job(job: TreeJob, agent: Agent, progress: Progress, forest: GrowingForest | None = None) -> Progress:
     """Runs a job to its end; trees that are already there are not made again.
+
+    Args:
+        forest: Where the trees grow, if that was taken over for this job already.
 
     Raises:
         RunError: Too many units failed for infrastructure reasons.
     """
-    forest = GrowingForest(job.folder, epoch=job.epoch)
-    progress.regrown = forest.damaged
+    if forest is None:
+        forest = GrowingForest(job.folder, epoch=job.epoch)
+        progress.regrown = forest.damaged
     source = None if job.source is None else Forest(job.source)
     agent = replace(agent, sampling=job.sampling, policy_name=job.policy, on_start=progress.track)
 

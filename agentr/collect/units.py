@@ -42,6 +42,18 @@ class Limits:
     max_failed: float = 0.05
     max_completions: int = 0
 
+    def check(self, failed: int, tasks: int, last_error: str) -> None:
+        """Checks that not too many units were given up.
+
+        Raises:
+            RunError: They were.
+        """
+        if failed > self.max_failed * tasks:
+            raise RunError(
+                f"{failed} of {tasks} units failed for infrastructure reasons; the last: {last_error}",
+                hint="Mend the cause and start the same run again; finished units are kept.",
+            )
+
 
 @dataclass
 class Progress:
@@ -144,11 +156,7 @@ async def run_units(
         finally:
             progress.in_flight -= 1
             progress.growing.pop(task.key, None)
-        if progress.failed > limits.max_failed * len(tasks):
-            raise RunError(
-                f"{progress.failed} of {len(tasks)} units failed for infrastructure reasons; the last: {progress.last_error}",
-                hint="Mend the cause and start the same run again; finished units are kept.",
-            )
+        limits.check(progress.failed, len(tasks), progress.last_error)
 
     try:
         async with asyncio.TaskGroup() as group:
@@ -174,3 +182,17 @@ def as_dict(progress: Progress) -> dict[str, Any]:
     plain = {f.name: getattr(progress, f.name) for f in fields(progress) if f.name not in left_out}
     events = {**progress.events, "env_steps_executed": progress.env_steps_executed}
     return {**plain, "counts": stored_counts(progress.spent(), events), "seconds": time.time() - progress.started}
+
+
+def merged(parts: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Returns the progress of a stage from that of its parts, each as `as_dict` has it."""
+    sums = ("total", "done", "failed", "skipped", "in_flight", "retried", "successes")
+    return {
+        **{name: sum(part[name] for part in parts) for name in sums},
+        "started": min(part["started"] for part in parts),
+        "last_error": next((part["last_error"] for part in parts if part["last_error"]), ""),
+        "regrown": [key for part in parts for key in part["regrown"]],
+        "counts": dict(sum((Counter(part["counts"]) for part in parts), Counter())),
+        "seconds": max(part["seconds"] for part in parts),
+        "waiting": {name: why for part in parts for name, why in part.get("waiting", {}).items()},
+    }

@@ -1,12 +1,10 @@
-"""What the stages run on: Ray, the engines, the environment servers, the coordinator, the trainer. Each starts when it is first needed."""
+"""What the stages run on: Ray, the engines, the environment servers, the coordinators, the trainer. Each starts when it is first needed."""
 
 from __future__ import annotations
 
 import asyncio
 import os
-import secrets
 import time
-from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import asdict, replace
@@ -14,21 +12,20 @@ from pathlib import Path
 from typing import Any
 
 from agentr.cluster.connect import connect, joined
-from agentr.cluster.failures import cause_of, in_constructor
+from agentr.cluster.failures import answer_of
 from agentr.cluster.nodes import Node, nodes
 from agentr.cluster.preflight import preflight
 from agentr.cluster.restarts import Restarts
 from agentr.cluster.roles import Role, matches, options, selector
-from agentr.collect.coordinator import Coordinator
 from agentr.collect.job import TreeJob
 from agentr.config.schema import Config, PolicyBackend, TaskSelection
-from agentr.config.secrets import Secrets
 from agentr.config.training import Share
 from agentr.envs.fleet import EnvServers
 from agentr.envs.pool import Urls
-from agentr.errors import AgentrError, InfraError, RunError
+from agentr.errors import RunError
 from agentr.observe.progress import Reporter, Update
 from agentr.rounds.beside import Beside
+from agentr.rounds.coordinators import POLL_S, CoordinatorDied, Coordinators
 from agentr.rounds.watchdog import Cause, Parts, Watchdog, as_dict
 from agentr.store.layout import Checkpoint
 from agentr.store.run import RunStore
@@ -39,10 +36,6 @@ from agentr.train.online_job import OnlineJob
 from agentr.types import Task
 from env_servers.protocol import EnvironmentSpec
 
-#: Seconds between two looks at a running stage.
-POLL_S = 0.5
-#: Deadline for the coordinator to come up: it imports the tokenizer's library on a busy machine.
-START_TIMEOUT_S = 300.0
 #: Longest list of what is waited for, in characters.
 _LONGEST = 160
 
@@ -67,15 +60,12 @@ class Services:
         self.engines_early = False
         self._ray: Any = None
         self._servers: EnvServers | None = None
-        self._coordinator: Any = None
+        self._coordinators: Coordinators | None = None
         self._engines: dict[int, Any] = {}
         self._spec: EnvironmentSpec | None = None
         self._next_epoch: Callable[[], str] = lambda: ALONE
         self._run_dir: Path | None = None
-        self._deaths: deque[float] = deque()
         self._known: list[Node] = []
-        self._progress: dict[str, Any] | None = None
-        self._answered = time.monotonic()
         self._training = ""
         self._event: Callable[..., None] = lambda kind, **about: None
         self.watchdog = Watchdog(config.watchdog.after_s, self._parts, self._stands_still)
@@ -92,49 +82,42 @@ class Services:
 
     def spec(self) -> EnvironmentSpec:
         """What the environment publishes about itself."""
-        self._start_coordinator()
+        self._start_coordinators()
         assert self._spec is not None
         return self._spec
 
     def tasks(self, selection: TaskSelection, *, training: bool) -> list[Task]:
         """The tasks of a selection; held-out ones are refused where ``training`` is set."""
-        return self._call(self._start_coordinator().tasks.remote(selection, training), "the list of tasks", 120.0)
+        coordinators = self._start_coordinators()
+        return answer_of(self._ray, coordinators.first.tasks.remote(selection, training), "the list of tasks", 120.0)
 
     def run_job(self, title: str, job: TreeJob, policy: Checkpoint | None, update: Update | None = None) -> dict[str, Any]:
-        """Runs a job on the coordinator, shows its progress, and survives the coordinator's death.
+        """Runs a job on the coordinators, shows its progress, and survives a coordinator's death.
 
         Args:
             update: Is told the progress; by default it is shown as a task of its own.
         """
-        from ray.exceptions import ActorDiedError, ActorUnavailableError
-
         engines = self.engines(policy.path) if policy is not None else []
         path = policy.path if policy is not None else None
         while True:
-            coordinator = self._start_coordinator()
-            job = replace(job, epoch=self._next_epoch())  # the last one may live on, on a machine that is cut off
-            try:
-                with self.watchdog.armed(title), nullcontext(update) if update is not None else self.reporter.task(title) as told:
-                    return self._watch(coordinator, coordinator.run.remote(job, path, engines), told)
-            except (ActorDiedError, ActorUnavailableError) as error:
-                self._ray.kill(coordinator)
-                self._coordinator = None
-                self._count_death(title, error)
-                self.reporter.say(f"the coordinator died during {title}; it starts again and continues", "yellow")
+            coordinators = self._start_coordinators()
+            job = replace(job, epoch=self._next_epoch())  # the last ones may live on, on a machine that is cut off
+            with self.watchdog.armed(title), nullcontext(update) if update is not None else self.reporter.task(title) as told:
+                try:
+                    return coordinators.run(title, job, path, engines, lambda now: self._told(now, told))
+                except CoordinatorDied as error:
+                    self.reporter.say(f"{error} died during {title}; it starts again and continues", "yellow")
 
-    def _count_death(self, title: str, error: Exception) -> None:
-        """Counts a death of the coordinator; raises if there were too many within the window."""
-        cluster, now = self.config.cluster, time.monotonic()
-        self._deaths.append(now)
-        while now - self._deaths[0] > cluster.restart_window_s:
-            self._deaths.popleft()
-        if len(self._deaths) > cluster.actor_restarts:
-            cause = cause_of(error, "the coordinator").message
-            hint = "cluster.actor_restarts and cluster.restart_window_s say how often it is started again."
-            raise InfraError(
-                f"the coordinator died {len(self._deaths)} times within {cluster.restart_window_s:g} s, at last during {title}: {cause}",
-                hint=hint,
-            ) from error
+    def _told(self, now: dict[str, Any], update: Update) -> None:
+        self.watchdog.tell(now["done"], now["failed"], now["skipped"], now["counts"].get("completions", 0))
+        calls = now["counts"].get("calls", 0)
+        tokens = now["counts"].get("completion_tokens", 0)
+        details = f"solved {now['successes']}, calls {calls}, tokens {tokens}"
+        if now["retried"]:
+            details += f", retried {now['retried']}"
+        if now["waiting"]:
+            details += f"; waiting for {', '.join(f'{name} ({why})' for name, why in now['waiting'].items())}"[:_LONGEST]
+        update(now["done"] + now["failed"] + now["skipped"], now["total"], details)
 
     def train(self, jobs: list[TrainJob], title: str) -> list[TrainSummary]:
         """Trains a chain of jobs and returns their results. Engines on the same accelerators make room first."""
@@ -199,9 +182,9 @@ class Services:
         if config.cluster != before.cluster:
             self.close()
             return
-        if self._coordinator is not None:
-            self._ray.kill(self._coordinator)
-            self._coordinator = None
+        if self._coordinators is not None:
+            self._coordinators.kill()
+            self._coordinators = None
         if config.env != before.env:
             self._stop_servers()
         if (config.model, config.policy) != (before.model, before.policy):
@@ -215,7 +198,7 @@ class Services:
         self._stop_servers()
         self._stop_engines()
         self._ray.shutdown()
-        self._ray = self._coordinator = None
+        self._ray = self._coordinators = None
 
     # starting -----------------------------------------------------------------------------------------------------------
 
@@ -238,20 +221,18 @@ class Services:
         report.require()
         self._known = report.there
 
-    def _start_coordinator(self) -> Any:
-        if self._coordinator is None:
+    def _start_coordinators(self) -> Coordinators:
+        if self._coordinators is None:
             ray = self._start_ray()
             urls, token = self.environment()
             if self.model is None:
                 raise RunError("the coordinator needs the base model's tokenizer, and no model was resolved yet")
-            with self.reporter.task(f"coordinator and environment {self.config.env.name}"):
-                # Started again by this process, with an epoch of its own, and not by Ray.
-                how = options(self.config, Role.coordinator) | {"max_restarts": 0, "max_concurrency": 64}
-                actor = ray.remote(Coordinator).options(name=f"coordinator-{secrets.token_hex(3)}", **how)
-                coordinator = actor.remote(self.config, urls, token, self.model, Secrets.of(self.config))
-                self._spec = self._call(coordinator.ready.remote(), "the coordinator", START_TIMEOUT_S)
-                self._coordinator = coordinator
-        return self._coordinator
+            self._coordinators = Coordinators(ray, self.config, urls, token, self.model)
+        if not self._coordinators.up:
+            number = self.config.collect.coordinators
+            with self.reporter.task(f"{'coordinator' if number == 1 else f'{number} coordinators'} and environment {self.config.env.name}"):
+                self._spec = self._coordinators.start()
+        return self._coordinators
 
     def environment(self) -> tuple[Urls, str]:
         """Addresses and token of the environment servers: the user's, or our own."""
@@ -318,14 +299,16 @@ class Services:
 
     def _parts(self) -> Parts:
         """What the watchdog may ask."""
-        collecting = self._progress is not None and not self._training
+        coordinators = self._coordinators
+        progress = coordinators.progress if coordinators is not None else None
+        collecting = coordinators is not None and progress is not None and not self._training
         return Parts(
             ray=self._ray,
             run_dir=self._run_dir or self.logs,
             engines={f"rollout-{number}": engine for number, engine in self._engines.items()} if collecting else {},
             servers=self._servers if collecting else None,
-            progress=self._progress,
-            silent_s=time.monotonic() - self._answered if collecting else 0.0,
+            progress=progress,
+            silent_s=time.monotonic() - coordinators.answered if coordinators is not None and collecting else 0.0,
             training=self._training,
             known=self._known,
         )
@@ -335,39 +318,3 @@ class Services:
             self.reporter.say(f"{title}: {cause}", "yellow")
         with suppress(RunError):
             self._event("stands_still", title=title, causes=as_dict(causes))
-
-    # waiting ------------------------------------------------------------------------------------------------------------
-
-    def _watch(self, coordinator: Any, running: Any, update: Any) -> dict[str, Any]:
-        self._progress, self._answered = {}, time.monotonic()
-        while not self._ray.wait([running], timeout=POLL_S)[0]:
-            try:
-                now = self._ray.get(coordinator.progress.remote(), timeout=10.0)
-            except self._ray.exceptions.GetTimeoutError:
-                continue
-            self._progress, self._answered = now, time.monotonic()
-            self.watchdog.tell(now["done"], now["failed"], now["skipped"], now["counts"].get("completions", 0))
-            calls = now["counts"].get("calls", 0)
-            tokens = now["counts"].get("completion_tokens", 0)
-            details = f"solved {now['successes']}, calls {calls}, tokens {tokens}"
-            if now["retried"]:
-                details += f", retried {now['retried']}"
-            if now["waiting"]:
-                details += f"; waiting for {', '.join(f'{name} ({why})' for name, why in now['waiting'].items())}"[:_LONGEST]
-            update(now["done"] + now["failed"] + now["skipped"], now["total"], details)
-        return self._call(running, "the stage", 60.0)
-
-    def _call(self, ref: Any, what: str, timeout_s: float) -> Any:
-        """The result of a remote call; our own errors come back as themselves, not as Ray's wrapper."""
-        started = time.monotonic()
-        try:
-            return self._ray.get(ref, timeout=timeout_s)
-        except self._ray.exceptions.RayTaskError as error:
-            cause = error.cause
-            raise cause if isinstance(cause, AgentrError) else error from None
-        except self._ray.exceptions.ActorDiedError as error:
-            if in_constructor(error):
-                raise cause_of(error, what) from None
-            raise
-        except self._ray.exceptions.GetTimeoutError as error:
-            raise InfraError(f"{what} did not answer within {time.monotonic() - started:.0f} s") from error

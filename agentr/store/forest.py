@@ -21,7 +21,7 @@ from agentr.errors import DataError
 from agentr.search.stored import from_bytes, split_bytes
 from agentr.search.tree import Tree
 from agentr.store import version1
-from agentr.store.files import disk, make_folder, read_json, read_lines, remove
+from agentr.store.files import make_folder, read_json, read_lines, remove, write_lines
 from agentr.store.seal import FORMAT, check_format, read_checked, write_checked
 from agentr.store.tables import TableWriter, damaged, open_table, read_group, read_table, schema
 from agentr.store.tree_table import COLUMNS, summary_row
@@ -72,7 +72,12 @@ class Forest:
         if self.sealed:
             return self.manifest.get("failed", {})
         finished = self.finished()
-        return {line["key"]: line["reason"] for line in read_lines(self.work / FAILURES) if line["key"] not in finished}
+        return {line["key"]: line["reason"] for line in self.lines(FAILURES) if line["key"] not in finished}
+
+    def lines(self, name: str) -> list[dict[str, Any]]:
+        """Returns the lines of all files of a name in the working folder: each process that makes trees has one of its own."""
+        stem, _, suffix = name.rpartition(".")
+        return [line for path in sorted(self.work.glob(f"{stem}*.{suffix}")) for line in read_lines(path)]
 
     @property
     def work(self) -> Path:
@@ -104,8 +109,8 @@ class Forest:
         """
         if not self.sealed:
             self._seal(about)
-        if (self.work / ANSWERS).exists():
-            disk.rename(self.work / ANSWERS, self.folder / ANSWERS)
+        if answers := self.lines(ANSWERS):
+            write_lines(self.folder / ANSWERS, answers)
         for work in self.folder.glob(f"{PREFIX}*"):
             remove(work)
         return self.manifest

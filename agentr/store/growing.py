@@ -5,6 +5,9 @@ They are in the working folder of the stage, which belongs to one process at a t
     work-000003.0001/finished/bread~40~0.json.zst
     work-000003.0001/journal/bread~41~0.jsonl       what was drawn so far
     work-000003.0001/failures.jsonl                 units that were given up
+
+Several processes may share a stage, of one epoch and each with tasks of its own: one of them, or who started them, takes the folder over,
+and the others join. What is no tree's own, such as the failures, each adds to a file of its own (``failures-1.jsonl``).
 """
 
 from __future__ import annotations
@@ -20,7 +23,7 @@ from agentr.search.tree import Tree
 from agentr.store import version1
 from agentr.store.files import append_bytes, append_line, disk, make_folder, read_lines, remove, write_bytes
 from agentr.store.forest import FAILURES, FINISHED, SUFFIX, Forest
-from agentr.store.working import ALONE, take_over
+from agentr.store.working import ALONE, join, take_over
 
 JOURNAL = "journal"
 
@@ -30,6 +33,8 @@ class GrowingForest(Forest):
 
     Args:
         epoch: The process's (``agentr.store.lease``). What earlier ones left is taken over; they cannot write it any more.
+        part: Which one of several processes of this epoch this is.
+        taken: Whether one of them took the stage over already.
 
     Attributes:
         damaged: Keys of finished trees and of journals that were found damaged: they were set aside, to be grown anew.
@@ -38,8 +43,14 @@ class GrowingForest(Forest):
         RunError: A later process works on the stage, or the disk cannot be written.
     """
 
-    def __init__(self, folder: Path, stage: str = "", epoch: str = ALONE) -> None:
+    def __init__(self, folder: Path, stage: str = "", epoch: str = ALONE, *, part: int = 0, taken: bool = False) -> None:
         super().__init__(folder, stage)
+        self._part = part
+        self.damaged: list[str] = []
+        if taken:
+            self._work = join(folder, epoch)
+            self._journals = self._work / JOURNAL
+            return
         make_folder(folder)
         self._work = take_over(folder, epoch)
         self._journals = self._work / JOURNAL
@@ -73,7 +84,12 @@ class GrowingForest(Forest):
 
     def fail(self, key: str, reason: str) -> None:
         """Records a unit that was given up for infrastructure reasons."""
-        append_line(self._work / FAILURES, {"key": key, "reason": reason})
+        append_line(self.own(FAILURES), {"key": key, "reason": reason})
+
+    def own(self, name: str) -> Path:
+        """Returns the file to which this process adds what is in the files of a name (`Forest.lines`)."""
+        path = self._work / name
+        return path.with_stem(f"{path.stem}-{self._part}") if self._part else path
 
     # ------------------------------------------------------------------------------------------------------------------
 

@@ -35,8 +35,7 @@ def take_over(folder: Path, epoch: str) -> Path:
     """
     mine, before = folder / f"{PREFIX}{epoch}", working(folder)
     if before is not None and before > mine:
-        hint = "This process is of an earlier attempt, and ends here."
-        raise RunError(f"{folder} is worked on by a later process ({before.name.removeprefix(PREFIX)}, this is {epoch})", hint=hint)
+        raise _later(folder, before, epoch)
     if before is None:
         make_folder(mine)
     elif before != mine:
@@ -46,3 +45,21 @@ def take_over(folder: Path, epoch: str) -> Path:
             if older < mine:
                 remove(older)
     return mine
+
+
+def join(folder: Path, epoch: str) -> Path:
+    """Returns the working folder of a stage that was taken over for this epoch.
+
+    Raises:
+        RunError: A later process works on the stage, or nobody took it over.
+    """
+    mine, there = folder / f"{PREFIX}{epoch}", working(folder)
+    if there != mine:
+        raise _later(folder, there, epoch)
+    return mine
+
+
+def _later(folder: Path, there: Path | None, epoch: str) -> RunError:
+    who = there.name.removeprefix(PREFIX) if there is not None else "its folder is gone"
+    hint = "This process is of an earlier attempt, and ends here."
+    return RunError(f"{folder} is worked on by a later process ({who}, this is {epoch})", hint=hint)

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from agentr.bench.scale import Load, limit
+from agentr.bench.scale_table import limit
+from agentr.bench.simulated import Load
 from agentr.errors import ConfigError
 
 
@@ -21,10 +22,19 @@ def bench(*arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.cluster
 @pytest.mark.timeout(150)
-def test_two_engines(tmp_path: Path):
+def test_two_engines_and_two_coordinators(tmp_path: Path):
     figures, disk = tmp_path / "figures.json", tmp_path / "disk"
     disk.mkdir()
-    arguments = ("--engines=2", "--seconds=4", "--latency=0.05", "--slots=8", "--tokens=20", f"--folder={disk}", f"--json={figures}")
+    arguments = (
+        "--engines=2",
+        "--seconds=4",
+        "--latency=0.05",
+        "--slots=8",
+        "--tokens=20",
+        "--coordinators=2",
+        f"--folder={disk}",
+        f"--json={figures}",
+    )
     done = bench(*arguments)
     assert done.returncode == 0, done.stderr[-3000:]
     (point,) = json.loads(figures.read_text())["points"]

@@ -8,6 +8,7 @@ import pytest
 
 from agentr.observe.progress import Reporter
 from agentr.recipes import load
+from agentr.rounds.coordinators import Coordinators
 from agentr.rounds.services import Services
 from agentr.store.run import RunStore
 
@@ -48,13 +49,15 @@ class FakeServers:
 def test_what_another_experiment_would_start_the_same_runs_on(tmp_path: Path, changes: list[str], killed: list[str], up: bool) -> None:
     services = Services(load(None), tmp_path, Reporter())
     ray = FakeRay()
-    services._ray, services._coordinator, services._engines = ray, "coordinator", {0: "engine"}
+    services._coordinators = Coordinators(ray, services.config, [], "", tmp_path)
+    services._coordinators._actors = {0: "coordinator"}
+    services._ray, services._engines = ray, {0: "engine"}
     services._servers = FakeServers(ray)  # type: ignore[assignment]
     services.model, services.engines_early = tmp_path, True
     services.take_over(load(None, changes), RunStore(tmp_path))
     assert (ray.killed, ray.up) == (killed, up)
     assert services.config == load(None, changes)
-    assert services._coordinator is None and services.model is None and not services.engines_early
+    assert services._coordinators is None and services.model is None and not services.engines_early
     assert (services._servers is None) == ("server" in killed) and (services._engines == {}) == ("engine" in killed)
     services.close()
     assert not ray.up
