@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import operator
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
+from functools import lru_cache
 from typing import Literal
 
 from env_servers.status import CallStatus
@@ -68,10 +70,18 @@ class Cost:
     judge_calls: int = 0
 
     def __add__(self, other: Cost) -> Cost:
-        return Cost(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(Cost)))
+        return Cost(*map(operator.add, _amounts(self), _amounts(other)))
 
     def __sub__(self, other: Cost) -> Cost:
-        return Cost(*(getattr(self, f.name) - getattr(other, f.name) for f in fields(Cost)))
+        return Cost(*map(operator.sub, _amounts(self), _amounts(other)))
+
+    @staticmethod
+    def sum(costs: Iterable[Cost]) -> Cost:
+        """Returns the sum of costs."""
+        return Cost(*map(sum, zip(_amounts(Cost()), *map(_amounts, costs), strict=True)))
+
+
+_amounts = operator.attrgetter(*(entry.name for entry in fields(Cost)))
 
 
 @dataclass(frozen=True)
@@ -152,4 +162,9 @@ class Task:
     @property
     def key(self) -> str:
         """A name that is safe as a file name and unique within an environment."""
-        return "".join(c if c.isalnum() or c in "-_" else f"~{ord(c):x}~" for c in self.id)
+        return _file_name(self.id)
+
+
+@lru_cache(maxsize=65_536)
+def _file_name(text: str) -> str:
+    return "".join(c if c.isalnum() or c in "-_" else f"~{ord(c):x}~" for c in text)

@@ -258,26 +258,25 @@ class Sessions:
                 above = await self.at(node.parent)
                 self._open[node.id] = (await above.expand([node.action]))[0] if node.action else above
 
-    async def cut(self, size: int) -> None:
+    def cut(self, size: int) -> None:
         """Takes the tree's last nodes off again, so that ``size`` are left, and closes what stands there."""
         self._tree.cut(size)
         above = {id(session) for node, session in self._open.items() if node < size}
         dropped = {id(self._open[node]): self._open.pop(node) for node in list(self._open) if node >= size}
-        await self._env.close_all([session for key, session in dropped.items() if key not in above])
+        self._env.free([session for key, session in dropped.items() if key not in above])
 
-    async def drop_finished(self) -> None:
+    def drop_finished(self) -> None:
         """Closes the sessions of nodes that will not be expanded (again)."""
         nodes = self._tree.nodes
         expanded = [i for i in self._open if nodes[i].expansions and not nodes[i].terminal]
         over = [i for i in self._open if nodes[i].terminal] + expanded[: max(0, len(expanded) - self._spare)]
         dropped = {id(s): s for s in (self._open.pop(i) for i in over)}
         still_used = {id(s) for s in self._open.values()}
-        await self._env.close_all([s for key, s in dropped.items() if key not in still_used])
+        self._env.free([s for key, s in dropped.items() if key not in still_used])
 
-    async def close(self) -> None:
+    def close(self) -> None:
         sessions, self._open = {id(s): s for s in self._open.values()}, {}
-        # A cancelled tree still hands its sessions back; the server's idle expiry covers what this misses.
-        await asyncio.shield(self._env.close_all(list(sessions.values())))
+        self._env.free(list(sessions.values()))
 
 
 async def take_turn(

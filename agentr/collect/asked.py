@@ -100,7 +100,7 @@ async def rewrite_thoughts(evolver: Evolver, episode: Episode) -> Evolution:
     for text, before in zip(texts, episode.path, strict=True):
         at = await evolver.write(at, text)
         if tree.nodes[at].observation != before.observation:
-            await evolver.sessions.cut(size)
+            evolver.sessions.cut(size)
             made.reason = "the environment answered differently"
             return made
     made.end = at

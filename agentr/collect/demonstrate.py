@@ -70,7 +70,7 @@ async def demonstrate(task: Task, agent: Agent, seed: int, scripted: Sequence[st
                 tree.back_up(node)
                 break
     finally:
-        await sessions.close()
+        sessions.close()
     return tree
 
 

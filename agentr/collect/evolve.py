@@ -56,7 +56,7 @@ class Evolve(Work):
                 if not await self._evolve(evolver):
                     break
         finally:
-            await sessions.close()
+            sessions.close()
         return tree
 
     @asynccontextmanager

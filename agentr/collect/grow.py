@@ -152,10 +152,10 @@ async def grow(task: Task, strategy: Strategy, agent: Agent, forest: GrowingFore
                 for node, session in zip(nodes, turns.sessions, strict=True):
                     if node is not None:
                         sessions.keep(node.id, session)
-            await sessions.drop_finished()
+            sessions.drop_finished()
         return tree
     finally:
-        await sessions.close()
+        sessions.close()
 
 
 async def _sample_all(tree: Tree, expansions: list[Expansion], agent: Agent, sessions: Sessions) -> list[Expanded]:

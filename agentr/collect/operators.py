@@ -59,8 +59,8 @@ async def _without(evolver: Evolver, episode: Episode, turn: int) -> Episode | N
         if shorter.leaf.outcome is not None and shorter.earned >= episode.earned and len(shorter.path) < len(episode.path):
             return shorter
         if answers:
-            await evolver.sessions.cut(max(size, node + 1))
-    await evolver.sessions.cut(size)
+            evolver.sessions.cut(max(size, node + 1))
+    evolver.sessions.cut(size)
     return None
 
 

@@ -47,5 +47,5 @@ class Shorten(Work):
                 await sessions.along(episode.leaf.id)
                 await apply("drop_redundant", evolver, episode)
         finally:
-            await sessions.close()
+            sessions.close()
         return tree

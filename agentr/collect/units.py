@@ -95,7 +95,7 @@ class Progress:
 
     def spent(self) -> Cost:
         """Returns the cost of all trees, those that still grow included."""
-        return sum((tree.cost for tree in self.growing.values()), self.cost)
+        return Cost.sum([self.cost, *(tree.cost for tree in self.growing.values())])
 
     def has_budget(self, limit: int, per_tree: int) -> bool:
         """Whether one more tree may start: all together draw at most ``limit`` completions (0: no limit), or less than one tree more.
@@ -124,7 +124,7 @@ async def run_units(
     Raises:
         RunError: More units were given up than allowed. The finished ones are kept.
     """
-    finished = forest.finished()
+    finished, ended = forest.finished(), asyncio.Event()
     progress.total = len(tasks)
     for task in tasks:
         if task.key in finished:
@@ -156,21 +156,24 @@ async def run_units(
         finally:
             progress.in_flight -= 1
             progress.growing.pop(task.key, None)
+            ended.set()
         limits.check(progress.failed, len(tasks), progress.last_error)
 
     try:
         async with asyncio.TaskGroup() as group:
-            working: set[asyncio.Task[None]] = set()
             for task in tasks:
                 if task.key in finished:
                     continue
-                while working and (len(working) >= limits.in_flight or not progress.has_budget(limits.max_completions, per_tree)):
-                    working = (await asyncio.wait(working, return_when=asyncio.FIRST_COMPLETED))[1]
+                while progress.in_flight and (
+                    progress.in_flight >= limits.in_flight or not progress.has_budget(limits.max_completions, per_tree)
+                ):
+                    ended.clear()
+                    await ended.wait()
                 if not progress.has_budget(limits.max_completions, per_tree):
                     progress.skipped += 1
                     continue
                 progress.in_flight += 1
-                working.add(group.create_task(work(task)))
+                group.create_task(work(task))
     except ExceptionGroup as failed:
         raise failed.exceptions[0] from failed
     return progress

@@ -113,6 +113,10 @@ class EnvClient:
         """
         await self.pool.close([remote for session in sessions if (remote := session.detach()) is not None])
 
+    def free(self, sessions: Sequence[Session]) -> None:
+        """Frees the servers' side of the sessions soon, together with others: nothing is waited for."""
+        self.pool.free([remote for session in sessions if (remote := session.detach()) is not None])
+
     async def aclose(self) -> None:
         """Closes the dropped sessions, then the connections. Sessions that are still held stay open until they expire."""
         await self.pool.aclose()

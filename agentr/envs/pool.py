@@ -23,7 +23,9 @@ Urls = Callable[[], list[str] | Awaitable[list[str]]] | list[str]
 SERVERS_TTL_S = 5.0
 #: Most sessions in one close request.
 CLOSE_BATCH = 5_000
-#: Dropped sessions that are closed together.
+#: Sessions that are not needed any more are closed after so many seconds, with all others of that time: a request for each takes longer.
+FREE_S = 0.2
+#: Sessions dropped by the garbage collector that are closed together.
 DROPPED_BATCH = 500
 #: Pauses between attempts. A killed server is back after 1-3 s.
 BACKOFF = Backoff(first_s=0.5, longest_s=10.0, jitter=0.5)
@@ -63,6 +65,20 @@ class ServerPool:
         """Notes a session that nobody can use any more. Called by the garbage collector, in any thread."""
         self._dropped.append(remote)
 
+    def free(self, remotes: Sequence[Remote]) -> None:
+        """Closes sessions soon, see ``close``."""
+        self._dropped.extend(remotes)
+        self._close_soon()
+
+    def _close_soon(self) -> None:
+        if self._dropped and (self._closing is None or self._closing.done()):
+            self._closing = asyncio.create_task(self._close_dropped(), name="closing sessions")
+
+    async def _close_dropped(self) -> None:
+        await asyncio.sleep(FREE_S)
+        while self._dropped:
+            await self.close(self._take_dropped())
+
     async def retry(self, what: str, call: Callable[[], Awaitable[Result]]) -> Result:
         """The result of ``call``, which is attempted again while it raises ``RequestFailed``.
 
@@ -72,8 +88,8 @@ class ServerPool:
         Raises:
             InfraError: The last attempt failed too; names the server, the request and what was waited for.
         """
-        if len(self._dropped) >= DROPPED_BATCH and (self._closing is None or self._closing.done()):
-            self._closing = asyncio.create_task(self.close(self._take_dropped()))
+        if len(self._dropped) >= DROPPED_BATCH:
+            self._close_soon()
         for attempt in range(self._retries + 1):
             try:
                 return await call()

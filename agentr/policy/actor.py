@@ -106,9 +106,10 @@ class RayEngine:
     def __init__(self, actor: Any, name: str) -> None:
         self.actor = actor
         self.name = name
+        self._generate = actor.generate  # Ray makes a method anew each time that it is asked for
 
     async def generate(self, request: GenerateRequest, checkpoint: str) -> list[Completion]:
-        return await self._call(self.actor.generate.remote(request, checkpoint))
+        return await self._call(self._generate.remote(request, checkpoint))
 
     async def load(self, checkpoint: str) -> None:
         await self._call(self.actor.load.remote(checkpoint))

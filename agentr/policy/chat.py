@@ -53,6 +53,11 @@ class ChatCodec:
         if tokenizer.eos_token_id is None:
             raise ModelError(f"{self.name} has no end-of-sequence token.", hint="Set 'eos_token' in its tokenizer_config.json.")
         self.eos_id: int = int(self.tokenizer.eos_token_id)
+        #: The tokenizer itself, without what its wrapper does besides, which takes as long again.
+        self._fast: Any = getattr(tokenizer, "backend_tokenizer", None)
+        if self._fast is not None:
+            self._fast.no_truncation()
+            self._fast.no_padding()
         self._frames: dict[tuple[str, ...], list[list[int]]] = {}
         self._special = _special_tokens(self.tokenizer)
         self._special_text = re.compile("|".join(map(re.escape, sorted(self._special.values(), key=len, reverse=True))) or r"(?!)")
@@ -106,7 +111,9 @@ class ChatCodec:
     # ------------------------------------------------------------------------------------------------------------------
 
     def _encode(self, text: str) -> list[int]:
-        return list(self.tokenizer.encode(text, add_special_tokens=False))
+        if self._fast is None:
+            return list(self.tokenizer.encode(text, add_special_tokens=False))
+        return self._fast.encode(text, add_special_tokens=False).ids
 
     def _cut(self, text: str) -> list[str]:
         """Cuts ``text`` after the first character of every spelling of a special token."""

@@ -71,7 +71,7 @@ class Revise(Work):
                 await execute(tree, pair, revision, unit.agent, sessions, self.config, self.max_depth)  # execute: does it earn as much?
                 tree.revisions.append(revision)
         finally:
-            await sessions.close()
+            sessions.close()
         return tree
 
 

@@ -117,7 +117,8 @@ def test_env_steps_are_one_for_each_new_state(server: EnvServer, tmp_path: Path)
     ids=["uct", "uct for online training", "sample", "dense"],
 )
 def test_a_killed_tree_continues_from_its_last_expansion(server: EnvServer, tmp_path: Path, strategy: Strategy, at_once: int) -> None:
-    """Only what one ask asked for at the same time, and did not get whole, is asked for again."""
+    """Only what one ask asked for at the same time, and did not get whole, is asked for again; one tree grows at a time, so that no other
+    one is between an answer and its journal when the process dies."""
 
     async def scenario(env: EnvClient, tasks: list[Task]) -> tuple[int, int]:
         agent = await sloppy_agent(env, tasks)
@@ -132,7 +133,7 @@ def test_a_killed_tree_continues_from_its_last_expansion(server: EnvServer, tmp_
 
         dying = replace(agent, policy=Dying(agent.codec, tasks))
         with pytest.raises(Killed):
-            await run_job(job(tmp_path / "cut", tasks, work=Grow(strategy)), dying, Progress())
+            await run_job(job(tmp_path / "cut", tasks, work=Grow(strategy), in_flight=1), dying, Progress())
         assert any((Forest(tmp_path / "cut").work / "journal").iterdir())
         second = replace(agent, policy=SloppyExpert(agent.codec, tasks))
         await run_job(job(tmp_path / "cut", tasks, work=Grow(strategy)), second, Progress())
@@ -141,7 +142,7 @@ def test_a_killed_tree_continues_from_its_last_expansion(server: EnvServer, tmp_
     whole_calls, calls = play(server, scenario)
     whole, cut = Forest(tmp_path / "whole"), Forest(tmp_path / "cut")
     assert [to_json(t) for t in whole] == [to_json(t) for t in cut]
-    assert whole_calls <= calls <= whole_calls + (at_once - 1) * len(whole), "an expansion was paid for twice"
+    assert whole_calls <= calls <= whole_calls + at_once - 1, "an expansion was paid for twice"
     assert not any((cut.work / "journal").iterdir())
 
 

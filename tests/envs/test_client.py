@@ -412,6 +412,25 @@ def test_expired_and_closed_sessions_come_back():
         run([server.url], test)
 
 
+def test_sessions_that_are_freed_are_closed_soon_and_together():
+    async def test(client: EnvClient) -> None:
+        root = await client.open(TASK)
+        children = await root.expand([f"add {number}" for number in range(20)])
+        assert server.sessions == 21
+        before = client.stats.requests
+        for child in children:
+            client.free([child])
+        assert server.sessions == 21, "nothing is waited for"
+        while server.sessions > 1:
+            await asyncio.sleep(0.05)
+        assert client.stats.requests == before + 1
+        client.free([root])
+
+    with bench() as server:
+        run([server.url], test)
+        assert server.sessions == 0, "those that were still to be closed are closed at the end"
+
+
 def test_dropped_sessions_are_closed(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(pool, "DROPPED_BATCH", 50)
 

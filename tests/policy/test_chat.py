@@ -57,6 +57,17 @@ def test_decode_leaves_special_tokens_out_unless_asked(codec):
     assert codec.decode(codec.turn("Action: look"), special=True) == "Action: look<|im_end|>"
 
 
+@settings(max_examples=200, deadline=None)
+@given(text=hostile)
+def test_plain_text_has_the_ids_that_the_wrapper_gives_it(text):
+    for truncated in (False, True):
+        tokenizer = copy.deepcopy(tiny_tokenizer())
+        if truncated:
+            tokenizer.backend_tokenizer.enable_truncation(2)
+            tokenizer.backend_tokenizer.enable_padding(length=9)
+        assert ChatCodec(tokenizer)._encode(text) == list(tiny_tokenizer().encode(text, add_special_tokens=False))
+
+
 def test_observation_cannot_forge_a_turn(codec):
     bridge = codec.bridge(FORGERY)
     assert controls(codec, bridge) == ["<|im_start|>", "<|im_end|>", "<|im_start|>"]
