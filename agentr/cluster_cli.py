@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -67,9 +68,21 @@ def stop(run: Run, address: Address = "") -> None:
 
 
 def logs(
-    run: Run, address: Address = "", follow: Annotated[bool, typer.Option("--follow", "-f", help="Until the job has ended.")] = False
+    run: Run,
+    address: Address = "",
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Until the job has ended.")] = False,
+    stage: Annotated[str, typer.Option("--stage", help="Of the run directory's logs: lines about these stages.")] = "",
+    task: Annotated[str, typer.Option("--task", help="... about these tasks.")] = "",
+    level: Annotated[str, typer.Option("--level", help="... from this level on, such as warning.")] = "",
 ) -> None:
-    """Show the output of a run's last job."""
+    """Show the output of a run's last job; or, of a run directory here, the logs of all its processes."""
+    here = Path(run).is_dir() and not (follow or address or os.environ.get("RAY_API_SERVER_ADDRESS"))
+    if here or stage or task or level:
+        from agentr.observe.logs import read_logs, shown
+
+        for line in read_logs(Path(run), stage=stage, task=task, level=level):
+            typer.echo(shown(line))
+        return
     from agentr.launch.submit import logs as job_logs
 
     job_logs(run, address, follow, lambda text: typer.echo(text, nl=False))

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
+from agentr import logs
 from agentr.collect.agent import Agent
 from agentr.collect.units import Limits, Progress, run_units
 from agentr.config.schema import SamplingConfig
@@ -18,6 +20,8 @@ from agentr.store.forest import Forest
 from agentr.store.growing import GrowingForest
 from agentr.store.working import ALONE
 from agentr.types import Cost, Task
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -93,6 +97,8 @@ class TreeJob:
         source: Folder of the forest that the work starts from, if it needs one.
         epoch: Of the coordinators that run it (``agentr.store.lease``).
         part: Which part of the stage this is, if several coordinators share it.
+        about: What the driver was at when it asked, for logs (``agentr.logs``).
+        logs: Folder of the run's logs, if there is a run.
     """
 
     folder: Path
@@ -105,6 +111,8 @@ class TreeJob:
     source: Path | None = None
     epoch: str = ALONE
     part: int = 0
+    about: Mapping[str, Any] = field(default_factory=dict)
+    logs: Path | None = None
 
     def divided(self, number: int) -> list[TreeJob]:
         """Returns the job in at most ``number`` parts, which together make the same trees with as many in flight.
@@ -144,9 +152,12 @@ async def run_job(job: TreeJob, agent: Agent, progress: Progress, forest: Growin
     source = None if job.source is None else Forest(job.source)
     agent = replace(agent, sampling=job.sampling, policy_name=job.policy, on_start=progress.track)
 
-    async with job.work.helper(agent, forest) as helper:
+    recording, about = logs.recording(logs.own_file(job.logs, "coordinator"), "coordinator"), logs.about(**job.about)
+    with recording, about:
+        log.info("%d tasks", len(job.tasks))
+        async with job.work.helper(agent, forest) as helper:
 
-        async def make(task: Task) -> Tree | None:
-            return await job.work.make(Unit(task, derived_seed(job.seed, job.work.kind, task.key), agent, forest, source, helper))
+            async def make(task: Task) -> Tree | None:
+                return await job.work.make(Unit(task, derived_seed(job.seed, job.work.kind, task.key), agent, forest, source, helper))
 
-        return await run_units(job.tasks, make, forest, progress, job.limits, job.work.max_completions(agent.spec.step_limit))
+            return await run_units(job.tasks, make, forest, progress, job.limits, job.work.max_completions(agent.spec.step_limit))

@@ -7,6 +7,7 @@ unit that fails for infrastructure reasons is tried again from its journal, ``in
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
@@ -15,10 +16,13 @@ from typing import Any
 
 from agentr.backoff import Backoff
 from agentr.errors import InfraError, RunError
+from agentr.logs import about
 from agentr.search.stored import stored_counts
 from agentr.search.tree import Tree
 from agentr.store.growing import GrowingForest
 from agentr.types import Cost, Task
+
+log = logging.getLogger(__name__)
 
 #: Makes one tree; None means that there is nothing to make for this task.
 MakeTree = Callable[[Task], Awaitable[Tree | None]]
@@ -137,9 +141,11 @@ async def run_units(
             except InfraError as error:
                 progress.last_error = str(error)
                 if attempt == limits.infra_retries:
+                    log.error("given up after %d attempts: %s", attempt + 1, error)
                     progress.failed += 1
                     forest.fail(task.key, str(error))
                     return
+                log.warning("attempt %d failed, and is followed by another one: %s", attempt + 1, error)
                 progress.retried += 1
                 await asyncio.sleep(_BACKOFF.pause_s(attempt))
                 continue
@@ -152,7 +158,8 @@ async def run_units(
 
     async def work(task: Task) -> None:
         try:
-            await unit(task)
+            with about(task=task.key):
+                await unit(task)
         finally:
             progress.in_flight -= 1
             progress.growing.pop(task.key, None)

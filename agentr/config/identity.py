@@ -14,7 +14,7 @@ from agentr.config.text import dump_yaml
 _FREE = ("run.dir", "run.keep", "run.mirror", "cluster.", "watchdog.", "trainer.start_timeout_s", "trainer.max_failures", "trainer.threads",
          "trainer.share", "policy.device", "policy.engines", "policy.threads", "policy.sync", "env.servers", "env.url",
          "env.token_env", "env.python", "collect.in_flight", "collect.coordinators", "collect.infra_retries", "collect.max_failed",
-         "eval.in_flight")  # fmt: skip
+         "eval.in_flight", "tracking")  # fmt: skip
 
 #: The same wherever they stand: deadlines, attempts, and how an API is paid and called. Options of an environment or a reward may mean
 #: anything by such a name.

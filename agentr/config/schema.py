@@ -6,6 +6,7 @@ Imports nothing heavy, so that ``agentr run --dry-run`` answers at once. Numbers
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -450,6 +451,9 @@ class WatchdogConfig:
     """Seconds without progress after which the cause is looked for and said, in the terminal, the log and the events."""
 
 
+#: Experiment trackers that can be told what a run comes to (``agentr.track``).
+TRACKERS = ("tensorboard", "mlflow", "wandb", "trackio")
+
 #: Sections that may change from a round on.
 CHANGING = ("method", "collect", "build", "train")
 
@@ -473,6 +477,9 @@ class Config:
     eval: EvalConfig = field(default_factory=EvalConfig)
     cluster: ClusterConfig = field(default_factory=ClusterConfig)
     watchdog: WatchdogConfig = field(default_factory=WatchdogConfig)
+    tracking: list[str] = field(default_factory=list)
+    """Experiment trackers that are told what stages come to and how trainings go, beside the run directory: tensorboard, mlflow, wandb,
+    trackio (docs/cluster.md)."""
     from_round: dict[int, Any] = field(default_factory=dict)
     """What changes from a round on, by its number: sections method, collect, build, train. So methods may follow each other in a run."""
 
@@ -487,6 +494,11 @@ class Config:
             yield Problem(
                 "run.control", "the control trains on demonstrations, and there are none without a warm start", "Set run.control=false."
             )
+        for name in self.tracking:
+            if name not in TRACKERS:
+                near = difflib.get_close_matches(name, TRACKERS, n=1)
+                hint = f"Did you mean {near[0]!r}?" if near else f"There are {', '.join(TRACKERS)}."
+                yield Problem("tracking", f"there is no tracker {name!r}", hint)
         yield from self._sampling()
         yield from self._batches()
         yield from self._changes()

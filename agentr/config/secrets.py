@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
 from typing import Any
@@ -23,6 +24,22 @@ class Secrets(dict[str, str]):
         """Reads what a configuration names, as far as it is there."""
         names = {str(value) for key, value in flatten(plain(config)) if key.endswith(("api_key_env", "token_env")) and value}
         return cls({name: os.environ[name] for name in sorted(names) if os.environ.get(name)})
+
+
+#: Names of values that are secrets themselves: options of an environment or of a reward may hold such.
+_SECRET = re.compile(r"(^|[_.])(key|token|secret|password|passwd|credentials?)$", re.IGNORECASE)
+
+
+def without_secrets(config: Any) -> dict[str, Any]:
+    """Returns a configuration as full keys with values, for others to read: less what may be a secret, in a value or in an address."""
+    found = {}
+    for key, value in flatten(plain(config)):
+        if _SECRET.search(key) and value:
+            value = "(not shown)"
+        elif isinstance(value, str):
+            value = re.sub(r"(\w+://)[^/@\s]*@", r"\1", value)
+        found[key] = value
+    return found
 
 
 def missing_secrets(config: Config) -> Iterator[Problem]:

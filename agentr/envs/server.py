@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import http.client
 import json
+import logging
 import os
 import secrets
 import select
@@ -28,7 +29,10 @@ from agentr.cluster.nodes import own_address
 from agentr.cluster.restarts import Restarts
 from agentr.config.schema import EnvConfig
 from agentr.errors import InfraError
+from agentr.logs import recording
 from env_servers.protocol import TOKEN_ENV
+
+log = logging.getLogger(__name__)
 
 #: Bytes of the child's log that an error quotes.
 LOG_TAIL = 2000
@@ -158,6 +162,10 @@ class EnvServer:
     # the supervising thread -------------------------------------------------------------------------------------------
 
     def _supervise(self) -> None:
+        with recording(self._log_path.with_suffix(".jsonl"), "environment"):
+            self._keep_up()
+
+    def _keep_up(self) -> None:
         reason = ""
         while not self._stopping.is_set():
             try:
@@ -226,7 +234,9 @@ class EnvServer:
         recent = len(self._restarted)
         if recent >= self._rules.max_restarts:
             self._set(ServerState.FAILED, error=f"given up after {recent} restarts within {self._rules.window_s:g} s, at last: {reason}")
+            log.error("the server was %s", self._status.error)
             return False
+        log.warning("the server is started again: %s", reason)
         self._restarted.append(now)
         self._set(ServerState.STARTING, restarts=self._status.restarts + 1, error=reason)
         return not self._stopping.wait(self._rules.backoff.pause_s(recent))

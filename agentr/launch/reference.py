@@ -61,11 +61,16 @@ def reference() -> str:
     for name, value in vars(config).items():
         if name == "method":
             parts += _methods()
-        elif name == "from_round":
-            parts.append(f"\n## {name}\n\n{documented(Config)[name]}\n")
+        elif not _is_section(value):
+            parts.append(f"\n## {name}{'*' if is_free(name) else ''}\n\n{documented(Config)[name]}\n")
         else:
             parts.append(_section(name, value[0] if isinstance(value, list) else value, isinstance(value, list)))
     return "".join(parts)
+
+
+def _is_section(value: Any) -> bool:
+    """Whether a value of the whole configuration is a section, or a list of them, and not a key by itself."""
+    return is_dataclass(value) or (isinstance(value, list) and any(map(is_dataclass, value)))
 
 
 def undocumented() -> list[str]:
@@ -74,7 +79,7 @@ def undocumented() -> list[str]:
     sections = [
         (name, value[0] if isinstance(value, list) else value)
         for name, value in vars(config).items()
-        if name not in ("method", "from_round")
+        if name != "method" and _is_section(value)
     ]
     sections += [("method", recipe.Config()) for recipe in recipes().values()]
     return [f"{section}.{row[0]}" for section, value in sections for row in _rows(section, value, "") if not row[3]]

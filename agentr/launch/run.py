@@ -15,6 +15,7 @@ from typing import NoReturn
 from agentr.cluster.connect import joined
 from agentr.config.schema import Config
 from agentr.errors import DataError, ModelError
+from agentr.logs import recording, said
 from agentr.models.load import load_codec
 from agentr.observe.progress import Reporter
 from agentr.observe.report import table, write_report
@@ -29,7 +30,12 @@ from agentr.store.files import make_folder
 from agentr.store.mirror import Mirror
 from agentr.store.restore import restore
 from agentr.store.run import RunStore
+from agentr.track.tracker import require
+from agentr.track.tracking import Tracking
 from agentr.train.checkpoints import is_complete
+
+#: Longest wait for experiment trackers at the end of a run, and of a process that is to end, in seconds.
+TRACKING_WAIT_S, LEAVE_S = 60.0, 3.0
 
 
 def run_dir(config: Config) -> Path:
@@ -58,6 +64,7 @@ def opened(config: Config, reporter: Reporter, *, allow_change: bool = False, se
     Raises:
         RunError: Another driver has the run, or its configuration is another one.
     """
+    require(config.tracking)
     store = RunStore(run_dir(config), reporter.say, config.cluster.lease_s)
     store.open(config, allow_change=allow_change, restore=lambda: restore(store, config, reporter.task, allow_change=allow_change))
     make_folder(store.layout.logs)
@@ -66,7 +73,9 @@ def opened(config: Config, reporter: Reporter, *, allow_change: bool = False, se
             reporter.logged(store.layout.driver_log),
             reporter.kept(store.layout.now),
             _logging_to(store.layout.driver_log),
+            recording(store.layout.logs / "driver.jsonl", "driver", run=config.run.name),
             mirrored(config, store, reporter, allow_change=allow_change),
+            tracked(config, store, reporter),
             nullcontext(services) if services else serving(config, store.layout.logs, reporter) as running,
         ):
             running.take_over(config, store)
@@ -99,6 +108,30 @@ def mirrored(config: Config, store: RunStore, reporter: Reporter, *, allow_chang
             _await(mirror, config, reporter, patient=True)
     finally:
         mirror.stop()
+
+
+@contextmanager
+def tracked(config: Config, store: RunStore, reporter: Reporter) -> Iterator[None]:
+    """Tells the experiment trackers of ``tracking`` of a run while the block runs, and waits for them at its end.
+
+    If the block was left to end the process, it hardly waits.
+    """
+    if not config.tracking:
+        yield
+        return
+    tracking = Tracking(store.layout, config.tracking, lambda text: reporter.say(text, "yellow"))
+    tracking.start()
+    wait_s = LEAVE_S
+    with ending_cleanly():
+        try:
+            yield
+            wait_s = TRACKING_WAIT_S
+        except Exception:
+            wait_s = TRACKING_WAIT_S
+            raise
+        finally:
+            if left := tracking.finish(wait_s):
+                reporter.say(f"not told everything yet: {', '.join(left)}. The next start of the run tells them.", "yellow")
 
 
 def _await(mirror: Mirror, config: Config, reporter: Reporter, *, patient: bool) -> None:
@@ -162,6 +195,7 @@ def _logging_to(path: Path) -> Iterator[None]:
     """Adds warnings and errors of the driver to its log."""
     handler = logging.FileHandler(path, encoding="utf-8", delay=True)
     handler.setLevel(logging.WARNING)
+    handler.addFilter(lambda record: record.name != said.name)  # it is there
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     logging.getLogger().addHandler(handler)
     try:

@@ -23,6 +23,7 @@ from agentr.config.schema import Config
 from agentr.config.secrets import Secrets, missing_secrets
 from agentr.errors import ConfigError, InfraError, RunError
 from agentr.recipes import load
+from agentr.track.tracker import environment
 
 #: Most that a working folder may hold.
 LARGEST_BYTES = 100 * 2**20
@@ -291,7 +292,7 @@ def _entrypoint(job: str, arguments: Sequence[str], cluster: Cluster, config: Co
     if job not in JOBS:
         raise ConfigError(f"there is no job {job!r}", hint=f"There are {', '.join(JOBS)}.")
     command = ["-m", f"ray_jobs.{job}", *arguments]
-    if values := Secrets.of(config):
+    if values := {**Secrets.of(config), **environment(config.tracking)}:
         command += ["--secrets", cluster.hand_over(values)]
     return f'{_FIND_PYTHON}exec "$python" {shlex.join(command)}'
 

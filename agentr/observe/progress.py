@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -13,6 +14,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from agentr.errors import AgentrError
+from agentr.logs import said
 from agentr.store.files import read_json, write_json
 
 #: Seconds between two lines where there is no terminal.
@@ -98,6 +100,7 @@ class Reporter:
 
     def say(self, text: str, style: str = "") -> None:
         """Prints a message."""
+        said.log({"yellow": logging.WARNING, "red": logging.ERROR}.get(style, logging.INFO), text.strip())
         self.show(text, style=style or None, markup=False)
 
     def show(self, what: Any, **how: Any) -> None:
@@ -111,6 +114,7 @@ class Reporter:
     def task(self, title: str) -> Iterator[Update]:
         """Shows the progress of a piece of work while the block runs, and its duration at the end."""
         started, since = time.monotonic(), time.time()
+        said.info("%s ...", title)
         self._keep(Now(title, since, since))
         if self.console.is_terminal:
             columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
@@ -134,6 +138,7 @@ class Reporter:
                     self.show(f"  {title}: {done:g}/{total:g} {details}".rstrip())
 
             yield log
+        said.info("done: %s, %.1f s", title, time.monotonic() - started)
         self.show(f"[green]done[/green]  {title}  [dim]{time.monotonic() - started:.1f} s[/dim]")
 
 

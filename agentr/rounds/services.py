@@ -11,6 +11,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+from agentr import logs
 from agentr.cluster.connect import connect, joined
 from agentr.cluster.failures import answer_of
 from agentr.cluster.nodes import Node, nodes
@@ -27,7 +28,7 @@ from agentr.observe.progress import Reporter, Update
 from agentr.rounds.beside import Beside
 from agentr.rounds.coordinators import POLL_S, CoordinatorDied, Coordinators
 from agentr.rounds.watchdog import Cause, Parts, Watchdog, as_dict
-from agentr.store.layout import Checkpoint
+from agentr.store.layout import Checkpoint, Layout
 from agentr.store.run import RunStore
 from agentr.store.summaries import TrainSummary
 from agentr.store.working import ALONE
@@ -102,6 +103,8 @@ class Services:
         while True:
             coordinators = self._start_coordinators()
             job = replace(job, epoch=self._next_epoch())  # the last ones may live on, on a machine that is cut off
+            about = {"run": self.config.run.name, **logs.current()}
+            job = replace(job, about=about, logs=Layout(self._run_dir).logs if self._run_dir else None)
             with self.watchdog.armed(title), nullcontext(update) if update is not None else self.reporter.task(title) as told:
                 try:
                     return coordinators.run(title, job, path, engines, lambda now: self._told(now, told))

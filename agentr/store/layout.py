@@ -163,6 +163,15 @@ class Layout:
         return self.logs / "now.json"
 
     @property
+    def tracking(self) -> Path:
+        """What experiment trackers were told, and what they keep on disk (``agentr.track``)."""
+        return self.root / "tracking"
+
+    @property
+    def points(self) -> Path:
+        return self.tracking / "points.jsonl"
+
+    @property
     def report(self) -> Path:
         return self.root / "report.html"
 

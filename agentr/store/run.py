@@ -14,11 +14,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from agentr import logs
 from agentr.config.identity import at_default, changed_keys, plain, to_yaml
 from agentr.config.schema import Config
 from agentr.errors import DataError, RunError
 from agentr.store.files import append_line, copy_folder, disk, make_folder, write_bytes
-from agentr.store.layout import Layout
+from agentr.store.layout import Layout, stage_of
 from agentr.store.lease import LEASE_S, Lease
 from agentr.store.origin import made_by, version
 from agentr.store.records import Index, read_config, read_index, read_records, write_index
@@ -157,7 +158,8 @@ class RunStore:
         self._inputs.append({})
         self._within.append(0.0)
         try:
-            summary = work(folder)
+            with logs.about(stage=name, **_place(name)):
+                summary = work(folder)
             files = hash_files(folder, files_of(folder))
         except BaseException as error:
             self._stopped(replace(running, seconds=spent - self._within[-1]), error)
@@ -188,6 +190,8 @@ class RunStore:
     def _stopped(self, running: StageRecord, error: BaseException) -> None:
         """Notes that a stage was not finished, if that can still be noted: the disk may be full, the directory gone."""
         spent = running.seconds + time.time() - running.started
+        with logs.about(stage=running.name, **_place(running.name)):
+            logs.said.error("stopped: %s", error, exc_info=error)
         try:
             self._write(StageRecord(**{**vars(running), "seconds": spent}))
             self.event("stage_stopped", stage=running.name, error=f"{type(error).__name__}: {error}"[:2000])
@@ -303,6 +307,12 @@ class RunStore:
     def _write(self, record: StageRecord) -> None:
         index = read_index(self.root)
         write_index(self.root, Index(index.name, index.config, {**read_records(self.root, index), record.name: record}))
+
+
+def _place(name: str) -> dict[str, Any]:
+    """The arm and the round of a stage, for logs."""
+    found = stage_of(name)
+    return {"arm": found[0].title, "round": found[0].number} if found is not None else {}
 
 
 def _values(config: Mapping[str, Any]) -> dict[str, Any]:

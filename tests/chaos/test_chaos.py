@@ -13,18 +13,20 @@ from pathlib import Path
 
 import pytest
 
+from agentr.observe.logs import read_logs
 from agentr.store.dataset import read_manifest
 from agentr.store.files import read_lines
 from agentr.store.forest import Forest
 from agentr.store.run import RunStore
 from agentr.store.summaries import TrainSummary
 from tests.chaos.driver import DEMO, ROUND_STAGES, SMALL, end, kill, start, state, wait_for
+from tests.track.test_tracking import tensorboard
 
 pytestmark = [pytest.mark.cluster, pytest.mark.chaos, pytest.mark.timeout(2400)]
 
 
 def small(root: Path) -> list[str]:
-    return ["run", DEMO, f"run.dir={root}", *SMALL]
+    return ["run", DEMO, f"run.dir={root}", "tracking=[tensorboard]", *SMALL]
 
 
 def from_warm_start(undisturbed: Path) -> list[str]:
@@ -99,6 +101,26 @@ def test_kill_engine_server_coordinator_trainer_and_driver(undisturbed: Path, tm
     report = json.loads((root / "report.json").read_text())
     assert report["complete"]
     assert all(not Forest(root / stage).failures() for stage in units(root))
+    assert_tracked_and_logged(root, undisturbed)
+
+
+def assert_tracked_and_logged(root: Path, undisturbed: Path) -> None:
+    """What the tracker was told, each point once, is what an undisturbed run tells of the round; and the logs say what died."""
+    told = tensorboard(root / "tracking")["the only one"]
+    whole = tensorboard(undisturbed / "tracking")["the only one"]
+    assert max(Counter((name, step) for name, step, _ in told).values()) == 1
+    losses = [step for name, step, _ in told if name == "train/main/loss"]
+    assert len(losses) == len(read_lines(root / "rounds/01/train/metrics.jsonl"))
+    own = ("collect/", "revise/", "dataset/", "train_total/", "eval/")
+    assert {name for name, _, _ in told if name.startswith(own)} <= {name for name, _, _ in whole}
+    assert ("eval/main/success", 1) in {(name, step) for name, step, _ in told}
+    lines = read_logs(root)
+    assert {line["run"] for line in lines if "run" in line} == {"demo"}
+    assert {line["stage"] for line in lines if line["role"] == "coordinator"} >= {"rounds/01/collect", "rounds/01/eval"}
+    assert any(line["role"] == "environment" and "started again" in line["message"] for line in lines)
+    (died,) = [line for line in lines if "died during" in line["message"]]
+    assert died["level"] == "warning" and died["stage"] == "rounds/01/collect" and died["round"] == 1
+    assert not any(text.startswith("{") for text in (root / "logs/driver.log").read_text().splitlines())
 
 
 #: A comparison of one round on tasks of depth 1.

@@ -1,0 +1,104 @@
+"""Structured logs: one JSON object a line, with the run, the role, and the stage and the task that the line is about.
+
+Modules log as usual, with ``logging``. What a line is about is said in one place each: the run and the role where a process begins to
+record (`recording`), the stage and the task where work on them begins (`about`). ``agentr.observe.logs`` reads them.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import socket
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+#: Logger of what a person was told already: it is recorded, and shown nowhere else.
+said = logging.getLogger("agentr.said")
+said.addHandler(logging.NullHandler())
+
+_ABOUT: ContextVar[Mapping[str, Any] | None] = ContextVar("about", default=None)
+
+
+@contextmanager
+def about(**values: Any) -> Iterator[None]:
+    """Adds to what is logged in the block, and in the tasks that it starts, what it is about: stage, round, arm, task."""
+    token = _ABOUT.set({**current(), **values})
+    try:
+        yield
+    finally:
+        _ABOUT.reset(token)
+
+
+def current() -> dict[str, Any]:
+    """Returns what is being worked on, as ``about`` was told; for a process that goes on with it."""
+    return dict(_ABOUT.get() or {})
+
+
+@contextmanager
+def recording(path: Path | None, role: str, **always: Any) -> Iterator[None]:
+    """Records this process's logs in a file while the block runs: of agentr from INFO on, of libraries from WARNING on.
+
+    Args:
+        path: None records nothing.
+        role: The part of the run that this process is.
+        always: What all lines are about, such as the run.
+    """
+    if path is None:
+        yield
+        return
+    root, ours, handler = logging.getLogger(), logging.getLogger("agentr"), JsonLines(path, role=role, **always)
+    added = [handler] if root.handlers or logging.lastResort is None else [handler, logging.lastResort]  # which a handler would silence
+    for each in added:
+        root.addHandler(each)
+    level = ours.level
+    ours.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        ours.setLevel(level)
+        for each in added:
+            root.removeHandler(each)
+
+
+def own_file(folder: Path | None, role: str) -> Path | None:
+    """Returns the file of a process of which there may be several, on machines that do not append to one file in turn."""
+    return folder / f"{role}-{socket.gethostname()}-{os.getpid()}.jsonl" if folder is not None else None
+
+
+class JsonLines(logging.Handler):
+    """Appends each record as one line, with one write. What cannot be written is left out: whoever writes results tells of a full disk."""
+
+    def __init__(self, path: Path, **always: Any) -> None:
+        super().__init__()
+        self.path = path
+        self.always = always
+        self._torn = False
+
+    def emit(self, record: logging.LogRecord) -> None:
+        with suppress(Exception):
+            data = (json.dumps(self.line(record), ensure_ascii=False, default=str) + "\n").encode("utf-8", "replace")
+            data = b"\n" * self._torn + data
+            descriptor = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
+            try:
+                self._torn = os.write(descriptor, data) < len(data)
+            finally:
+                os.close(descriptor)
+
+    def line(self, record: logging.LogRecord) -> dict[str, Any]:
+        """Returns what a record says, as plain data."""
+        line = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+            **self.always,
+            **current(),
+        }
+        if record.exc_info:
+            line["exception"] = logging.Formatter().formatException(record.exc_info)
+        return line

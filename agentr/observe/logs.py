@@ -1,0 +1,55 @@
+"""Reads the structured logs of a run (``agentr.logs``): those of all its processes, in the order of time."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterator
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from agentr.errors import ConfigError
+from agentr.store.layout import Layout
+
+
+def read_logs(root: Path, *, stage: str = "", task: str = "", level: str = "") -> list[dict[str, Any]]:
+    """Returns the lines of a run's logs, oldest first. What is no whole line is left out.
+
+    Args:
+        stage: Only lines about stages with this in their name.
+        task: Only lines about tasks with this in their key.
+        level: Only lines of this level or above.
+
+    Raises:
+        ConfigError: There is no such level.
+    """
+    levels = {name.lower(): number for name, number in logging.getLevelNamesMapping().items()}
+    if level and level.lower() not in levels:
+        raise ConfigError(f"there is no level {level!r}", hint="There are debug, info, warning, error, critical.")
+    least = levels[level.lower()] if level else 0
+    found = [
+        line
+        for path in sorted(Layout(root).logs.glob("*.jsonl"))
+        for line in _lines(path)
+        if stage in line.get("stage", "") and task in line.get("task", "") and levels.get(line["level"], least) >= least
+    ]
+    return sorted(found, key=lambda line: line["time"])
+
+
+def shown(line: dict[str, Any]) -> str:
+    """Returns a line for people: when, how bad, who, about what, what."""
+    time = datetime.fromisoformat(line["time"]).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+    about = " ".join(str(line[key]) for key in ("stage", "task") if key in line)
+    text = f"{time} {line['level']:<7} {line.get('role', '')}{f' [{about}]' if about else ''} {line['message']}"
+    return text + (f"\n{line['exception']}" if "exception" in line else "")
+
+
+def _lines(path: Path) -> Iterator[dict[str, Any]]:
+    for text in path.read_text(encoding="utf-8", errors="replace").splitlines():
+        try:
+            line = json.loads(text)
+        except ValueError:
+            continue
+        if isinstance(line, dict) and {"time", "level", "message"} <= line.keys():
+            yield line
