@@ -114,7 +114,8 @@ def status(run_dir: RunDir, as_json: Annotated[bool, typer.Option("--json", help
 
     from agentr.observe.comparison import PLAN, progress, read_plan
     from agentr.observe.progress import Reporter, read_now
-    from agentr.observe.status import describe_now, describe_stage, last_trouble
+    from agentr.observe.status import describe_now, describe_stage
+    from agentr.observe.troubles import describe, troubles
 
     if (run_dir / PLAN).exists():
         runs = progress(read_plan(run_dir))
@@ -130,10 +131,10 @@ def status(run_dir: RunDir, as_json: Annotated[bool, typer.Option("--json", help
     opened = agentr.open(run_dir)
     name, records, owner = opened.name, list(opened.records().values()), opened.owner
     now = read_now(opened.layout.now) if owner else None
-    trouble = last_trouble(opened.events())
+    wrong = troubles(opened.events())
     if as_json:
         doing = None if now is None else {**vars(now), "rate": now.rate, "left_s": now.left_s}
-        found = {"run": name, "owner": owner, "now": doing, "trouble": trouble, "stages": [r.stored() for r in records]}
+        found = {"run": name, "owner": owner, "now": doing, "troubles": wrong, "stages": [r.stored() for r in records]}
         typer.echo(json.dumps(found, indent=2, default=str))
         return
     shown = Table(title=f"{name}: " + (f"being worked on by {owner}" if owner else "nobody works on it"))
@@ -145,8 +146,8 @@ def status(run_dir: RunDir, as_json: Annotated[bool, typer.Option("--json", help
     console.print(shown)
     if now is not None:
         console.print(describe_now(now), markup=False)
-    if trouble:
-        console.print(trouble, style="yellow", markup=False)
+    for line in (line for trouble in wrong for line in describe(trouble)):
+        console.print(line, style="yellow", markup=False)
 
 
 @app.command()

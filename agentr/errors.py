@@ -23,7 +23,12 @@ class AgentrError(Exception):
     Args:
         message: What was wrong and where.
         hint: What to do about it.
+
+    Attributes:
+        kind: Of the cause (``agentr.cluster.causes``), for errors that are one by themselves.
     """
+
+    kind = ""
 
     def __init__(self, message: str, *, hint: str = "") -> None:
         super().__init__(message, hint)
@@ -53,6 +58,12 @@ class ModelError(AgentrError):
 
 class DataError(AgentrError):
     """A file that should hold data does not: missing, corrupt, or of another version."""
+
+
+class NoRows(DataError):
+    """A stage of rows came to none: there is nothing to train on."""
+
+    kind = "no_rows"
 
 
 class RunError(AgentrError):

@@ -90,7 +90,16 @@ def _service(environment: Environment, table: SessionTable, metrics: Metrics) ->
         if worker.stuck >= worker.threads:
             raise Refused(503, f"all {worker.threads} threads are stuck in the environment", "Restart the server.")
         uptime = time.monotonic() - started
-        return _json(wire.Health(name=environment.spec.name, epoch=table.epoch, sessions=len(table), uptime_s=uptime))
+        return _json(
+            wire.Health(
+                name=environment.spec.name,
+                epoch=table.epoch,
+                sessions=len(table),
+                uptime_s=uptime,
+                max_sessions=table.max_sessions,
+                refused_s=table.refused_s,
+            )
+        )
 
     @routes.get("/metrics")
     async def metrics_text() -> Response:

@@ -186,11 +186,20 @@ class ExpertResponse(Wire):
 
 
 class Health(Wire):
+    """How a server is.
+
+    Attributes:
+        max_sessions: Sessions that it holds at the same time.
+        refused_s: Seconds since it last refused a session because there was no room; None if it never did.
+    """
+
     status: Literal["ok"] = "ok"
     name: str
     epoch: str
     sessions: int
     uptime_s: float
+    max_sessions: int = 0
+    refused_s: float | None = None
 
 
 class ErrorBody(Wire):

@@ -101,6 +101,7 @@ class SessionStore(Generic[State]):
         self._clock = clock
         self._sessions: OrderedDict[str, Session[State]] = OrderedDict()  # least recently used first
         self._reserved = 0
+        self._refused: float | None = None
         self._disposals: set[asyncio.Task] = set()
         self._must_dispose = type(environment).close is not Environment.close
 
@@ -111,6 +112,15 @@ class SessionStore(Generic[State]):
     def stuck(self) -> int:
         """Calls into the environment that passed their deadline and still run."""
         return self.worker.stuck + self._look_ups.stuck
+
+    @property
+    def max_sessions(self) -> int:
+        return self._limits.max_sessions
+
+    @property
+    def refused_s(self) -> float | None:
+        """Seconds since a session was refused because there was no room; None if none was."""
+        return None if self._refused is None else self._clock() - self._refused
 
     async def look_up(self, what: str, call: Callable[[], Result]) -> Result:
         """Runs a call that touches no session (a split, an expert); raises as `Worker.run` does."""
@@ -177,6 +187,7 @@ class SessionStore(Generic[State]):
         if len(self) + self._reserved + wanted > limit:
             self.sweep()
         if len(self) + self._reserved + wanted > limit:
+            self._refused = self._clock()
             raise Refused(
                 429,
                 f"{len(self)} of {limit} sessions are open and {wanted} more were asked for",

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from agentr.errors import DataError
+from agentr.errors import NoRows
 from agentr.store.dataset import DroppedWriter, write_rows
 from agentr.store.files import make_folder
 from agentr.store.rows import Dropped, Preference, Row
@@ -23,7 +23,10 @@ Keep = Callable[[AnyRow], Kept]
 Mix = Callable[[Sequence[Kept], Keep], tuple[Sequence[Kept], Counter[str]]]
 
 #: What to do about a round without rows.
-_HINT = "Give the search more width or iterations, choose easier tasks, or lower the thresholds of the method."
+_HINT = (
+    "Give the search more width or iterations, or lower the thresholds of the method (method.*), or choose easier tasks (collect.tasks)."
+)
+_TOO_LONG = "longer than build.max_length"
 
 
 def write_dataset(
@@ -46,7 +49,7 @@ def write_dataset(
         about: Further entries of the manifest.
 
     Raises:
-        DataError: There is no row at all; the error counts the reasons.
+        NoRows: There is no row at all; the error counts the reasons.
     """
     make_folder(folder)
     with Spool(folder) as spool:
@@ -56,12 +59,13 @@ def write_dataset(
                 if isinstance(candidate, Dropped):
                     dropped.drop(candidate)
                 elif candidate.longest > max_length:
-                    dropped.drop(Dropped(candidate.provenance, "longer than build.max_length"))
+                    dropped.drop(Dropped(candidate.provenance, _TOO_LONG))
                 else:
                     own.append(spool.keep(candidate))
             if not own:
                 reasons = ", ".join(f"{n} x {why}" for why, n in dropped.reasons.items()) or "no success"
-                raise DataError(f"{source} gave no row to train on: {reasons}", hint=hint)
+                longest = max(dropped.reasons, key=lambda why: dropped.reasons[why], default="") == _TOO_LONG
+                raise NoRows(f"{source} gave no row to train on: {reasons}", hint="Raise build.max_length." if longest else hint)
             rows, refused = mix(own, spool.keep) if mix is not None else (own, Counter[str]())
             used = set(rows)
             for kept in own:

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 
 @dataclass(frozen=True)
 class Node:
-    """A node that is alive."""
+    """A node that is alive.
+
+    Attributes:
+        port: Of its raylet.
+    """
 
     id: str
     address: str
-    labels: dict[str, str]
+    labels: dict[str, str] = field(hash=False)
     cpus: float
     gpus: float
+    port: int = 0
 
     @property
     def name(self) -> str:
@@ -47,5 +52,10 @@ def own_address() -> str:
 def _node(entry: dict[str, Any]) -> Node:
     resources = entry["Resources"]
     return Node(
-        entry["NodeID"], entry["NodeManagerAddress"], entry.get("Labels") or {}, resources.get("CPU", 0.0), resources.get("GPU", 0.0)
+        entry["NodeID"],
+        entry["NodeManagerAddress"],
+        entry.get("Labels") or {},
+        resources.get("CPU", 0.0),
+        resources.get("GPU", 0.0),
+        entry["NodeManagerPort"],
     )

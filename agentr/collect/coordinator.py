@@ -87,9 +87,8 @@ class Coordinator:
 
     async def progress(self) -> dict[str, Any]:
         """Progress of the stage that is running."""
-        from agentr.policy.router import Router
-
-        waiting = self._policy.problems() if isinstance(self._policy, Router) else {}
+        problems = getattr(self._policy, "problems", None)  # of a router, of an API's client
+        waiting = problems() if problems is not None else {}
         return {**as_dict(self._progress), "waiting": waiting}
 
     async def _ready_policy(self, checkpoint: Path | None, engines: Sequence[Any]) -> Policy:

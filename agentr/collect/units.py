@@ -68,6 +68,7 @@ class Progress:
         events: Their counts of events.
         env_steps_executed: Actions that environments carried out in all, replays included; known at the end.
         regrown: Keys of finished trees that were damaged: they were set aside, to be grown anew.
+        identical: Finished trees whose episodes are all the same.
         growing: The trees that are not finished, by their task's key.
     """
 
@@ -78,6 +79,7 @@ class Progress:
     in_flight: int = 0
     retried: int = 0
     successes: int = 0
+    identical: int = 0
     cost: Cost = field(default_factory=Cost)
     events: Counter[str] = field(default_factory=Counter)
     env_steps_executed: int = 0
@@ -94,6 +96,7 @@ class Progress:
         """Counts a finished tree."""
         self.done += 1
         self.successes += bool(tree.successes())
+        self.identical += tree.identical()
         self.cost = self.cost + tree.cost
         self.events.update(tree.events)
 

@@ -8,18 +8,21 @@ import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import NoReturn
 
+from agentr.cluster.causes import Cause, Kind
 from agentr.cluster.connect import joined
 from agentr.config.schema import Config
-from agentr.errors import DataError, ModelError
+from agentr.errors import AgentrError, DataError, ModelError
 from agentr.logs import recording, said
 from agentr.models.load import load_codec
 from agentr.observe.progress import Reporter
 from agentr.observe.report import table, write_report
 from agentr.observe.summary import RunSummary
+from agentr.observe.troubles import MIRROR, note
 from agentr.policy.chat import ChatCodec
 from agentr.read.run import Run
 from agentr.recipes import config_at, load, recipe_of
@@ -79,7 +82,11 @@ def opened(config: Config, reporter: Reporter, *, allow_change: bool = False, se
             nullcontext(services) if services else serving(config, store.layout.logs, reporter) as running,
         ):
             running.take_over(config, store)
-            yield Experiment(config, store, running, reporter, lambda round_: config_at(config, round_))
+            try:
+                yield Experiment(config, store, running, reporter, lambda round_: config_at(config, round_))
+            except AgentrError as error:
+                reporter.log(f"the run ended: {type(error).__name__}: {error}")
+                raise
     except (SystemExit, KeyboardInterrupt):
         reporter.say(f"stopped; what is finished is kept. Go on with: agentr resume {store.root}", "yellow")
         raise
@@ -96,7 +103,14 @@ def mirrored(config: Config, store: RunStore, reporter: Reporter, *, allow_chang
     if not config.run.mirror:
         yield
         return
-    mirror = Mirror(store, config, lambda text: reporter.say(text, "yellow"), is_complete, allow_change=allow_change)
+
+    def failing(problem: str) -> None:
+        hint = "Mend the store or run.mirror; the run goes on, and is mirrored once that is done."
+        causes = [Cause(Kind.mirror_failing, f"nothing is mirrored to {config.run.mirror}", problem, hint)]
+        note(store.event, MIRROR, causes if problem else [])
+
+    say = partial(reporter.say, style="yellow")
+    mirror = Mirror(store, config, say, is_complete, failing=failing, allow_change=allow_change)
     mirror.start()
     try:
         with ending_cleanly():

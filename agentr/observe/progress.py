@@ -103,6 +103,11 @@ class Reporter:
         said.log({"yellow": logging.WARNING, "red": logging.ERROR}.get(style, logging.INFO), text.strip())
         self.show(text, style=style or None, markup=False)
 
+    def log(self, text: str) -> None:
+        """Writes a message to the file alone: the terminal gets it from elsewhere."""
+        if self._log is not None:
+            self._log.print(f"{time.strftime('%H:%M:%S')} {text}", markup=False)
+
     def show(self, what: Any, **how: Any) -> None:
         """Prints anything that rich can show."""
         self.console.print(what, **how)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
-from typing import Any
 
 from agentr.observe.progress import Now
 from agentr.store.layout import DATASET, EVAL, RECOVERY, TRAIN, stage_of
@@ -18,18 +16,6 @@ def describe_now(now: Now) -> str:
     parts += [f"{now.left_s:.0f} s to go" if now.left_s is not None else "", now.details]
     said = time.time() - now.at
     return f"{now.title}: {'; '.join(part for part in parts if part) or 'begun'} (said {said:.0f} s ago)"
-
-
-def last_trouble(events: Sequence[Mapping[str, Any]]) -> str:
-    """Returns what went wrong last in a run; nothing if a stage was sealed since."""
-    for event in reversed(events):
-        if event["event"] == "stage_sealed":
-            return ""
-        if event["event"] == "stage_stopped":
-            return f"{event['stage']} was stopped: {event['error']}"
-        if event["event"] == "stands_still":
-            return f"{event['title']}: " + " ".join(f"{cause['what']} ({cause['evidence']})." for cause in event["causes"])
-    return ""
 
 
 def describe_stage(record: StageRecord) -> str:

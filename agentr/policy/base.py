@@ -98,6 +98,9 @@ class EngineHealth:
         stalled_s: Duration of the decoding step in progress, in seconds.
         prefix_queries: Prompt tokens looked up in the prefix cache, over all sequences.
         prefix_hits: Those of them that were found.
+        waiting: Sequences among ``running`` that wait for room in the batch or the cache.
+        preempted: How often these sequences were thrown out of the cache, to be computed again.
+        cache_used: Share of the cache that sequences hold.
     """
 
     checkpoint: str
@@ -106,6 +109,9 @@ class EngineHealth:
     stalled_s: float = 0.0
     prefix_queries: int = 0
     prefix_hits: int = 0
+    waiting: int = 0
+    preempted: int = 0
+    cache_used: float = 0.0
 
 
 class Engine(Protocol):

@@ -66,6 +66,7 @@ class OpenAIPolicy:
         self._url = api.base_url.rstrip("/") + "/chat/completions"
         self._slots = asyncio.Semaphore(api.concurrency)
         self._stats = PolicyStats()
+        self._failed_in_a_row, self._failure = 0, ""
         self._client = httpx.AsyncClient(
             headers={"Authorization": f"Bearer {key}"},
             timeout=config.timeout_s,
@@ -99,6 +100,12 @@ class OpenAIPolicy:
         """Returns the counters so far; ``busy_s`` is summed over calls."""
         return replace(self._stats)
 
+    def problems(self) -> dict[str, str]:
+        """Returns why the API gives nothing, by its address, while no call comes through; else nothing."""
+        if not self._failed_in_a_row:
+            return {}
+        return {self._config.openai.base_url: f"{self._failure}, {self._failed_in_a_row} times in a row"}
+
     async def close(self) -> None:
         """Closes the connections."""
         await self._client.aclose()
@@ -126,8 +133,11 @@ class OpenAIPolicy:
                 async with self._slots:
                     self._check_budget()
                     answer = await self._post(body)
-                return self._read(answer, request)
+                completions = self._read(answer, request)
+                self._failed_in_a_row = 0
+                return completions
             except TransientError as error:
+                self._failed_in_a_row, self._failure = self._failed_in_a_row + 1, str(error)
                 problems.append(str(error))
                 if attempt < self._config.retries:
                     await asyncio.sleep(pause_before_retry(error, attempt, self._backoff))

@@ -163,6 +163,7 @@ class VLLMEngine:
         self._queries = 0
         self._hits = 0
         self._tokenizer: Any = None
+        self._scheduler: Any = None
         self._stepper = Stepper(self._start, name="vllm-stepper")
 
     @property
@@ -242,6 +243,7 @@ class VLLMEngine:
             stalled_s=stepper.stalled_s,
             prefix_queries=self._queries,
             prefix_hits=self._hits,
+            **self._room(),
         )
 
     def check(self) -> None:
@@ -265,7 +267,15 @@ class VLLMEngine:
     def _start(self) -> LLMEngine:
         llm = build_llm(self._checkpoint, self._model, self._policy)
         self._tokenizer = llm.get_tokenizer()
+        self._scheduler = llm.engine_core.engine_core.scheduler  # type: ignore[attr-defined]
         return llm
+
+    def _room(self) -> dict[str, Any]:
+        """Says how sequences fit into the cache. Read beside the stepping thread, so the numbers may be of two steps."""
+        scheduler = self._scheduler
+        there, running = list(scheduler.requests.values()), len(scheduler.running)
+        preempted = sum(request.num_preemptions for request in there)
+        return {"waiting": max(0, len(there) - running), "preempted": preempted, "cache_used": scheduler.kv_cache_manager.usage}
 
     def _reload(self, llm: LLMEngine, checkpoint: str) -> None:
         if checkpoint == self._checkpoint:

@@ -15,6 +15,7 @@ from pathlib import Path
 from agentr.build.dataset import write_dataset
 from agentr.build.imports import demonstrated_turns
 from agentr.build.revision import demonstrated_rows
+from agentr.cluster.causes import Cause, Kind
 from agentr.collect.assess import Assess
 from agentr.collect.demonstrate import Demonstrate
 from agentr.collect.grow import BadBeginning, Grow
@@ -28,6 +29,7 @@ from agentr.evaluate.metrics import Evaluation, conciseness, evaluate, judged, r
 from agentr.evaluate.statistics import Estimate
 from agentr.models.load import load_codec, resolve
 from agentr.observe.progress import Reporter
+from agentr.observe.troubles import tell
 from agentr.rounds.services import Services
 from agentr.search import Sample
 from agentr.store.dataset import rows_hash
@@ -158,8 +160,21 @@ class Experiment:
             return replace(summary, revision_length=length, judged_paths=paths, includes=source.stage)
 
         made_with = {"kind": work.kind, "work": work, "sampling": collect.sampling, "seed": seed}
+        new = not self.store.sealed(name)
         self.store.stage(name, TreeSummary, make, made_with)
-        return self._trees_of(name)
+        forest = self._trees_of(name)
+        if new:
+            self._tell_identical(forest)
+        return forest
+
+    def _tell_identical(self, forest: Forest) -> None:
+        """Says so if no tree of a stage has two different episodes."""
+        trees = forest.manifest["trees"]
+        if trees and forest.manifest["progress"].get("identical", 0) == trees:
+            evidence = f"each of {trees} trees has one episode, drawn again and again"
+            hint = "Raise collect.sampling.temperature, or choose other tasks (collect.tasks)."
+            cause = Cause(Kind.trees_identical, "every tree is identical in itself: there is nothing to choose from", evidence, hint)
+            tell(self.reporter, self.store.event, forest.stage, [cause])
 
     def forest(self, name: str, round_: int) -> Forest:
         """Returns the trees that a stage left.

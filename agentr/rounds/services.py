@@ -6,14 +6,16 @@ import asyncio
 import os
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 from agentr import logs
+from agentr.cluster.causes import Cause
 from agentr.cluster.connect import connect, joined
 from agentr.cluster.failures import answer_of
+from agentr.cluster.lookouts import Lookouts
 from agentr.cluster.nodes import Node, nodes
 from agentr.cluster.preflight import preflight
 from agentr.cluster.restarts import Restarts
@@ -25,13 +27,16 @@ from agentr.envs.fleet import EnvServers
 from agentr.envs.pool import Urls
 from agentr.errors import RunError
 from agentr.observe.progress import Reporter, Update
+from agentr.observe.troubles import tell
 from agentr.rounds.beside import Beside
 from agentr.rounds.coordinators import POLL_S, CoordinatorDied, Coordinators
-from agentr.rounds.watchdog import Cause, Parts, Watchdog, as_dict
+from agentr.rounds.diagnosis import Parts, diagnose
+from agentr.rounds.watchdog import Watchdog
 from agentr.store.layout import Checkpoint, Layout
 from agentr.store.run import RunStore
 from agentr.store.summaries import TrainSummary
 from agentr.store.working import ALONE
+from agentr.train.checks import Training
 from agentr.train.job import TrainJob
 from agentr.train.online_job import OnlineJob
 from agentr.types import Task
@@ -67,9 +72,10 @@ class Services:
         self._next_epoch: Callable[[], str] = lambda: ALONE
         self._run_dir: Path | None = None
         self._known: list[Node] = []
-        self._training = ""
+        self._training: Training | None = None
+        self._lookouts = Lookouts()
         self._event: Callable[..., None] = lambda kind, **about: None
-        self.watchdog = Watchdog(config.watchdog.after_s, self._parts, self._stands_still)
+        self.watchdog = Watchdog(config.watchdog.after_s, lambda: diagnose(self._parts()), self._stands_still)
 
     # what stages call ---------------------------------------------------------------------------------------------------
 
@@ -128,7 +134,7 @@ class Services:
 
         self._start_ray()
         epoch, labels = self._next_epoch(), selector(self.config, Role.trainer)
-        jobs = [replace(job, epoch=epoch, nodes=labels) for job in jobs]
+        jobs = [replace(job, epoch=epoch, nodes=labels, watch_s=self.config.watchdog.after_s / 2) for job in jobs]
         if self.config.trainer.use_gpu and self.config.trainer.share is Share.time:
             self._make_room()
         elif self.engines_early and self.model is not None:
@@ -136,12 +142,13 @@ class Services:
             self.engines(self.model)
         with self.watchdog.armed(title), self.reporter.task(title) as update:
             # In a thread of its own: in the main one, Ray Train would end the process at a signal that is this process's to handle.
-            self._training = f"no step was finished yet; see {jobs[0].out}/worker.log"
+            self._training = Training(jobs[0], "no step was finished yet")
+            named = {job.name: job for job in jobs}
 
             def follow(line: dict[str, Any]) -> None:
                 step, steps = line.get("step", 0), line.get("steps", 0)
                 self.watchdog.tell(line.get("job"), step)
-                self._training = f"the last step was {step} of {steps}; see {jobs[0].out}/worker.log"
+                self._training = Training(named[line["job"]], f"the last step was {step} of {steps}")
                 update(step, steps, f"loss {line.get('loss', float('nan')):.3f}")
 
             try:
@@ -149,7 +156,7 @@ class Services:
                 while not training.wait(POLL_S):
                     pass
             finally:
-                self._training = ""
+                self._training = None
         return [TrainSummary.read(asdict(result)) for result in training.result()]
 
     def train_beside(self, job: OnlineJob) -> Beside[TrainSummary]:
@@ -157,18 +164,18 @@ class Services:
         from agentr.train.launch import train
 
         self._start_ray()
-        job = replace(job, epoch=self._next_epoch(), nodes=selector(self.config, Role.trainer))
+        job = replace(job, epoch=self._next_epoch(), nodes=selector(self.config, Role.trainer), watch_s=self.config.watchdog.after_s / 2)
         return Beside(lambda: TrainSummary.read(asdict(train(job))))
 
     @contextmanager
     def awaiting(self, job: TrainJob, what: str) -> Iterator[None]:
         """Watches a training that goes on beside, while the block waits for something of it."""
-        self._training = f"{what} are not there; see {job.out}/worker.log"
+        self._training = Training(job, f"{what} are not there")
         try:
             with self.watchdog.armed(f"{job.name}: {what}"):
                 yield
         finally:
-            self._training = ""
+            self._training = None
 
     def machines(self) -> int:
         """How many machines the cluster has."""
@@ -202,6 +209,7 @@ class Services:
         self._stop_engines()
         self._ray.shutdown()
         self._ray = self._coordinators = None
+        self._lookouts = Lookouts()
 
     # starting -----------------------------------------------------------------------------------------------------------
 
@@ -223,6 +231,7 @@ class Services:
             self.reporter.say(f"        {note}", "yellow")
         report.require()
         self._known = report.there
+        self._lookouts.post(report.there)
 
     def _start_coordinators(self) -> Coordinators:
         if self._coordinators is None:
@@ -306,18 +315,17 @@ class Services:
         progress = coordinators.progress if coordinators is not None else None
         collecting = coordinators is not None and progress is not None and not self._training
         return Parts(
-            ray=self._ray,
+            config=self.config,
             run_dir=self._run_dir or self.logs,
             engines={f"rollout-{number}": engine for number, engine in self._engines.items()} if collecting else {},
             servers=self._servers if collecting else None,
+            env_url=self.config.env.url if collecting else "",
             progress=progress,
             silent_s=time.monotonic() - coordinators.answered if coordinators is not None and collecting else 0.0,
             training=self._training,
             known=self._known,
+            lookouts=self._lookouts,
         )
 
-    def _stands_still(self, title: str, causes: list[Cause]) -> None:
-        for cause in causes:
-            self.reporter.say(f"{title}: {cause}", "yellow")
-        with suppress(RunError):
-            self._event("stands_still", title=title, causes=as_dict(causes))
+    def _stands_still(self, title: str, causes: list[Cause], since: str) -> None:
+        tell(self.reporter, self._event, title, causes, since)

@@ -29,12 +29,14 @@ from agentr.build.advantages import differ
 from agentr.build.dataset import Candidate, write_dataset
 from agentr.build.rollouts import rollout_rows
 from agentr.build.sequences import dropped
+from agentr.cluster.causes import Cause, Kind
 from agentr.collect.grow import Grow
 from agentr.collect.job import TreeJob, Work
 from agentr.collect.units import Limits
 from agentr.errors import InfraError
 from agentr.evaluate.metrics import evaluate
 from agentr.observe.progress import Update
+from agentr.observe.troubles import note
 from agentr.rewards import Rewards
 from agentr.rewards.group import Group, Reward, group_of
 from agentr.rounds.beside import Beside
@@ -85,6 +87,7 @@ class Steps:
         self.rewards = Rewards.of(self.config.rewards)
         self.training: Beside[TrainSummary]
         self._alarms: set[str] = set()
+        self._silent = False
         self._scores: dict[str, tuple[Group, list[Reward]]] = {}  # of the step that is being made, by the tree's key
 
     @property
@@ -305,6 +308,13 @@ class Steps:
                 self._alarms.add(alarm)
                 self.experiment.reporter.say(f"        step {step}: {alarm}", "yellow")
                 self.experiment.store.event("online_alarm", step=step, alarm=alarm)
+        silent = bool(line["groups"]) and line["silent_groups"] == line["groups"]
+        if silent != self._silent:
+            self._silent = silent
+            evidence = f"in all {line['groups']} tasks of step {step} the rollouts are worth the same"
+            hint = "Choose other tasks (collect.tasks), rewards (method.rewards) or more method.episodes; method.max_tasks draws others."
+            causes = [Cause(Kind.trees_identical, "every tree is identical in its rewards: there is nothing to learn from", evidence, hint)]
+            note(self.experiment.store.event, self.round.arm.stage(ROLLOUTS), causes if silent else [])
 
     def _said(self, step: int) -> str:
         """Returns what came of a step in a few words, for who watches; nothing before the first."""

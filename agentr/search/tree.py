@@ -262,6 +262,12 @@ class Tree:
         """Leaves of successful episodes that this tree added: what it took over from another one is left out."""
         return [n for n in self.ended() if n.outcome is Outcome.SUCCESS and n.origin is not Origin.PREFIX]
 
+    def identical(self) -> bool:
+        """Returns whether more than one episode was drawn, and all are the same turns: there is nothing to choose from."""
+        leaves = list(self.ended())
+        drawn = len(leaves) > 1 or any(node.draws > 1 for node in self.nodes)
+        return drawn and len({tuple(turn.text for turn in self.path(leaf.id)) for leaf in leaves}) == 1
+
     def common_ancestor(self, a: int, b: int) -> int:
         """Deepest node on both paths."""
         above = {n.id for n in self.path(a, root=True)}

@@ -91,6 +91,7 @@ class Mirror:
         store: Of the run, which this process has taken.
         config: Its configuration, with the address.
         say: Is told what a person should know.
+        failing: Is told why nothing is mirrored, and nothing once it is again.
         complete: Says whether a checkpoint of a training is whole.
         allow_change: Mirror a run whose configuration was changed since.
         poll_s: Seconds between two looks at the run directory.
@@ -103,13 +104,14 @@ class Mirror:
         say: Callable[[str], None],
         complete: Callable[[Path], bool],
         *,
+        failing: Callable[[str], None] = lambda problem: None,
         allow_change: bool = False,
         poll_s: float = POLL_S,
     ) -> None:
         self.store = store
         self.config = config
         self.bucket = Bucket(config.run.mirror)
-        self._say = say
+        self._say, self._tell_failing = say, failing
         self._complete = complete
         self._allow_change = allow_change
         self._poll_s = poll_s
@@ -123,6 +125,7 @@ class Mirror:
         self._checkpoints: dict[str, Any] = {}
         self._left_out: dict[str, Any] = {}
         self._told: set[str] = set()
+        self._problem = ""
         self._failing = self._finishing = self._stopping = self._over = False
         self._loop = asyncio.new_event_loop()
         self._wake = asyncio.Event()
@@ -172,9 +175,11 @@ class Mirror:
         except (_Over, RunError) as error:
             self._over = True
             self._say(f"{error} Nothing more is mirrored from here to {self.bucket.url}.")
+            self._fails(str(error))
         except Exception as error:  # a defect here must not end the run
             log.exception("the mirror stopped")
             self._say(f"nothing more is mirrored to {self.bucket.url}: {error!r}. The run goes on.")
+            self._fails(repr(error))
 
     async def _work(self) -> None:
         self._task, failures = asyncio.current_task(), 0
@@ -189,17 +194,25 @@ class Mirror:
                 if self._failing:
                     self._failing = False
                     self._say(f"{self.bucket.url}: mirrored again")
+                self._fails("")
                 if last:
                     return
                 failures, pause = 0, self._poll_s
             except (BucketError, DataError) as error:
                 self._failing = True
+                self._fails(str(error))
                 self._tell(f"{error} The run goes on, and is mirrored once that is mended.")
                 failures, pause = failures + 1, _PAUSES.pause_s(failures)
             except Changed:  # another driver was faster, or somebody deleted the manifest: look again
                 failures, pause = failures + 1, _PAUSES.pause_s(failures)
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._wake.wait(), pause)
+
+    def _fails(self, problem: str) -> None:
+        """Tells a problem when there is one where there was none, and when it is over."""
+        if bool(problem) != bool(self._problem):
+            self._tell_failing(problem)
+        self._problem = problem
 
     def _tell(self, text: str) -> None:
         """Says something once."""

@@ -194,7 +194,9 @@ class RunStore:
             logs.said.error("stopped: %s", error, exc_info=error)
         try:
             self._write(StageRecord(**{**vars(running), "seconds": spent}))
-            self.event("stage_stopped", stage=running.name, error=f"{type(error).__name__}: {error}"[:2000])
+            self.event(
+                "stage_stopped", stage=running.name, error=f"{type(error).__name__}: {error}"[:2000], cause=getattr(error, "kind", "")
+            )
         except RunError:
             pass
 

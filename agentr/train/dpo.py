@@ -37,7 +37,8 @@ from agentr.train.data import Plan, padded_length
 from agentr.train.job import TrainJob
 from agentr.train.model import disable_dropout, lora_config
 from agentr.train.reference import read_reference, write_reference
-from agentr.train.trainer import PlannedTrainer, common_arguments, expect_progress
+from agentr.train.stall import expect_progress
+from agentr.train.trainer import PlannedTrainer, common_arguments
 
 log = logging.getLogger(__name__)
 

@@ -10,6 +10,7 @@ A stage is ``(dataset, start checkpoint, configuration) -> checkpoint``. Its fol
     out/job.json          the job that the folder belongs to; another job refuses to continue in it
     out/work-<epoch>/     what an attempt works on: all of the above that is moved to ``out`` in the end, and
         checkpoints/      resumable states
+        stalled-0.json    where a worker is whose step takes long, by its rank
         failure.json      the reason why the last attempt stopped, if repeating it would not help
 
 An attempt takes over the working folder of the one before, whose workers may live on where nobody can end them
@@ -83,6 +84,7 @@ class TrainJob:
         start: Hugging Face folder (model and tokenizer) to start from. In a chain it may be the ``model`` of an earlier job.
         out: Folder of the stage.
         name: Name in reports and errors.
+        watch_s: Time after which a step is worth a word: the worker writes where it is into ``stalled``.
         stall_s: Longest time for one step, in seconds; a worker beyond it is killed, and the stage resumes from its
             last checkpoint.
         nodes: Labels of the nodes on which workers may run.
@@ -96,6 +98,7 @@ class TrainJob:
     config: TrainConfig = field(default_factory=TrainConfig)
     trainer: TrainerConfig = field(default_factory=TrainerConfig)
     name: str = "train"
+    watch_s: float = 90.0
     stall_s: float = 900.0
     nodes: Mapping[str, str] = field(default_factory=dict)
     epoch: str = ALONE
@@ -125,6 +128,10 @@ class TrainJob:
     @property
     def failure(self) -> Path:
         return self.work / "failure.json"
+
+    def stalled(self, rank: int) -> Path:
+        """Where a worker says where it is, while a step takes long."""
+        return self.work / f"stalled-{rank}.json"
 
     def next_attempt(self) -> str:
         """Takes over what the last attempt left, and returns the name of this one.

@@ -23,7 +23,7 @@ from agentr.train.job import TrainResult
 from agentr.train.model import load_start, require_vocabulary, save_model
 from agentr.train.online_job import OnlineJob
 from agentr.train.progress import JobProgress
-from agentr.train.trainer import expect_progress
+from agentr.train.stall import expect_progress
 
 #: Seconds between two looks for the next step's rows.
 POLL_S = 0.02

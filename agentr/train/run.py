@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import faulthandler
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,7 +14,7 @@ from agentr.train.losses import LossModule, load_loss
 from agentr.train.model import load_start, require_vocabulary, save_model
 from agentr.train.online_job import OnlineJob
 from agentr.train.progress import Progress
-from agentr.train.trainer import expect_progress
+from agentr.train.stall import expect_no_more, expect_progress
 
 
 def run_job(job: TrainJob) -> TrainResult:
@@ -37,7 +36,7 @@ def run_job(job: TrainJob) -> TrainResult:
             return run_online(job)
         return _train(job)
     finally:
-        faulthandler.cancel_dump_traceback_later()
+        expect_no_more()
 
 
 def _train(job: TrainJob) -> TrainResult:

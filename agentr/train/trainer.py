@@ -10,9 +10,7 @@ of the start checkpoint.
 
 from __future__ import annotations
 
-import faulthandler
 import math
-import sys
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -24,6 +22,7 @@ from agentr.errors import RunError
 from agentr.train.checkpoints import seal
 from agentr.train.data import Plan
 from agentr.train.job import TrainJob
+from agentr.train.stall import expect_progress
 
 if TYPE_CHECKING:
     from deepspeed import DeepSpeedEngine
@@ -169,8 +168,3 @@ class PlannedTrainer(JobTrainer):
         if int(num_items_in_batch) != expected:
             raise RunError(f"step {self.state.global_step} would train on {int(num_items_in_batch)} tokens, its loss masks say {expected}")
         return super().training_step(model, inputs, num_items_in_batch)
-
-
-def expect_progress(job: TrainJob) -> None:
-    """Ends this process, with all stacks in its log, unless called again within the job's ``stall_s``."""
-    faulthandler.dump_traceback_later(job.stall_s, exit=True, file=sys.__stderr__ or sys.stderr)

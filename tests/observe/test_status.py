@@ -10,7 +10,7 @@ import pytest
 
 from agentr.observe import progress
 from agentr.observe.progress import Reporter, read_now
-from agentr.observe.status import describe_now, describe_stage, last_trouble
+from agentr.observe.status import describe_now, describe_stage
 from agentr.store.seal import StageRecord
 from agentr.store.summaries import DatasetSummary, EvalSummary, ModelSummary, Summary, TrainSummary, TreeSummary
 from agentr.types import Cost
@@ -51,16 +51,3 @@ def test_what_a_driver_is_doing_is_read_from_elsewhere(tmp_path: Path, monkeypat
     assert not path.exists(), "nobody does anything any more"
     path.write_text("{")
     assert read_now(path) is None
-
-
-def test_the_last_trouble_is_told_until_a_stage_is_sealed() -> None:
-    stopped = {"event": "stage_stopped", "stage": "rounds/01/train", "error": "RunError: no space"}
-    still = {
-        "event": "stands_still",
-        "title": "rounds/01/collect",
-        "causes": [{"what": "rollout-0 is stuck", "evidence": "silent", "setting": ""}],
-    }
-    assert last_trouble([]) == ""
-    assert last_trouble([still, {"event": "opened"}]) == "rounds/01/collect: rollout-0 is stuck (silent)."
-    assert last_trouble([still, stopped]) == "rounds/01/train was stopped: RunError: no space"
-    assert last_trouble([still, stopped, {"event": "stage_sealed", "stage": "x"}]) == ""

@@ -13,7 +13,7 @@ import torch.distributed as dist
 
 from agentr.config.schema import ModelConfig, PolicyConfig
 from agentr.errors import ConfigError, ContextOverflow, InfraError, ModelError, StaleWeights
-from agentr.policy.base import GenerateRequest
+from agentr.policy.base import EngineHealth, GenerateRequest
 from agentr.policy.vllm_engine import VLLMEngine
 from agentr.types import Completion, Cost, FinishReason, Sampling
 from tests.support import tiny_model, tiny_tokenizer
@@ -69,6 +69,27 @@ def hf_logprobs(folder: Path, prompt: tuple[int, ...], answer: tuple[int, ...]) 
         logits = model(torch.tensor([[*prompt, *answer]])).logits[0]
     logprobs = torch.log_softmax(logits, dim=-1)
     return [float(logprobs[len(prompt) - 1 + i, token]) for i, token in enumerate(answer)]
+
+
+def test_a_cache_that_is_too_small_shows_in_the_health(folders) -> None:
+    """Sequences are thrown out of the cache and computed again: what the watchdog calls cache thrash."""
+    small = VLLMEngine(folders[0], MODEL, replace(POLICY, kv_cache_gib=0.001))
+
+    async def main() -> list[EngineHealth]:
+        asked = [asyncio.create_task(small.generate(request((*PROMPT, number), max_tokens=400))) for number in range(3, 23)]
+        seen = []
+        while not all(task.done() for task in asked):
+            seen.append(await small.health())
+            await asyncio.sleep(0.01)
+        await asyncio.gather(*asked)
+        return [*seen, await small.health()]
+
+    try:
+        *seen, last = asyncio.run(main())
+        assert any(health.waiting and health.preempted and health.cache_used > 0.8 for health in seen)
+        assert (last.running, last.waiting, last.preempted) == (0, 0, 0)
+    finally:
+        small.close()
 
 
 def test_more_prompts_than_a_step_takes_and_each_with_its_own_seed(engine: VLLMEngine) -> None:

@@ -8,19 +8,26 @@ from typing import cast
 
 import pytest
 
+from agentr.cluster.causes import Kind
 from agentr.collect.demonstrate import Demonstrate
+from agentr.collect.units import Progress, as_dict
 from agentr.errors import ConfigError, RunError
 from agentr.observe.progress import Reporter
+from agentr.observe.troubles import troubles
 from agentr.recipes import load, recipe_of
 from agentr.rounds.experiment import Experiment
 from agentr.rounds.loop import promote
 from agentr.rounds.round import Round
 from agentr.rounds.services import Services
+from agentr.search.tree import Tree
+from agentr.store.files import read_lines
+from agentr.store.growing import GrowingForest
 from agentr.store.layout import EVAL, TRAIN, Checkpoint, arm_of
 from agentr.store.rows import Preference, Provenance
 from agentr.store.run import RunStore
 from agentr.store.summaries import EvalSummary, TrainSummary
-from agentr.types import Task
+from agentr.types import Message, Outcome, Task
+from tests.trees import add, child
 
 
 def experiment(folder: Path, *overrides: str) -> Experiment:
@@ -45,6 +52,24 @@ def test_trajectories_find_their_tasks(tmp_path: Path) -> None:
         run._need_scripted(work, [tasks["c"], tasks["d"]])
     assert "a, b" in error.value.hint and "c, d" in error.value.hint
     assert Demonstrate().tasks([tasks["c"]], None) == [tasks["c"]], "the environment's own expert plays all"
+
+
+def test_a_stage_whose_trees_are_identical_is_told(tmp_path: Path) -> None:
+    """Of a policy without temperature all episodes of a task are the same."""
+    for name, second in (("same", "x: 0.0"), ("different", "y: 1.0")):
+        run = experiment(tmp_path / name)
+        forest = GrowingForest(tmp_path / name / "trees", "rounds/01/collect")
+        task = Task("toy", "a", "train", {})
+        tree = Tree.start(task, (Message("user", "go"),), (1,), 0)
+        for text in ("x: 0.0", second):
+            add(tree, 0, child(text, 0.0, Outcome.FAILURE))
+        progress = Progress()
+        progress.add(tree)
+        forest.write(tree)
+        forest.seal(stage={}, progress=as_dict(progress))
+        run._tell_identical(forest)
+        found = [cause["kind"] for trouble in troubles(read_lines(run.root / "events.jsonl")) for cause in trouble["causes"]]
+        assert found == ([Kind.trees_identical] if name == "same" else [])
 
 
 def measured(run: Experiment, successes: list[float]) -> None:

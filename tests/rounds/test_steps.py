@@ -12,17 +12,20 @@ from typing import Any, cast
 import pytest
 
 import agentr
+from agentr.cluster.causes import Kind
 from agentr.collect.job import TreeJob
 from agentr.errors import ConfigError, DataError, InfraError, RunError
 from agentr.observe.progress import Reporter
 from agentr.observe.report import pareto_plot
 from agentr.observe.summary import summarise
+from agentr.observe.troubles import troubles
 from agentr.recipes import load, recipe_of
 from agentr.rounds.experiment import Experiment
 from agentr.rounds.round import Round
 from agentr.rounds.services import Services
 from agentr.search.stored import stored_counts
 from agentr.search.tree import Tree
+from agentr.store.files import read_lines
 from agentr.store.growing import GrowingForest
 from agentr.store.layout import Checkpoint
 from agentr.store.run import RunStore
@@ -156,6 +159,20 @@ def test_tasks_that_say_nothing_are_replaced_as_far_as_there_are_others(tmp_path
         assert groups == {"train3"} and {d.reason for d in dataset.dropped()} == {"all rollouts of the task are worth the same"}
     else:  # nothing says anything: the step is trained on as it is, and changes nothing
         assert len(groups) == 2
+
+
+def test_steps_whose_rollouts_are_all_worth_the_same_are_a_trouble_until_one_says_something(tmp_path: Path) -> None:
+    made = Made(equal=frozenset(f"train{n}" for n in range(5)))
+    with pytest.raises(AssertionError, match="engine died"):
+        made.breaks_at = 3
+        trained(tmp_path, made, "method.steps=4")
+    (trouble,) = (found for found in troubles(read_lines(tmp_path / "events.jsonl")) if found["causes"])
+    (cause,) = trouble["causes"]
+    assert trouble["title"] == "rounds/01/rollouts" and cause["kind"] == Kind.trees_identical
+    assert "in all 2 tasks of step 1" in cause["evidence"] and "method.episodes" in cause["setting"]
+    made.breaks_at, made.equal = 0, frozenset()
+    trained(tmp_path, made, "method.steps=4")
+    assert not troubles(read_lines(tmp_path / "events.jsonl"))
 
 
 def test_tasks_are_chosen_by_what_the_policy_makes_of_them(tmp_path: Path) -> None:

@@ -23,18 +23,22 @@ from typing import Any, cast
 
 import boto3
 import pytest
+from typer.testing import CliRunner
 
 from agentr.backoff import Backoff
+from agentr.cli import app
+from agentr.cluster.causes import Kind
 from agentr.config.schema import Config
 from agentr.errors import ConfigError, DataError, RunError
 from agentr.launch.doctor import examine
 from agentr.launch.run import opened
 from agentr.observe.progress import Reporter
+from agentr.observe.troubles import troubles
 from agentr.recipes import load
 from agentr.rounds.prune import Prunable, delete
 from agentr.store import mirror as mirror_module
 from agentr.store.bucket import PART, Bucket, BucketError, Changed, entry_of, object_name
-from agentr.store.files import write_json
+from agentr.store.files import read_lines, write_json
 from agentr.store.lease import Lease
 from agentr.store.mirror import Mirror
 from agentr.store.mirror_manifest import MANIFEST, Manifest, garbage, read_manifest
@@ -954,6 +958,19 @@ def test_the_driver_says_what_is_not_mirrored_and_after_an_error_does_not_wait(
     with pytest.raises(DataError, match=r"^broken$"), opened(config_of(url, f"run.dir={root}"), Reporter(), services=cast(Any, Idle())):
         raise DataError("broken")
     assert time.monotonic() - started < 20
+
+
+def test_a_mirror_that_fails_is_a_trouble_until_it_works(root: Path, tmp_path: Path) -> None:
+    def found() -> list[str]:
+        return [str(cause["kind"]) for trouble in troubles(read_lines(root / "events.jsonl")) for cause in trouble["causes"]]
+
+    url = f"file://{tmp_path}/disk/one"
+    with opened(config_of(url, f"run.dir={root}"), Reporter(), services=cast(Any, Idle())):
+        until(lambda: found() == [Kind.mirror_failing], "the trouble")
+        said = CliRunner().invoke(app, ["status", str(root)]).output
+        assert f"mirror: nothing is mirrored to {url} (" in said and "there is no such folder" in said and "run.mirror" in said
+        (tmp_path / "disk").mkdir()
+    assert found() == []
 
 
 STOPPED = """

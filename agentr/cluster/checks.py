@@ -1,0 +1,72 @@
+"""What Ray knows of why a run does not get on: nodes that are gone or silent, full disks, places that there are not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from agentr.cluster.causes import Cause, Kind
+from agentr.cluster.lookouts import Disk, Lookouts
+from agentr.cluster.needs import needs, shortages
+from agentr.cluster.nodes import Node, nodes
+from agentr.cluster.roles import Role
+from agentr.config.schema import Config
+
+#: Free space below which a disk counts as full.
+FULL_BYTES = 50 * 2**20
+
+
+def check_nodes(known: Sequence[Node], there: Sequence[Node]) -> Iterator[Cause]:
+    """Yields the nodes that are gone.
+
+    Args:
+        known: The nodes that were there when the run began.
+        there: Those that are there now.
+    """
+    ids = {node.id for node in there}
+    lost = [node.name for node in known if node.id not in ids]
+    if lost:
+        evidence = f"{len(known) - len(lost)} of {len(known)} nodes are alive"
+        yield Cause(Kind.node_lost, f"lost: the node {', '.join(lost)}", evidence, "Start it again, or a new one.")
+
+
+def check_disks(run_dir: Path, lookouts: Lookouts) -> Iterator[Cause]:
+    """Yields the nodes that do not answer, and the disks that are full: the run directory's once, Ray's with its node."""
+    full: dict[str, tuple[Disk, list[str]]] = {}
+    for node, said in lookouts.ask(run_dir).items():
+        if isinstance(said, str):
+            hint = (
+                "Is its network up, and is its disk or memory not full? Ray gives a node up after about a minute, and what ran there moves."
+            )
+            yield Cause(Kind.node_unreachable, f"the node {node.name} is alive for Ray, and does not answer", said, hint)
+            continue
+        for disk in said:
+            if disk.free < FULL_BYTES:
+                shared = disk.path == str(run_dir)
+                full.setdefault(disk.path if shared else node.id, (disk, []))[1].append(node.name)
+    for disk, names in full.values():
+        where = f"{disk.path} on {', '.join(names)}"
+        setting = "Free some space; the run goes on by itself."
+        if disk.path != str(run_dir):
+            setting = "Free some space there, or start Ray with another --temp-dir: no process of Ray's starts on a full disk."
+        yield Cause(Kind.disk_full, f"the disk of {where} is full", f"{disk.free / 2**20:.0f} MiB are free", setting)
+
+
+def check_places(config: Config, role: Role, what: str, evidence: str) -> Cause:
+    """Returns why something waits for a place: the cluster has none, those there are taken, or nodes are to come.
+
+    Args:
+        what: What waits, such as ``rollout-0``.
+        evidence: What Ray says of it.
+    """
+    there = nodes()
+    short = shortages(config, needs(config, sum(node.gpus for node in there)), there)
+    about = (f"{role.value} wants ", f"the role {role.value}:")
+    mine = next((problem for problem in short if any(words in problem.message for words in about)), None)
+    seen = f"{evidence}; {mine.message}" if mine else f"{evidence}; the cluster has room for it, which something else takes"
+    if config.cluster.wait_s:
+        hint = "Does the cluster grow? See its autoscaler, and cluster.wait_s; policy.timeout_s is how long a call waits."
+        return Cause(Kind.resources_awaited, f"{what} waits for nodes that are to come", seen, hint)
+    setting = "policy.engines or policy.tensor_parallel_size" if role is Role.engine else "trainer.workers"
+    hint = mine.hint if mine else f"Lower {setting}, add nodes, or end what takes them; cluster.nodes.{role.value} says where it may be."
+    return Cause(Kind.unschedulable, f"{what} cannot be placed", seen, hint)

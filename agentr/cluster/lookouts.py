@@ -1,0 +1,97 @@
+"""A process on each node that says how the node is. It is there before anything goes wrong: on a full disk no process of Ray's starts."""
+
+from __future__ import annotations
+
+import shutil
+import socket
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from agentr.cluster.nodes import Node, nodes, on_node
+
+#: Seconds within which a lookout answers, and a node takes a connection.
+ANSWER_S = 10.0
+
+
+@dataclass(frozen=True)
+class Disk:
+    """A disk as one of its users sees it: the run directory's, or the one that Ray's own files are on."""
+
+    path: str
+    free: int
+
+
+def disks(run_dir: str) -> list[Disk]:
+    """Returns the disks that a run writes to on this node. A folder that cannot be asked about is left out."""
+    import ray._private.worker as worker
+
+    found = []
+    session = worker._global_node.get_session_dir_path() if worker._global_node is not None else ""
+    for path in (run_dir, session):
+        with suppress(OSError):
+            found.append(Disk(path, shutil.disk_usage(path).free)) if path else None
+    return found
+
+
+class Lookout:
+    """The process on a node."""
+
+    def disks(self, run_dir: str) -> list[Disk]:
+        return disks(run_dir)
+
+
+class Lookouts:
+    """The lookouts of all nodes but the driver's own, which needs none. They end with the driver."""
+
+    def __init__(self) -> None:
+        self._actors: dict[str, Any] = {}
+
+    def post(self, there: Sequence[Node]) -> None:
+        """Starts a lookout on each of the nodes that has none. Does not wait for them."""
+        import ray
+
+        own = ray.get_runtime_context().get_node_id()
+        actor: Any = ray.remote(Lookout)
+        for node in there:
+            if node.id != own and node.id not in self._actors:
+                self._actors[node.id] = actor.options(num_cpus=0, max_restarts=0, scheduling_strategy=on_node(node.id)).remote()
+
+    def ask(self, run_dir: Path) -> dict[Node, list[Disk] | str]:
+        """Returns the disks of each node that is alive in the head's eyes; of one that does not answer in time, in words what it does."""
+        import ray
+        from ray.exceptions import RayError
+
+        there = nodes()
+        self.post(there)
+        asked = {node: self._actors[node.id].disks.remote(str(run_dir)) for node in there if node.id in self._actors}
+        found: dict[Node, list[Disk] | str] = {node: disks(str(run_dir)) for node in there if node not in asked}
+        refs = list(asked.values())
+        ready, _ = ray.wait(refs, num_returns=len(refs), timeout=ANSWER_S) if refs else ([], [])
+        silent = []
+        for node, ref in asked.items():
+            try:
+                found[node] = ray.get(ref, timeout=0) if ref in ready else ""
+            except RayError as error:
+                self._actors.pop(node.id)  # the next one who asks finds another
+                found[node] = f"no process of the run lives or starts there: {type(error).__name__}"
+            if isinstance(found[node], str):
+                silent.append(node)
+        with ThreadPoolExecutor(max(1, min(32, len(silent)))) as pool:
+            for node, reached in zip(silent, pool.map(_connects, silent), strict=True):
+                if not reached:
+                    found[node] = f"{node.address}:{node.port} takes no connection within {ANSWER_S:g} s"
+                elif not found[node]:
+                    found[node] = f"it takes a connection, and its lookout says nothing within {ANSWER_S:g} s"
+        return found
+
+
+def _connects(node: Node) -> bool:
+    try:
+        socket.create_connection((node.address, node.port), ANSWER_S).close()
+        return True
+    except OSError:
+        return False
