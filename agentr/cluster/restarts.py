@@ -34,19 +34,21 @@ class Restarts:
     def named(self, name: str, life: str) -> Restarts:
         return replace(self, name=name, life=life)
 
-    def count(self) -> None:
-        """Counts a start.
+    def count(self) -> int:
+        """Counts a start, and returns how many there were before it.
 
         Raises:
             EngineLost: There were more restarts within the window than are allowed.
         """
         if not self.name:
-            return
+            return 0
         path = self.folder / f"starts-{self.name}-{self.life}.jsonl"
         now = time.time()
-        recent = [line["time"] for line in read_lines(path) if now - line["time"] <= self.window_s]
+        before = [line["time"] for line in read_lines(path)]
+        recent = [then for then in before if now - then <= self.window_s]
         self.folder.mkdir(parents=True, exist_ok=True)
         append_line(path, {"time": round(now, 3), "host": socket.gethostname()})
         if len(recent) > self.limit:
             hint = "See its log for the cause; cluster.actor_restarts and cluster.restart_window_s say how often it is started again."
             raise EngineLost(f"{self.name} died {len(recent)} times within {self.window_s:g} s", hint=hint)
+        return len(before)

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from agentr.collect.meter import Meter
 from agentr.config.schema import Config, PromptConfig, SamplingConfig
 from agentr.envs.client import EnvClient, Recorded, Session
 from agentr.policy.base import GenerateRequest, Policy, cost_of
@@ -58,6 +59,7 @@ class Agent:
         policy_name: Name of the policy, stored in each tree.
         on_start: Told of each tree that is started.
         secrets: Values of the environment variables that the configuration names; by default this process's.
+        meter: Counts what the turns take.
     """
 
     policy: Policy
@@ -71,6 +73,7 @@ class Agent:
     policy_name: str = ""
     on_start: Callable[[Tree], None] = lambda tree: None
     secrets: Mapping[str, str] = field(default_factory=lambda: os.environ, repr=False)
+    meter: Meter = field(default_factory=Meter)
 
     @classmethod
     def of(
@@ -81,6 +84,7 @@ class Agent:
         codec: ChatCodec,
         spec: EnvironmentSpec,
         secrets: Mapping[str, str] | None = None,
+        meter: Meter | None = None,
     ) -> Agent:
         """Returns the agent of a configuration; it samples as ``collect`` says."""
         return cls(
@@ -93,6 +97,7 @@ class Agent:
             sampling=config.collect.sampling,
             max_model_len=config.model.max_model_len,
             secrets=os.environ if secrets is None else secrets,
+            meter=meter or Meter(),
         )
 
     async def start(self, task: Task, seed: int) -> tuple[Tree, Session]:
@@ -175,6 +180,7 @@ class Agent:
         started = time.monotonic()
         executed = dict(zip(actions, await session.expand(actions) if actions else [], strict=True))
         env_s = round(time.monotonic() - started, 4)
+        self.meter.turns(tree, node, cost, policy_s, env_s)
         room_used = len(tree.prompt(node))
         unparsed = sum(p.action is None for p in parsed)
         turns = Expanded([], [], cost + Cost(env_steps=len(actions)), {"unparsed": unparsed} if unparsed else {}, policy_s, env_s)

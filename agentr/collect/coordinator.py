@@ -12,9 +12,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from agentr.cluster.push import Lag, Pusher, start
 from agentr.collect.agent import Agent
 from agentr.collect.demonstrate import NoPolicy
 from agentr.collect.job import TreeJob, run_job
+from agentr.collect.meter import Meter
 from agentr.collect.units import Progress, as_dict
 from agentr.config.schema import Config, PolicyBackend, TaskSelection
 from agentr.config.secrets import Secrets
@@ -36,9 +38,10 @@ class Coordinator:
         urls: Where the environment servers are: their addresses, or an async function that says.
         model: Folder of the base model, for its tokenizer.
         secrets: Values of the environment variables that the configuration names: here they need not be set.
+        number: Of this coordinator, for its metrics.
     """
 
-    def __init__(self, config: Config, urls: Urls, token: str, model: Path, secrets: Secrets) -> None:
+    def __init__(self, config: Config, urls: Urls, token: str, model: Path, secrets: Secrets, number: int = 0) -> None:
         self.config = config
         self.secrets = secrets
         self.env = connect(config.env, urls, token)
@@ -46,9 +49,17 @@ class Coordinator:
         self._progress = Progress()
         self._policy: Policy | None = None
         self._engines: tuple = ()
+        self._number = number
+        self._meter = Meter()
+        self.env.pool.causes = self._meter.causes
+        self._pusher: Pusher | None = None
 
     async def ready(self) -> EnvironmentSpec:
         """The environment's specification: it answers once everything is up."""
+        if self._pusher is None:
+            lag = Lag()
+            name = f"coordinator-{self._number}"
+            self._pusher = start(self.config.run.name, name, lambda: self._meter.samples(self._policy, lag.look()))
         return await self.env.spec()
 
     async def tasks(self, selection: TaskSelection, training: bool) -> list[Task]:
@@ -78,8 +89,9 @@ class Coordinator:
             RunError: Too many units failed. AgentrError in general: with what was wrong.
         """
         self._progress = Progress()
+        self._meter.begin(self._progress)
         spec = await self.env.spec()
-        agent = Agent.of(self.config, await self._ready_policy(policy, engines), self.env, self.codec, spec, self.secrets)
+        agent = Agent.of(self.config, await self._ready_policy(policy, engines), self.env, self.codec, spec, self.secrets, self._meter)
         steps = self.env.stats.steps
         await run_job(job, agent, self._progress, GrowingForest(job.folder, epoch=job.epoch, part=job.part, taken=True))
         self._progress.env_steps_executed = self.env.stats.steps - steps
@@ -106,6 +118,7 @@ class Coordinator:
             if isinstance(self._policy, Router):
                 await self._policy.close()
             self._policy, self._engines = Router.over_actors(engines, self.config.policy), tuple(engines)
+            self._policy.causes = self._meter.causes
         assert isinstance(self._policy, Router)
         await self._policy.load(str(checkpoint))
         return self._policy

@@ -40,6 +40,7 @@ class EnvServers:
         supervision: Supervision | None = None,
         options: Mapping[str, Any] | None = None,
         restarts: Restarts | None = None,
+        run: str = "",
     ) -> EnvServers:
         """``config.servers`` servers, all of which listen.
 
@@ -49,6 +50,7 @@ class EnvServers:
             host: Address that each server binds, see `EnvServer`.
             options: Ray options of the supervisors' actors (``agentr.cluster.roles.options``).
             restarts: How often a supervisor may die; by default three times.
+            run: The run's name, for metrics.
 
         Raises:
             InfraError: A server did not start in time; quotes its log.
@@ -67,7 +69,8 @@ class EnvServers:
             counted = restarts.named(name, life) if restarts is not None else None
             actor = ray.remote(EnvServer).options(name=f"{name}-{life}", **how)
             log_path = str(Path(log_dir) / f"env-server-{i}.log")
-            actors.append(actor.remote(config, token, log_path, host=host, supervision=rules, restarts=counted))
+            more = {"host": host, "supervision": rules, "restarts": counted, "run": run, "number": i}
+            actors.append(actor.remote(config, token, log_path, **more))
         servers = cls(actors, token)
         deadline_s = rules.start_timeout_s + 60.0  # an actor's own process takes seconds to come up
         statuses = await asyncio.gather(*(_ask(a.status, deadline_s) for a in actors), return_exceptions=True)

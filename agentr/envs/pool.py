@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
@@ -51,6 +51,7 @@ class ServerPool:
 
     def __init__(self, urls: Urls, transport: Transport, stats: EnvStats, retries: int) -> None:
         self.stats = stats
+        self.causes: Counter[str] = Counter()
         self._urls = urls
         self._transport = transport
         self._retries = retries
@@ -100,6 +101,7 @@ class ServerPool:
                         hint="See the log of the environment server.",
                     ) from failure
                 self.stats.retries += 1
+                self.causes[failure.cause] += 1
                 if failure.wait:
                     await asyncio.sleep(BACKOFF.pause_s(attempt))
         raise AssertionError("the last attempt returns or raises")

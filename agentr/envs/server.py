@@ -18,6 +18,7 @@ import sys
 import threading
 import time
 from collections import deque
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -25,9 +26,11 @@ from urllib.parse import urlsplit
 
 import env_servers
 from agentr.backoff import Backoff
+from agentr.cluster import metrics, push
 from agentr.cluster.nodes import own_address
 from agentr.cluster.restarts import Restarts
 from agentr.config.schema import EnvConfig
+from agentr.envs import scrape
 from agentr.errors import InfraError
 from agentr.logs import recording
 from env_servers.protocol import TOKEN_ENV
@@ -36,6 +39,8 @@ log = logging.getLogger(__name__)
 
 #: Bytes of the child's log that an error quotes.
 LOG_TAIL = 2000
+#: Seconds between two looks at the child's metrics.
+METRICS_S = 5.0
 RESTART_BACKOFF = Backoff(first_s=0.2, longest_s=30.0)
 
 
@@ -92,6 +97,7 @@ class EnvServer:
         log_path: Where the child's output is appended.
         host: Address to bind; empty for the node's own, so that other nodes reach it. Never 0.0.0.0.
         restarts: Counts how often this supervisor itself is started.
+        run, number: Of the run and of the server, for its metrics.
 
     Raises:
         InfraError: The first child did not listen in time, or ended; quotes its log.
@@ -106,9 +112,11 @@ class EnvServer:
         host: str = "127.0.0.1",
         supervision: Supervision | None = None,
         restarts: Restarts | None = None,
+        run: str = "",
+        number: int = 0,
     ) -> None:
-        if restarts is not None:
-            restarts.count()
+        self._number = number
+        self._starts = restarts.count() if restarts is not None else 0
         host = host or own_address()
         self._rules = supervision or Supervision()
         self._log_path = Path(log_path)
@@ -134,6 +142,7 @@ class EnvServer:
             error = self._status.error or "it did not settle"
             self.stop()
             raise InfraError(f"the environment server {config.name!r} did not start: {error}")
+        self._pusher = push.start(run, f"env-{number}", self._samples, METRICS_S)
 
     def status(self) -> ServerStatus:
         return self._status
@@ -158,6 +167,17 @@ class EnvServer:
             if self._child is not None and self._child.poll() is None:
                 end(self._child)
             self._thread.join(3.0)
+
+    def _samples(self) -> Iterator[metrics.Sample]:
+        """What there is to say of the child, and what it counts."""
+        status = self._status
+        yield metrics.Sample(metrics.RESTARTS, self._starts, {"part": f"supervisor-{self._number}"})
+        yield metrics.Sample(metrics.RESTARTS, status.restarts)
+        counted = ""
+        with contextlib.suppress(OSError, http.client.HTTPException):
+            counted = scrape.fetch(status.url, self._environ[TOKEN_ENV], self._rules.poll_s) if status.state is ServerState.UP else ""
+        yield metrics.Sample(metrics.ENV_UP, float(bool(counted)))
+        yield from scrape.samples(counted)
 
     # the supervising thread -------------------------------------------------------------------------------------------
 

@@ -61,6 +61,11 @@ class RequestFailed(Exception):
         self.server_down = server_down
         self.wait = wait
 
+    @property
+    def cause(self) -> str:
+        """What it is counted under."""
+        return "server_down" if self.server_down else "session_lost" if self.session_lost else "server_busy"
+
 
 class UnknownOnServer(ConfigError):
     """The server has no such task or split."""

@@ -43,6 +43,7 @@ def serve(config: Config, reporter: Reporter, token: str = "") -> None:
                 host="" if here else "127.0.0.1",
                 options=options(config, Role.environment, spread=True),
                 restarts=Restarts.of(config.cluster, logs),
+                run=config.run.name,
             )
         )
         file = _keep(run_dir(config) / "token", servers.token)

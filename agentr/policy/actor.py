@@ -12,13 +12,14 @@ import os
 import secrets
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import ray
 from ray.exceptions import ActorDiedError, RayError, RayTaskError
 
+from agentr.cluster import metrics, push
 from agentr.cluster.failures import cause_of, in_constructor
 from agentr.cluster.restarts import Restarts
 from agentr.cluster.roles import Role, engines_on_gpu, options
@@ -52,12 +53,21 @@ class EngineActor:
     Args:
         checkpoint: Model folder to start with.
         restarts: Counts how often it is started.
+        run, name: Of the run and of the engine, for its metrics.
     """
 
-    def __init__(self, checkpoint: str, model: ModelConfig, policy: PolicyConfig, restarts: Restarts | None = None) -> None:
-        if restarts is not None:
-            restarts.count()
+    def __init__(
+        self,
+        checkpoint: str,
+        model: ModelConfig,
+        policy: PolicyConfig,
+        restarts: Restarts | None = None,
+        run: str = "",
+        name: str = "",
+    ) -> None:
+        self._restarts = restarts.count() if restarts is not None else 0
         self._engine = start_engine(checkpoint, model, policy)
+        self._pusher = push.start(run, name, self._samples)
         threading.Thread(target=self._watch, name="engine-watch", daemon=True).start()
 
     @ray.method(concurrency_group="generate")
@@ -89,6 +99,17 @@ class EngineActor:
     async def node(self) -> str:
         """Returns the id of the node that it is on."""
         return ray.get_runtime_context().get_node_id()
+
+    def _samples(self) -> Iterator[metrics.Sample]:
+        """What there is to say of the engine now; that it died says its silence."""
+        health, stats = asyncio.run(self._engine.health()), asyncio.run(self._engine.stats())  # neither waits for anything
+        yield metrics.Sample(metrics.RESTARTS, self._restarts)
+        yield metrics.Sample(metrics.ENGINE_SEQUENCES, health.running)
+        yield metrics.Sample(metrics.ENGINE_QUEUED, health.queued)
+        yield metrics.Sample(metrics.ENGINE_STEP, health.stalled_s)
+        yield metrics.Sample(metrics.ENGINE_BUSY, stats.busy_s)
+        missed = health.prefix_queries - health.prefix_hits
+        yield from metrics.by_label(metrics.ENGINE_PREFIX, yes=health.prefix_hits, no=missed)
 
     def _watch(self) -> None:
         while True:
@@ -161,5 +182,7 @@ def start_engines(config: Config, checkpoint: Path | str, numbers: Iterable[int]
     for number in numbers:
         name = engine_name(number)
         counted = restarts.named(name, life) if restarts is not None else None
-        engines[number] = engine.options(name=f"{name}-{life}", **how).remote(str(checkpoint), config.model, config.policy, counted)
+        engines[number] = engine.options(name=f"{name}-{life}", **how).remote(
+            str(checkpoint), config.model, config.policy, counted, config.run.name, name
+        )
     return engines

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import OrderedDict, deque
+from collections import Counter, OrderedDict, deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
@@ -76,6 +76,9 @@ class Router:
         cap: Calls in flight for each engine; the default is ``max_num_seqs``.
         backoff: Pauses between attempts, and between the probes of an engine in quarantine.
         probe_timeout_s: Deadline of a health check.
+
+    Attributes:
+        causes: How many calls failed, by cause.
     """
 
     def __init__(
@@ -102,6 +105,7 @@ class Router:
         self._queue: deque[tuple[str, asyncio.Future[_Slot]]] = deque()
         self._homes: OrderedDict[str, _Slot] = OrderedDict()
         self._stats = PolicyStats()
+        self.causes: Counter[str] = Counter()
 
     @classmethod
     def over_actors(cls, actors: Sequence[Any], config: PolicyConfig, *, checkpoint: str = "") -> Router:
@@ -126,8 +130,10 @@ class Router:
                 async with asyncio.timeout(self._config.timeout_s):
                     completions = await slot.handle.generate(request, self.checkpoint)
             except TimeoutError:
+                self.causes["engine_timeout"] += 1
                 self._quarantine(slot, f"no answer to a generate call within {self._config.timeout_s:g} s")
             except InfraError as error:
+                self.causes["engine_stale" if isinstance(error, StaleWeights) else "engine_lost"] += 1
                 self._quarantine(slot, str(error), at_once=isinstance(error, StaleWeights))
             else:
                 self._stats += PolicyStats(cost_of(request, completions))
@@ -175,6 +181,16 @@ class Router:
         """Returns the counters of answered calls. ``busy_s`` is summed over engines."""
         now = time.monotonic()
         return replace(self._stats, busy_s=self._stats.busy_s + sum(now - s.busy_since for s in self._slots if s.in_flight))
+
+    @property
+    def running(self) -> int:
+        """Calls in flight on engines."""
+        return sum(slot.in_flight for slot in self._slots)
+
+    @property
+    def waiting(self) -> int:
+        """Calls that wait for an engine."""
+        return len(self._queue)
 
     def states(self) -> dict[str, str]:
         """Returns the problem of each engine in quarantine, by engine name; "" for those that are ready."""

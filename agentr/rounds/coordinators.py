@@ -43,16 +43,20 @@ class Coordinators:
     Args:
         ray: The module, connected.
         model: Folder of the base model, for its tokenizer.
+        started: Is told the name of each that is started.
 
     Attributes:
         progress: Of the stage that is running, of all coordinators together; None if there was none yet.
         answered: When all of them last said how far they are, in seconds of ``time.monotonic``.
     """
 
-    def __init__(self, ray: Any, config: Config, urls: Urls, token: str, model: Path) -> None:
+    def __init__(
+        self, ray: Any, config: Config, urls: Urls, token: str, model: Path, started: Callable[[str], None] = lambda name: None
+    ) -> None:
         self._ray = ray
         self._config = config
         self._args = (config, urls, token, model, Secrets.of(config))
+        self._started = started
         self._actors: dict[int, Any] = {}
         self._deaths: deque[float] = deque()
         self.progress: dict[str, Any] | None = None
@@ -71,7 +75,8 @@ class Coordinators:
         for number in range(wanted):
             if number not in self._actors:
                 name = f"coordinator-{number}-{secrets.token_hex(3)}"
-                self._actors[number] = self._ray.remote(Coordinator).options(name=name, **how).remote(*self._args)
+                self._actors[number] = self._ray.remote(Coordinator).options(name=name, **how).remote(*self._args, number)
+                self._started(f"coordinator-{number}")
         try:
             specs = [answer_of(self._ray, actor.ready.remote(), "the coordinator", START_TIMEOUT_S) for actor in self._actors.values()]
         except BaseException:

@@ -31,6 +31,7 @@ from agentr.observe.troubles import tell
 from agentr.rounds.beside import Beside
 from agentr.rounds.coordinators import POLL_S, CoordinatorDied, Coordinators
 from agentr.rounds.diagnosis import Parts, diagnose
+from agentr.rounds.gauges import Gauges
 from agentr.rounds.watchdog import Watchdog
 from agentr.store.layout import Checkpoint, Layout
 from agentr.store.run import RunStore
@@ -64,6 +65,7 @@ class Services:
         self.reporter = reporter
         self.model: Path | None = None
         self.engines_early = False
+        self.gauges = Gauges()
         self._ray: Any = None
         self._servers: EnvServers | None = None
         self._coordinators: Coordinators | None = None
@@ -119,6 +121,7 @@ class Services:
 
     def _told(self, now: dict[str, Any], update: Update) -> None:
         self.watchdog.tell(now["done"], now["failed"], now["skipped"], now["counts"].get("completions", 0))
+        self.gauges.collected(now)
         calls = now["counts"].get("calls", 0)
         tokens = now["counts"].get("completion_tokens", 0)
         details = f"solved {now['successes']}, calls {calls}, tokens {tokens}"
@@ -148,6 +151,7 @@ class Services:
             def follow(line: dict[str, Any]) -> None:
                 step, steps = line.get("step", 0), line.get("steps", 0)
                 self.watchdog.tell(line.get("job"), step)
+                self.gauges.trained(line)
                 self._training = Training(named[line["job"]], f"the last step was {step} of {steps}")
                 update(step, steps, f"loss {line.get('loss', float('nan')):.3f}")
 
@@ -165,7 +169,7 @@ class Services:
 
         self._start_ray()
         job = replace(job, epoch=self._next_epoch(), nodes=selector(self.config, Role.trainer), watch_s=self.config.watchdog.after_s / 2)
-        return Beside(lambda: TrainSummary.read(asdict(train(job))))
+        return Beside(lambda: TrainSummary.read(asdict(train(job, self.gauges.trained))))
 
     @contextmanager
     def awaiting(self, job: TrainJob, what: str) -> Iterator[None]:
@@ -185,6 +189,7 @@ class Services:
         """Serves the experiment of ``config`` from here on. What it would start the same runs on; the coordinator starts anew."""
         before, self.config = self.config, config
         self._next_epoch, self._run_dir, self._event = store.lease.next_epoch, store.root, store.event
+        store.told = self.gauges.event
         self.watchdog.after_s = config.watchdog.after_s
         self.model, self.engines_early = None, False
         if self._ray is None:
@@ -192,6 +197,7 @@ class Services:
         if config.cluster != before.cluster:
             self.close()
             return
+        self.gauges.start(config.run.name)
         if self._coordinators is not None:
             self._coordinators.kill()
             self._coordinators = None
@@ -205,6 +211,7 @@ class Services:
         if self._ray is None:
             return
         self.watchdog.close()
+        self.gauges.close()
         self._stop_servers()
         self._stop_engines()
         self._ray.shutdown()
@@ -217,6 +224,7 @@ class Services:
         if self._ray is None:
             with self.reporter.task("Ray"):
                 self._ray = connect(self.config)
+            self.gauges.start(self.config.run.name)
             self._check_cluster()
         return self._ray
 
@@ -239,7 +247,7 @@ class Services:
             urls, token = self.environment()
             if self.model is None:
                 raise RunError("the coordinator needs the base model's tokenizer, and no model was resolved yet")
-            self._coordinators = Coordinators(ray, self.config, urls, token, self.model)
+            self._coordinators = Coordinators(ray, self.config, urls, token, self.model, self.gauges.started)
         if not self._coordinators.up:
             number = self.config.collect.coordinators
             with self.reporter.task(f"{'coordinator' if number == 1 else f'{number} coordinators'} and environment {self.config.env.name}"):
@@ -261,6 +269,7 @@ class Services:
                     host="" if several else "127.0.0.1",
                     options=options(self.config, Role.environment, spread=True),
                     restarts=Restarts.of(self.config.cluster, self.logs),
+                    run=self.config.run.name,
                 )
             )
         return self._servers.urls, self._servers.token

@@ -37,12 +37,16 @@ class RunStore:
         root: The directory; :meth:`open` makes it if it is missing.
         say: Is told what a person should know, such as stages that are stale.
         lease_s: After how many seconds of silence another process may take the run.
+
+    Attributes:
+        told: Is told each event, its kind and what it is about, before it is written.
     """
 
     def __init__(self, root: Path, say: Callable[[str], None] = lambda text: None, lease_s: float = LEASE_S) -> None:
         self.root = root
         self.layout = Layout(root)
         self.say = say
+        self.told: Callable[[str, Mapping[str, Any]], None] = lambda kind, about: None
         self.lease = Lease(self.layout.lease, lease_s, lambda text: self.say(text))
         #: Of each stage that is running, one within the other: the content of the stages that it has read so far.
         self._inputs: list[dict[str, str]] = []
@@ -302,6 +306,7 @@ class RunStore:
 
     def event(self, kind: str, **about: Any) -> None:
         """Adds an event to the run's log."""
+        self.told(kind, about)
         append_line(self.layout.events, {"time": round(time.time(), 3), "event": kind, **about})
 
     # ------------------------------------------------------------------------------------------------------------------

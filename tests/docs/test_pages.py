@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.docs import a_turn, architecture
+from tests.docs import a_turn, architecture, metrics
 from tests.docs.pages import PART, ROOT, WIDTH, parts, refreshed
 
-PAGES = pytest.mark.parametrize("page", [architecture.PAGE, a_turn.PAGE], ids=lambda page: page.stem)
+PAGES = pytest.mark.parametrize("page", [architecture.PAGE, a_turn.PAGE, metrics.PAGE], ids=lambda page: page.stem)
 
 
 def a_turn_part() -> Callable[[str], str]:
@@ -27,6 +27,10 @@ def a_turn_part() -> Callable[[str], str]:
 def test_the_page_says_what_the_code_does(script, maker: Callable[[], Callable[[str], str]]) -> None:
     now = refreshed(script.PAGE, maker())
     assert now == script.PAGE.read_text(encoding="utf-8"), f"write docs/{script.PAGE.name} anew: python -m {script.__name__}"
+
+
+def test_every_metric_and_alert_is_described() -> None:
+    assert metrics.PAGE.read_text(encoding="utf-8") == metrics.page(), "write docs/metrics.md anew: python -m tests.docs.metrics"
 
 
 def test_the_picture_leaves_out_what_follows() -> None:

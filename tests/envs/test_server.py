@@ -158,3 +158,33 @@ def test_a_fleet_of_actors(tmp_path: Path, ray_session: None):
 
     for pid in asyncio.run(main()):
         wait_until(lambda p=pid: not running(p), "the servers to end")
+
+
+def test_a_supervisor_reports_what_its_server_counts(log: str):
+    server = EnvServer(COUNTER, TOKEN, log, supervision=QUICK, number=3)
+
+    def said() -> dict[tuple[str, ...], float]:
+        return {(sample.metric.name.removeprefix("agentr_"), *sample.labels.values()): sample.value for sample in server._samples()}
+
+    async def play() -> None:
+        client = EnvClient([server.url()], TOKEN)
+        session = await client.open(Task("counter", "train-0", "train"))
+        await session.expand(["add 1", "add 2"])
+        await client.aclose()
+
+    try:
+        assert said()["env_sessions",] == 0
+        asyncio.run(play())
+        now = said()
+        assert now["env_server_up",] == 1 and now["restarts",] == now["restarts", "supervisor-3"] == 0
+        assert now["env_steps_total",] == now["env_step_seconds_bucket_total", "+Inf"] == 2
+        assert now["env_sessions",] >= 1 and now["env_sessions_opened_total",] >= 3
+        assert now["env_requests_total", "200"] >= 3 and now["env_sessions_ended_total", "lost"] == 0
+        os.kill(server.status().pid, signal.SIGKILL)
+        wait_until(lambda: up(server, 1), "the server to be back")
+        assert said()["restarts",] == 1
+        os.kill(server.status().pid, signal.SIGSTOP)
+        now = said()
+        assert now["env_server_up",] == 0 and ("env_sessions",) not in now
+    finally:
+        server.stop()

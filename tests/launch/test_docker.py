@@ -320,7 +320,7 @@ def compose_problems(file: dict[str, Any]) -> list[str]:
         if ":" not in image or image.endswith(":latest"):
             problems.append(f"{name}: image {image} has no version")
         problems += [f"{name}: port {port} is not on loopback" for port in service.get("ports", []) if not port.startswith("127.0.0.1:")]
-        problems += [f"{name}: no secret {secret}" for secret in service["secrets"] if secret not in file["secrets"]]
+        problems += [f"{name}: no secret {secret}" for secret in service.get("secrets", []) if secret not in file["secrets"]]
         problems += [f"{name}: waits for {other}" for other in service.get("depends_on", {}) if other not in file["services"]]
         problems += [f"{name}: privileged" for key in ("privileged", "cap_add", "network_mode", "pid") if service.get(key)]
         problems += [f"{name}: no {key}" for key in ("healthcheck", "restart") if key not in service]
@@ -328,6 +328,8 @@ def compose_problems(file: dict[str, Any]) -> list[str]:
             source = volume.split(":")[0] if isinstance(volume, str) else None
             if source is not None and source not in file["volumes"]:
                 problems.append(f"{name}: no volume {source}")
+            if source is None and not (DOCKER / volume["source"]).exists():
+                problems.append(f"{name}: there is no {volume['source']}")
         problems += [f"{name}: {key} is a token" for key in service.get("environment", {}) if key.endswith("TOKEN")]
     return problems
 
@@ -352,6 +354,7 @@ def test_the_compose_file_is_sound() -> None:
         ("  ray_token:\n", "  other:\n", "head: no secret ray_token"),
         ("shared:/shared", "elsewhere:/shared", "train: no volume elsewhere"),
         ("cap_drop: [ALL]", "privileged: true", "env: privileged"),
+        ("./prometheus/alerts.yml", "./prometheus/alarms.yml", "prometheus: there is no ./prometheus/alarms.yml"),
     ],
 )
 def test_an_unsound_compose_file_is_found(before: str, after: str, problem: str) -> None:
@@ -361,7 +364,7 @@ def test_an_unsound_compose_file_is_found(before: str, after: str, problem: str)
 
 
 def test_compose_starts_a_node_of_each_role_on_one_image_and_folder(enter: Any, listener: str) -> None:
-    services = {name: service for name, service in compose()["services"].items() if name != "prometheus"}
+    services = {name: service for name, service in compose()["services"].items() if name not in ("prometheus", "grafana")}
     assert {name: service["environment"]["AGENTR_ROLE"] for name, service in services.items()} == {name: name for name in services}
     assert set(services) == {"head", "env", "rollout", "train"}
     for name, service in services.items():
@@ -372,3 +375,17 @@ def test_compose_starts_a_node_of_each_role_on_one_image_and_folder(enter: Any, 
         assert f"--labels agentr-role={name}" in started.stdout, started.stderr
     build = services["head"]["build"]
     assert (DOCKER / build["context"] / build["dockerfile"]).is_file()
+
+
+def test_grafana_is_given_prometheus_and_the_dashboard() -> None:
+    services = compose()["services"]
+    provided = DOCKER / "grafana/provisioning"
+    (source,) = yaml.safe_load((provided / "datasources/prometheus.yml").read_text())["datasources"]
+    assert source["url"] == "http://prometheus:9090" and source["type"] == "prometheus"
+    (dashboards,) = yaml.safe_load((provided / "dashboards/agentr.yml").read_text())["providers"]
+    mounted = {volume["target"]: volume["source"] for volume in services["grafana"]["volumes"]}
+    assert mounted[f"{dashboards['options']['path']}/agentr.json"] == "./grafana/agentr.json"
+    assert mounted["/etc/grafana/provisioning"] == "./grafana/provisioning"
+    rules = {volume["target"] for volume in services["prometheus"]["volumes"] if isinstance(volume, dict)}
+    assert rules == {"/etc/prometheus/prometheus.yml", "/etc/prometheus/alerts.yml"}
+    assert yaml.safe_load((DOCKER / "prometheus/prometheus.yml").read_text())["rule_files"] == ["alerts.yml"]
