@@ -199,7 +199,7 @@ def as_dict(progress: Progress) -> dict[str, Any]:
 
 def merged(parts: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Returns the progress of a stage from that of its parts, each as `as_dict` has it."""
-    sums = ("total", "done", "failed", "skipped", "in_flight", "retried", "successes")
+    sums = ("total", "done", "failed", "skipped", "in_flight", "retried", "successes", "identical")
     return {
         **{name: sum(part[name] for part in parts) for name in sums},
         "started": min(part["started"] for part in parts),

@@ -26,7 +26,7 @@ from agentr.cluster.causes import Cause, Kind
 from agentr.cluster.checks import check_disks, check_nodes
 from agentr.cluster.lookouts import Lookouts
 from agentr.cluster.nodes import Node
-from agentr.collect.units import Progress
+from agentr.collect.units import Progress, as_dict, merged
 from agentr.config.schema import EnvConfig, PolicyConfig
 from agentr.config.training import TrainConfig, TrainerConfig
 from agentr.envs.checks import check_servers
@@ -333,6 +333,7 @@ def test_trees_whose_episodes_are_the_same_are_counted(turns: list[str], identic
     progress = Progress()
     progress.add(tree)
     assert progress.identical == identical
+    assert merged([as_dict(progress)] * 2)["identical"] == 2 * identical, "of several coordinators"
 
 
 # training -------------------------------------------------------------------------------------------------------------
