@@ -67,8 +67,15 @@ def shared_data() -> Path:
     return folder
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--slow", action="store_true", help="also run the tests marked slow")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """The long ones last, so that what fails soon fails soon; in several processes (``-n``) first, so that all have work to the end."""
+    for item in items:
+        if item.get_closest_marker("slow") and not config.getoption("--slow"):
+            item.add_marker(pytest.mark.skip(reason="slow: say --slow"))
     items.sort(key=_length, reverse="PYTEST_XDIST_WORKER" in os.environ)
 
 

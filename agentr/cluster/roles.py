@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from enum import StrEnum
 from typing import Any
 
@@ -20,6 +21,15 @@ class Role(StrEnum):
     environment = "environment"
     engine = "engine"
     trainer = "trainer"
+
+
+#: How the names of each role's actors begin.
+_NAMES = {Role.engine: r"rollout-\d+-", Role.environment: r"env-.+-\d+-", Role.coordinator: r"coordinator-"}
+
+
+def role_of(name: str) -> Role | None:
+    """Returns the role of an actor by its name; None for actors that are no part of a run by themselves."""
+    return next((role for role, pattern in _NAMES.items() if re.match(pattern, name or "")), None)
 
 
 def selector(config: Config, role: Role) -> dict[str, str]:

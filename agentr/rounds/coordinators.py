@@ -19,17 +19,20 @@ from agentr.cluster.roles import Role, options
 from agentr.collect.coordinator import Coordinator
 from agentr.collect.job import TreeJob
 from agentr.collect.units import merged
-from agentr.config.schema import Config
+from agentr.config.schema import Config, TaskSelection
 from agentr.config.secrets import Secrets
 from agentr.envs.pool import Urls
 from agentr.errors import InfraError
 from agentr.store.growing import GrowingForest
+from agentr.types import Task
 from env_servers.protocol import EnvironmentSpec
 
 #: Seconds between two looks at a running stage.
 POLL_S = 0.5
 #: Deadline for a coordinator to come up: it imports the tokenizer's library on a busy machine.
 START_TIMEOUT_S = 300.0
+#: Deadline for the list of tasks.
+_TASKS_S = 120.0
 #: Deadline for a coordinator to say how far it is, and for one to stop.
 _ANSWER_S = 10.0
 
@@ -69,6 +72,8 @@ class Coordinators:
 
     def start(self) -> EnvironmentSpec:
         """Starts those that do not run, and returns the environment's specification once all are up."""
+        from ray.exceptions import ActorDiedError, ActorUnavailableError
+
         wanted = self._config.collect.coordinators
         # Started again from here, with an epoch of their own, and not by Ray.
         how = options(self._config, Role.coordinator, spread=wanted > 1) | {"max_restarts": 0, "max_concurrency": 64}
@@ -79,15 +84,27 @@ class Coordinators:
                 self._started(f"coordinator-{number}")
         try:
             specs = [answer_of(self._ray, actor.ready.remote(), "the coordinator", START_TIMEOUT_S) for actor in self._actors.values()]
+        except (ActorDiedError, ActorUnavailableError) as error:  # its node died while it started
+            self.kill()
+            self._count_death("its start", error)
+            return self.start()
         except BaseException:
             self.kill()
             raise
         return specs[0]
 
-    @property
-    def first(self) -> Any:
-        """Handle of one that is up."""
-        return self._actors[min(self._actors)]
+    def tasks(self, selection: TaskSelection, training: bool) -> list[Task]:
+        """The tasks of a selection, from one that is up (`Coordinator.tasks`).
+
+        Raises:
+            CoordinatorDied: It did. It may be tried again.
+        """
+        number = min(self._actors)
+        try:
+            return self._result(number, self._actors[number].tasks.remote(selection, training), _TASKS_S)
+        except CoordinatorDied as error:
+            self._count_death("the list of tasks", error)
+            raise
 
     def kill(self) -> None:
         for actor in self._actors.values():

@@ -6,7 +6,7 @@ import asyncio
 import os
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from typing import Any
 from agentr import logs
 from agentr.cluster.causes import Cause
 from agentr.cluster.connect import connect, joined
-from agentr.cluster.failures import answer_of
+from agentr.cluster.draining import Draining
 from agentr.cluster.lookouts import Lookouts
 from agentr.cluster.nodes import Node, nodes
 from agentr.cluster.preflight import preflight
@@ -76,6 +76,7 @@ class Services:
         self._known: list[Node] = []
         self._training: Training | None = None
         self._lookouts = Lookouts()
+        self._draining: Draining | None = None
         self._event: Callable[..., None] = lambda kind, **about: None
         self.watchdog = Watchdog(config.watchdog.after_s, lambda: diagnose(self._parts()), self._stands_still)
 
@@ -97,8 +98,11 @@ class Services:
 
     def tasks(self, selection: TaskSelection, *, training: bool) -> list[Task]:
         """The tasks of a selection; held-out ones are refused where ``training`` is set."""
-        coordinators = self._start_coordinators()
-        return answer_of(self._ray, coordinators.first.tasks.remote(selection, training), "the list of tasks", 120.0)
+        while True:
+            try:
+                return self._start_coordinators().tasks(selection, training)
+            except CoordinatorDied as error:
+                self.reporter.say(f"{error} died before it listed the tasks; it starts again and continues", "yellow")
 
     def run_job(self, title: str, job: TreeJob, policy: Checkpoint | None, update: Update | None = None) -> dict[str, Any]:
         """Runs a job on the coordinators, shows its progress, and survives a coordinator's death.
@@ -212,6 +216,8 @@ class Services:
             return
         self.watchdog.close()
         self.gauges.close()
+        if self._draining is not None:
+            self._draining.close()
         self._stop_servers()
         self._stop_engines()
         self._ray.shutdown()
@@ -226,6 +232,8 @@ class Services:
                 self._ray = connect(self.config)
             self.gauges.start(self.config.run.name)
             self._check_cluster()
+            if joined(self.config):
+                self._draining = Draining(self.config, lambda text: self.reporter.say(text, "yellow"), self._noted)
         return self._ray
 
     def _check_cluster(self) -> None:
@@ -338,3 +346,8 @@ class Services:
 
     def _stands_still(self, title: str, causes: list[Cause], since: str) -> None:
         tell(self.reporter, self._event, title, causes, since)
+
+    def _noted(self, kind: str, **about: Any) -> None:
+        """Notes an event in the run that is worked on now, if that can still be noted."""
+        with suppress(RunError):
+            self._event(kind, **about)

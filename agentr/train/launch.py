@@ -136,7 +136,22 @@ def _claim(job: TrainJob, promised: set[Path]) -> None:
 
 
 def _fit(jobs: Sequence[TrainJob]) -> None:
-    """Runs jobs in one Ray Train run. Returns when the workers have ended, with results or with ``failure.json``."""
+    """Runs jobs in one Ray Train run, and in another one if its controller dies. Returns when the workers have ended, with results or
+    with ``failure.json``."""
+    from ray.exceptions import ActorDiedError, ActorUnavailableError
+
+    for left in reversed(range(jobs[0].trainer.max_failures + 1)):
+        try:
+            _fit_once(jobs)
+            return
+        except (ActorDiedError, ActorUnavailableError) as error:  # its workers die with it; the next ones take their work over
+            if not left:
+                hint = "Start the same run again: it continues from its last checkpoint. See trainer.max_failures."
+                raise RunError(f"{jobs[0].name}: Ray Train's controller died", hint=hint) from error
+            log.warning("%s: Ray Train's controller died; the training starts again from its last checkpoint.", jobs[0].name)
+
+
+def _fit_once(jobs: Sequence[TrainJob]) -> None:
     import ray
     from ray.train import FailureConfig, RunConfig, ScalingConfig
     from ray.train.torch import TorchConfig

@@ -16,9 +16,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from agentr.cluster.draining import leave_in_time
 from agentr.cpu import keep_freed_memory
 from agentr.errors import AgentrError
 from agentr.store.files import write_json
+from agentr.store.working import PREFIX
 from agentr.train.job import TrainJob
 
 log = logging.getLogger(__name__)
@@ -32,6 +34,9 @@ _ENVIRONMENT = {
     "TRL_EXPERIMENTAL_SILENCE": "1",
     "ACCELERATE_USE_DEEPSPEED": "true",
 }
+
+#: What says that a checkpoint is whole, below the folder of a job.
+SAVED = f"{PREFIX}*/checkpoints/*/complete.json"
 
 
 @contextlib.contextmanager
@@ -106,6 +111,7 @@ def run_chain(config: dict[str, Any]) -> None:
     rank = ray.train.get_context().get_world_rank()
     suffix = "" if rank == 0 else f".{rank}"
     ready = False
+    leave_in_time(jobs[0].nodes, jobs[0].trainer.use_gpu, lambda: [sorted(job.out.glob(SAVED)) for job in jobs])
     for job in jobs:
         with logged_to(job.out / f"worker{suffix}.log"):
             try:

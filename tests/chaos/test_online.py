@@ -12,42 +12,10 @@ import agentr
 from agentr.config.schema import SHARED_MEMORY
 from agentr.search.stored import to_json
 from agentr.store.files import read_lines
-from tests.chaos.driver import Driver, end, kill, start, wait_for
+from tests.chaos.driver import end, kill, wait_for
+from tests.chaos.online import started
 
 pytestmark = [pytest.mark.cluster, pytest.mark.chaos, pytest.mark.timeout(1200)]
-
-#: Seven steps of a model that knows nothing, for a reward that it can learn at once: shorter turns. Rollouts branch, tasks are chosen, and
-#: collection is a step ahead of training. Two steps are validated.
-ONLINE = """
-run: {name: online, rounds: 1}
-method:
-  type: tree_grpo
-  steps: 7
-  tasks: 3
-  max_staleness: 1
-  pareto: {tasks: 9, episodes: 3, settled: keep}
-  episodes: 4
-  max_steps: 3
-  rewards: [{name: length, options: {per_token: 0.02}}]
-  validation: {every: 3, tasks: {split: dev, where: {depth: 1}, limit: 4}}
-model: {source: nano, dtype: float32, max_model_len: 768}
-env: {name: textcraft, options: {recipes: exact, distractors: 3}, retries: 8}
-prompt: {instruction: false}
-policy: {max_num_seqs: 16, kv_cache_gib: 0.25}
-warm_start: {enabled: false}
-collect: {tasks: {split: train, where: {depth: 1}, limit: 12}, sampling: {max_tokens: 32}, in_flight: 2, infra_retries: 8}
-build: {max_length: 768}
-train:
-  - {batch_size: 6, micro_batch_size: 3, learning_rate: 1.0e-4, bf16: false, max_length: 768, share_prefixes: true,
-     checkpoint_every: 2, grpo: {minibatches: 2}}
-eval: {tasks: {split: test, where: {depth: 1}, limit: 4}, sampling: {max_tokens: 32}, max_steps: 3}
-"""
-
-
-def started(root: Path, *overrides: str) -> Driver:
-    config = root.parent / "online.yaml"
-    config.write_text(ONLINE)
-    return start(root.parent / "log", "run", str(config), f"run.dir={root}", *overrides)
 
 
 def contents(root: Path) -> dict[str, Any]:
@@ -66,10 +34,8 @@ def noted(root: Path, step: int) -> bool:
 
 
 @pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    root = tmp_path_factory.mktemp("undisturbed") / "run"
-    assert started(root).wait(600) == 0, (root.parent / "log").read_text()[-3000:]
-    found = contents(root)
+def undisturbed(undisturbed_online: Path) -> dict[str, Any]:
+    found = contents(undisturbed_online)
     assert sum(name.startswith("rows") for name in found) == 7 and sum(name.startswith("validation") for name in found) == 3
     assert len({str(value) for name, value in found.items() if name.startswith("loss")}) == 7
     return found

@@ -55,6 +55,9 @@ class Scripted:
         return EngineHealth(checkpoint=self.checkpoint, running=0, queued=0)
 
 
+SEVEN = TaskSelection(split="train", where={"depth": [1, 2]}, limit=7)
+
+
 class Stage:
     """A stage, its tasks and its engine; coordinators are started for it."""
 
@@ -65,7 +68,7 @@ class Stage:
         self.tasks: list[Task] = []
         self.started: list[Coordinators] = []
         self.actors: list[Any] = []
-        self.tasks = self.coordinators(1).first_tasks(TaskSelection(split="train", where={"depth": [1, 2]}, limit=7))
+        self.tasks = self.coordinators(1).tasks(SEVEN, training=False)
 
     def config(self, number: int, *changes: str) -> Config:
         return load(None, [f"collect.coordinators={number}", "policy.timeout_s=20", "policy.retries=1", *changes])
@@ -101,9 +104,6 @@ class Stage:
 
 class Shared(Coordinators):
     """Coordinators that a test may ask more."""
-
-    def first_tasks(self, selection: TaskSelection) -> list[Task]:
-        return self._ray.get(self.first.tasks.remote(selection, False))
 
     def processes(self) -> dict[int, int]:
         from ray._private.state import actors
@@ -156,6 +156,17 @@ def test_one_of_three_is_killed_and_all_go_on_from_their_journals(stage: Stage) 
     assert again["done"] == 7
     assert trees(stage.folder / "broken") == trees(stage.folder / "whole")
     assert [path.name for path in job.folder.glob("work-*")] == [f"work-{SECOND}"]
+
+
+@pytest.mark.cluster
+def test_one_that_is_killed_between_stages_is_started_again_for_the_list_of_tasks(stage: Stage) -> None:
+    one = stage.coordinators(1)
+    psutil.Process(one.processes()[0]).kill()
+    with pytest.raises(CoordinatorDied, match="coordinator 0"):
+        one.tasks(SEVEN, training=False)
+    assert not one.up
+    one.start()
+    assert one.tasks(SEVEN, training=False) == stage.tasks
 
 
 @pytest.mark.cluster
