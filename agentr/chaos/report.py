@@ -59,7 +59,8 @@ class Report:
         runs = f"{len(self.differences)} disturbed run{'s' * (len(self.differences) != 1)}"
         head = f"{self.units} units, compared {how} in {runs}: " + ("none lost, none twice, none another" if not bad else "not the same")
         never = [f"{outcome.fault} never hit: the stage was over before" for outcome in self.missed]
-        return [head, *bad, *never]
+        ended = [f"the driver ended by itself, and was started again: {how}" for how in self.ended]
+        return [head, *bad, *ended, *never]
 
 
 def judge(outcomes: list[Outcome], differences: list[Difference]) -> None:

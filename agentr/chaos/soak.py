@@ -84,7 +84,7 @@ def soak(
             while not driver.done():
                 time.sleep(0.2)
                 different |= _compared(reference, plan.parent, contents, set(different), reporter)
-                if due <= time.time() < until:
+                if due <= time.time():
                     outcome = _hit(disturber, progress, chosen, chance)
                     if outcome is not None:
                         outcomes.append(outcome)
@@ -95,6 +95,8 @@ def soak(
     different |= _compared(reference, plan.parent, contents, set(different), reporter, all_=True)
     slopes = measured(plan.parent / SAMPLES)
     reporter.show(table(slopes, len(different), len(outcomes)))
+    for how in driver.ended:
+        reporter.say(f"the driver ended by itself, and was started again: {how}", "yellow")
     write_json(plan.parent / SOAK, _as_data(different, outcomes, slopes, driver.ended, hours, seed))
     late = [f"{outcome.stage}: {outcome.fault} did not recover" for outcome in outcomes if outcome.recovered_s is None]
     bad = [f"{name}: {'; '.join(problems)}" for name, problems in different.items() if problems]

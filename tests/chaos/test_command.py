@@ -1,6 +1,7 @@
-"""``agentr chaos`` on one machine: every part of a step of online training is hit, and a soak measures what it says.
+"""``agentr chaos`` on one machine: parts of a step of online training are hit, and a soak measures what it says.
 
-All faults of all stages of Agent-R, by hand, in about 15 minutes on two cores: ``agentr chaos configs/smoke.yaml``.
+All parts of a step, by hand: ``pytest tests/chaos/test_command.py --slow -k every``. All faults of all stages of Agent-R, in a quarter of
+an hour on two cores: ``agentr chaos configs/smoke.yaml``.
 """
 
 from __future__ import annotations
@@ -34,22 +35,29 @@ def chaos(parent: Path, *arguments: str) -> tuple[int, str]:
         end(command)
 
 
-def test_every_part_of_an_online_step_is_hit_and_nothing_is_lost(parent: Path) -> None:
-    status, said = chaos(parent, "--faults=rollouts:*", "--faults=rollouts:coordinator:freeze", "--freeze=5")
+#: Besides what ``test_online`` kills.
+SOME = ("supervisor", "controller", "coordinator:freeze")
+#: All parts of a step of online training.
+EVERY = ("engine", "environment", "coordinator", "worker", "driver", *SOME)
+
+
+@pytest.mark.parametrize("parts", [SOME, pytest.param(EVERY, marks=pytest.mark.slow)], ids=["some", "every"])
+def test_parts_of_an_online_step_are_hit_and_nothing_is_lost(parent: Path, parts: tuple[str, ...]) -> None:
+    status, said = chaos(parent, *(f"--faults=rollouts:{part}" for part in parts), "--freeze=5")
     assert status == 0, said[-3000:]
     report = json.loads((parent / "chaos.json").read_text())
     assert report["same"] and report["contents"] and report["units"] > 100
     hit = {outcome["fault"]: outcome for outcome in report["faults"] if outcome["hit"]}
-    parts = ("engine", "environment", "supervisor", "coordinator", "coordinator:freeze", "worker", "controller", "driver")
     assert sorted(hit) == sorted(f"rollouts:{part}" for part in parts), said[-3000:]
     for outcome in hit.values():
         assert outcome["recovered_s"] is not None and (outcome["lost"], outcome["twice"]) == (0, 0), outcome
         assert outcome["noticed_s"] is not None or outcome["fault"].endswith("freeze"), outcome
+        assert not outcome["ended"], "the driver ended, and was started again"
     assert "none lost, none twice" in said and not list(parent.glob("disturbed-*/rounds/**/work-*"))
 
 
 def test_a_soak_runs_again_and_again_and_judges_each_quantity(parent: Path) -> None:
-    status, said = chaos(parent, "--hours=0.01", "--every=12", "--seed=1", "--faults=rollouts:e*", "--faults=rollouts:coordinator")
+    status, said = chaos(parent, "--hours=0.008", "--every=10", "--seed=1", "--faults=*:environment", "--faults=*:coordinator")
     found = json.loads((parent / "soak.json").read_text())
     assert status == 0, said[-3000:]
     assert found["runs"] and not any(found["runs"].values()), "a run of the soak is not the same"

@@ -1,7 +1,7 @@
 """Hosts that die, are cut off or are taken away under a run of online training: it comes to the units of an undisturbed run.
 
-Each test shows a table of the seconds until a fault was noticed and until there was new work. Links that are cut for three
-minutes, and each host by itself, are tried by hand, in half an hour on two cores: ``pytest tests/chaos/test_hosts_die.py --slow -s``.
+Each test shows a table of the seconds until a fault was noticed and until there was new work. Hosts that are switched off, together and
+each by itself, and links that are cut for three minutes are tried by hand: ``pytest tests/chaos/test_hosts_die.py --slow -s``.
 """
 
 from __future__ import annotations
@@ -148,6 +148,7 @@ def cluster(root: Path) -> Iterator[Cluster]:
         yield found
 
 
+@pytest.mark.slow
 def test_the_host_of_each_part_is_switched_off(undisturbed_online: Path, tmp_path: Path) -> None:
     """Two at a time: the run is short, and a dead node is noticed after twenty seconds."""
     with cluster(tmp_path) as there:
