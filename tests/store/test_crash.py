@@ -6,6 +6,7 @@ All writes of the store go through ``agentr.store.files.disk``, so each point ca
 from __future__ import annotations
 
 import errno
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -36,7 +37,7 @@ class Killed(BaseException):
 
 
 class Failing(Disk):
-    """A disk whose n-th call fails, or is the last one.
+    """A disk whose n-th call by this thread fails, or is the last one.
 
     Attributes:
         calls: How many calls were made.
@@ -46,15 +47,18 @@ class Failing(Disk):
         self.at = at
         self.kill = kill
         self.calls = 0
+        self.thread = threading.get_ident()
 
     def __getattribute__(self, name: str) -> Any:
         found = super().__getattribute__(name)
-        if name in ("at", "kill", "calls", "count") or name.startswith("__"):
+        if name in ("at", "kill", "calls", "count", "thread") or name.startswith("__"):
             return found
         self.count()
         return found
 
     def count(self) -> None:
+        if threading.get_ident() != self.thread:  # the heartbeat of the lease, whenever it comes
+            return
         self.calls += 1
         if self.kill and self.calls >= self.at:
             raise Killed
