@@ -12,7 +12,6 @@ import sys
 import textwrap
 import threading
 import time
-import urllib.request
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -21,7 +20,6 @@ from shutil import copytree, rmtree
 from types import SimpleNamespace
 from typing import Any, cast
 
-import boto3
 import pytest
 from typer.testing import CliRunner
 
@@ -51,55 +49,19 @@ from agentr.train.checkpoints import is_complete, latest, seal
 from agentr.train.job import TrainJob
 from tests.launch.test_doctor import contents, make
 from tests.runs import AGENT_R
-
-SERVER = """
-import sys
-import logging
-from moto.server import ThreadedMotoServer
-logging.getLogger("werkzeug").setLevel(logging.ERROR)
-server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-server.start()
-print(server.get_host_and_port()[1], flush=True)
-sys.stdin.read()
-"""
-
-
-class S3:
-    """A server that speaks S3, and a new bucket for each test."""
-
-    def __init__(self, address: str) -> None:
-        self.address = address
-        self.client = self.talk("s3")
-        self.buckets = 0
-
-    def talk(self, service: str) -> Any:
-        keys = {"aws_access_key_id": "root", "aws_secret_access_key": "root", "region_name": "us-east-1"}
-        return boto3.client(service, endpoint_url=self.address, **keys)  # type: ignore[call-overload]
-
-    def new(self, made: bool = True) -> str:
-        self.buckets += 1
-        if made:
-            self.client.create_bucket(Bucket=f"bucket-{self.buckets}")
-        return f"s3://bucket-{self.buckets}/runs/one"
-
-    def check_keys(self, after: str) -> None:
-        request = urllib.request.Request(f"{self.address}/moto-api/reset-auth", after.encode(), {"Content-Type": "text/plain"})
-        urllib.request.urlopen(request).close()
+from tests.s3 import S3, s3_server
 
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[S3]:
-    with subprocess.Popen([sys.executable, "-c", SERVER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        yield S3(f"http://127.0.0.1:{int(process.stdout.readline())}")
-        process.terminate()
+    with s3_server() as served:
+        yield served
 
 
 @pytest.fixture
 def s3(server: S3, monkeypatch: pytest.MonkeyPatch) -> S3:
-    for name, value in {"ACCESS_KEY_ID": "anybody", "SECRET_ACCESS_KEY": "whatever-it-is", "ENDPOINT_URL": server.address}.items():
-        monkeypatch.setenv(f"AWS_{name}", value)
-    monkeypatch.setenv("AWS_REGION", "us-east-1")
+    for name, value in server.environment.items():
+        monkeypatch.setenv(name, value)
     return server
 
 
