@@ -129,9 +129,11 @@ class Hand:
         for pid in pids:
             try:
                 pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
-                found[pid] = pages * os.sysconf("SC_PAGE_SIZE") / 2**20, len(list(Path(f"/proc/{pid}/fd").iterdir()))
+                handles = len(list(Path(f"/proc/{pid}/fd").iterdir()))
             except (OSError, IndexError):
                 continue
+            if pages:  # else it has ended, and nobody has asked for its status yet
+                found[pid] = pages * os.sysconf("SC_PAGE_SIZE") / 2**20, handles
         return found
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import random
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,6 +14,7 @@ from typer.testing import CliRunner
 from agentr.chaos.disturb import Outcome
 from agentr.chaos.faults import Fault, How, Part, choose, faults, schedule
 from agentr.chaos.flat import Verdict, fit
+from agentr.chaos.processes import Hand
 from agentr.chaos.report import Report, table
 from agentr.chaos.run import parent_of
 from agentr.chaos.units import Difference, compare
@@ -211,3 +214,11 @@ def test_what_a_process_takes_while_it_warms_up_is_no_growth() -> None:
     warming = [(name, at, value + min(0.0, at - 50) * 10) for name, at, value in series(0.0, 1.0, lives=1)]
     assert fit(warming, least=5.0).verdict is Verdict.flat
     assert fit(warming, least=5.0, warm_up_s=0.0).slope > fit(warming, least=5.0).high
+
+
+def test_a_process_that_has_ended_has_no_memory_to_measure() -> None:
+    with subprocess.Popen(["sleep", "60"]) as process:
+        assert Hand().measure([process.pid])[process.pid][0] > 0
+        process.kill()
+        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)  # it is a zombie from here on
+        assert Hand().measure([process.pid]) == {}
