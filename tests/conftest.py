@@ -46,7 +46,7 @@ def ray_session() -> Iterator[None]:
             os.environ[key] = value
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EnvServer]:
     """A TextCraft server in a process of its own, with ``tests.players.OPTIONS`` and the token ``secret``."""
     from agentr.config.schema import EnvConfig

@@ -69,14 +69,14 @@ class ServerPool:
     def free(self, remotes: Sequence[Remote]) -> None:
         """Closes sessions soon, see ``close``."""
         self._dropped.extend(remotes)
-        self._close_soon()
+        self._close_soon(FREE_S)
 
-    def _close_soon(self) -> None:
+    def _close_soon(self, after_s: float) -> None:
         if self._dropped and (self._closing is None or self._closing.done()):
-            self._closing = asyncio.create_task(self._close_dropped(), name="closing sessions")
+            self._closing = asyncio.create_task(self._close_dropped(after_s), name="closing sessions")
 
-    async def _close_dropped(self) -> None:
-        await asyncio.sleep(FREE_S)
+    async def _close_dropped(self, after_s: float) -> None:
+        await asyncio.sleep(after_s)
         while self._dropped:
             await self.close(self._take_dropped())
 
@@ -90,7 +90,7 @@ class ServerPool:
             InfraError: The last attempt failed too; names the server, the request and what was waited for.
         """
         if len(self._dropped) >= DROPPED_BATCH:
-            self._close_soon()
+            self._close_soon(0.0)
         for attempt in range(self._retries + 1):
             try:
                 return await call()

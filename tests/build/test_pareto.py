@@ -64,9 +64,9 @@ def test_it_is_no_slower_than_n_log_n() -> None:
     points = [(rng.random(), rng.random()) for _ in range(50_000)]
 
     def seconds(count: int) -> float:
-        started = time.perf_counter()
+        started = time.process_time()
         select(points[:count], count // 2)
-        return time.perf_counter() - started
+        return time.process_time() - started
 
     few = min(seconds(10_000) for _ in range(3))
     assert min(seconds(50_000) for _ in range(3)) < 15 * few

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -35,7 +36,8 @@ def test_buckets_count_what_is_at_most_their_bound() -> None:
     assert [sample.labels["le"] for sample in by_bucket(SECONDS_METRIC, Buckets())] == [*map(str, SECONDS), "+Inf"]
 
 
-def test_outside_of_ray_nothing_happens() -> None:
+def test_outside_of_ray_nothing_happens(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "ray", raising=False)  # other tests may have connected this process
     asked = []
     assert start("run", "part", lambda: asked.append(1) or []) is None
     assert not asked

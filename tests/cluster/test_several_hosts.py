@@ -137,7 +137,7 @@ def test_a_dead_heads_run_goes_on_while_its_old_coordinator_lives(cluster: Clust
     ray = RayHosts(hosts, cluster.root / "ray again")
     ray.head(hosts[0], labels={"agentr-role": "head"}, dashboard=False)
     ray.worker(hosts[3])
-    ray.wait(2)
+    ray.wait(2, 300)
     alive = written(old) > before
     second = hosts[0].start(*job(root), env=ray.environment(), log=cluster.root / "second.log")
     wait_for(lambda: not old.exists(), second, cluster.root / "second.log")
