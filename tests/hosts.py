@@ -122,7 +122,7 @@ class Host:
         with process:
             try:
                 stdout, stderr = process.communicate(timeout=timeout)
-            except BaseException:
+            except BaseException:  # also when interrupted
                 with suppress(ProcessLookupError):
                     os.killpg(process.pid, signal.SIGKILL)
                 raise
@@ -202,7 +202,7 @@ class Host:
         self._init = _hold(self.name, command, lambda libc: libc.unshare(_CLONE_NEWPID))
         try:
             self._connect(self._init.pid)
-        except BaseException:
+        except BaseException:  # also when interrupted
             self.kill()
             raise
 
@@ -306,7 +306,7 @@ class Hosts:
             self.bridge("link add bridge type bridge", "link set bridge up")
             for host in self._hosts:
                 host.boot()
-        except BaseException:
+        except BaseException:  # also when interrupted
             self.close()
             raise
         return self

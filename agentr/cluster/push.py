@@ -80,8 +80,7 @@ class Pusher:
             ended = self._end.wait(self._every_s)
             try:
                 self.push()
-            except Exception:
-                # Not being seen is no reason to end a run; once is enough to know.
+            except Exception:  # whatever Ray raises: not being seen is no reason to end a run, and once is enough to know
                 if not said:
                     log.exception("The metrics of %s cannot be told.", self._common["part"])
                 said = True

@@ -116,7 +116,7 @@ def mirrored(config: Config, store: RunStore, reporter: Reporter, *, allow_chang
         with ending_cleanly():
             try:
                 yield
-            except Exception:
+            except Exception:  # not SystemExit and KeyboardInterrupt, which end the process without a wait
                 _await(mirror, config, reporter, patient=False)
                 raise
             _await(mirror, config, reporter, patient=True)
@@ -140,7 +140,7 @@ def tracked(config: Config, store: RunStore, reporter: Reporter) -> Iterator[Non
         try:
             yield
             wait_s = TRACKING_WAIT_S
-        except Exception:
+        except Exception:  # as above
             wait_s = TRACKING_WAIT_S
             raise
         finally:

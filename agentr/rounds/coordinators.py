@@ -88,7 +88,7 @@ class Coordinators:
             self.kill()
             self._count_death("its start", error)
             return self.start()
-        except BaseException:
+        except BaseException:  # also when interrupted: nothing that was started is left
             self.kill()
             raise
         return specs[0]
@@ -126,7 +126,7 @@ class Coordinators:
         calls = {n: self._actors[n].run.remote(part, policy, engines) for n, part in zip(sorted(self._actors), parts, strict=False)}
         try:
             progress = self._watch(calls, told)
-        except BaseException as error:
+        except BaseException as error:  # also when interrupted: the others must not go on
             self._stop(calls.values())
             if isinstance(error, CoordinatorDied):
                 self._count_death(title, error)

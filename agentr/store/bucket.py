@@ -289,7 +289,7 @@ class Bucket:
     def _errors(self) -> Iterator[None]:
         try:
             yield
-        except (BaseError, OSError, NotImplementedError) as error:
+        except (BaseError, OSError, NotImplementedError) as error:  # the last of stores that know no conditional requests
             raise self._said(str(error)) from None  # what it says may hold credentials
 
     def _said(self, text: str) -> BucketError:
