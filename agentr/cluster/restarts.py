@@ -7,7 +7,7 @@ import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from agentr.config.schema import ClusterConfig
+from agentr.config.cluster import ClusterConfig
 from agentr.errors import EngineLost
 from agentr.store.files import append_line, read_lines
 

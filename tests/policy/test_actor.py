@@ -8,7 +8,8 @@ import signal
 
 import pytest
 
-from agentr.config.schema import ClusterConfig, Config, ModelConfig, PolicyConfig
+from agentr.config.cluster import ClusterConfig
+from agentr.config.schema import Config, ModelConfig, PolicyConfig
 from agentr.errors import ModelError
 from agentr.policy.base import GenerateRequest
 from agentr.policy.router import Router
