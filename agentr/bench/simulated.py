@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from agentr.errors import ConfigError, StaleWeights
+from agentr.policy import wire
 from agentr.policy.base import EngineHealth, GenerateRequest
 from agentr.types import Completion, FinishReason
 
@@ -129,8 +130,8 @@ class SimulatedEngines:
     def __init__(self, load: Load, numbers: Sequence[int]) -> None:
         self._engines = {number: SimulatedEngine(load, number) for number in numbers}
 
-    async def generate(self, request: GenerateRequest, checkpoint: str, number: int) -> list[Completion]:
-        return await self._engines[number].generate(request, checkpoint)
+    async def generate(self, call: bytes, number: int) -> bytes:
+        return wire.pack_answer(await self._engines[number].generate(*wire.unpack_call(call)))
 
     async def load(self, checkpoint: str, number: int) -> None:
         await self._engines[number].load(checkpoint)

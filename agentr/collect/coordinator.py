@@ -20,6 +20,7 @@ from agentr.collect.meter import Meter
 from agentr.collect.units import Progress, as_dict
 from agentr.config.schema import Config, PolicyBackend, TaskSelection
 from agentr.config.secrets import Secrets
+from agentr.cpu import look_for_cycles_rarely
 from agentr.envs.connect import connect
 from agentr.envs.pool import Urls
 from agentr.envs.splits import assert_disjoint, assert_trainable
@@ -57,6 +58,7 @@ class Coordinator:
     async def ready(self) -> EnvironmentSpec:
         """The environment's specification: it answers once everything is up."""
         if self._pusher is None:
+            look_for_cycles_rarely()
             lag = Lag()
             name = f"coordinator-{self._number}"
             self._pusher = start(self.config.run.name, name, lambda: self._meter.samples(self._policy, lag.look()))

@@ -25,6 +25,7 @@ from agentr.cluster.restarts import Restarts
 from agentr.cluster.roles import Role, engines_on_gpu, options
 from agentr.config.schema import Config, ModelConfig, PolicyBackend, PolicyConfig
 from agentr.errors import ConfigError, EngineLost, InfraError, ModelError
+from agentr.policy import wire
 from agentr.policy.base import Engine, EngineHealth, GenerateRequest, PolicyStats
 from agentr.types import Completion
 
@@ -71,9 +72,9 @@ class EngineActor:
         threading.Thread(target=self._watch, name="engine-watch", daemon=True).start()
 
     @ray.method(concurrency_group="generate")
-    async def generate(self, request: GenerateRequest, checkpoint: str = "") -> list[Completion]:
-        """See `Engine.generate`."""
-        return await self._engine.generate(request, checkpoint)
+    async def generate(self, call: bytes) -> bytes:
+        """See `Engine.generate`; call and answer are packed by ``agentr.policy.wire``."""
+        return wire.pack_answer(await self._engine.generate(*wire.unpack_call(call)))
 
     @ray.method(concurrency_group="control")
     async def load(self, checkpoint: str) -> None:
@@ -130,7 +131,7 @@ class RayEngine:
         self._generate = actor.generate  # Ray makes a method anew each time that it is asked for
 
     async def generate(self, request: GenerateRequest, checkpoint: str) -> list[Completion]:
-        return await self._call(self._generate.remote(request, checkpoint))
+        return wire.unpack_answer(await self._call(self._generate.remote(wire.pack_call(request, checkpoint))))
 
     async def load(self, checkpoint: str) -> None:
         await self._call(self.actor.load.remote(checkpoint))
