@@ -92,7 +92,9 @@ def bench_scale(
     width: Annotated[int, typer.Option(help="Sequences of a call: turns drawn at a node.", min=1)] = 4,
     tokens: Annotated[int, typer.Option(help="Tokens of a turn.", min=2)] = 116,
     trees: Annotated[int, typer.Option(help="Trees in flight; 0: as many as the engines answer at the same time.", min=0)] = 0,
-    servers: Annotated[int, typer.Option(help="Environment servers; 0: one for 8 engines, at most 4.", min=0)] = 0,
+    servers: Annotated[
+        int, typer.Option(help="Environment servers; 0: one for 8 engines, at most 4, or as many as hold all trees.", min=0)
+    ] = 0,
     coordinators: Annotated[int, typer.Option(help="Coordinators that share the trees.", min=1)] = 1,
     in_process: Annotated[bool, typer.Option("--in-process", help="Engines in the coordinator's process, without Ray calls.")] = False,
     warm_up: Annotated[float, typer.Option(help="Longest wait for all trees to be in flight, in seconds.")] = 30.0,

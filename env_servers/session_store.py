@@ -156,15 +156,18 @@ class SessionStore(Generic[State]):
 
     def sweep(self) -> int:
         """Closes the sessions that nobody used for ``idle_s``; says how many."""
-        now, expired = self._clock(), 0
-        for session in list(self._sessions.values()):
+        now, expired = self._clock(), []
+        for (
+            session
+        ) in self._sessions.values():  # in the order of their use: a look at those that are in use would take a full server's time
             if now - session.used < self._limits.idle_s:
                 break
             if not session.lock.locked():
-                self._remove(session)
-                expired += 1
-        self._metrics.expired.inc(expired)
-        return expired
+                expired.append(session)
+        for session in expired:
+            self._remove(session)
+        self._metrics.expired.inc(len(expired))
+        return len(expired)
 
     async def sweep_forever(self) -> None:
         """Sweeps until cancelled."""

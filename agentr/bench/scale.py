@@ -18,6 +18,7 @@ import random
 import statistics
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
@@ -25,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from agentr.bench.processes import Caller, cpus_of, ended, machine_ticks, ray_of_ones_own, resident_mb
-from agentr.bench.scale_table import Point, limit
+from agentr.bench.scale_table import NEAR_IDEAL, Point, limit
 from agentr.bench.simulated import SHARED, Load, OneOf, SimulatedEngine, SimulatedEngines
 from agentr.cluster.roles import Role, options
 from agentr.collect.coordinator import Coordinator
@@ -166,6 +167,7 @@ class MeasuredCoordinator(Coordinator):
             "calls": spent.calls,
             "prompt_tokens": spent.prompt_tokens,
             "growing": len(self._progress.growing),
+            "retried": self._meter.causes,
         }
 
     async def profile(self, on: bool) -> None:
@@ -246,6 +248,7 @@ def _point(
         journaled=stored[0],
         finished=stored[1],
         total=now["calls"],
+        retried=now["retried"],
         limit=limit(
             share,
             coordinator=core["coordinator"],
@@ -259,7 +262,8 @@ def _point(
 
 
 def _summed(looks: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    return {name: sum(look[name] for look in looks) for name in ("calls", "prompt_tokens", "growing", "loop")}
+    summed = {name: sum(look[name] for look in looks) for name in ("calls", "prompt_tokens", "growing", "loop")}
+    return {**summed, "retried": dict(sum((look["retried"] for look in looks), Counter()))}
 
 
 def _config(engines: int, load: Load) -> Config:
@@ -302,13 +306,13 @@ def _tasks(known: Sequence[Task], engines: int, load: Load) -> list[Task]:
 
 
 def _warm_up(call: Caller, coordinators: Sequence[Any], running: Sequence[Any], trees: int, load: Load, update: Update) -> None:
-    """Waits until all trees are in flight, and then for two latencies more."""
+    """Waits until nearly all trees have begun, and then for two latencies more."""
     deadline = time.monotonic() + load.warm_s
     while time.monotonic() < deadline:
         call.watch(running)
-        started = sum(progress["in_flight"] for progress in call.each(coordinators, "progress"))
-        update(0, load.seconds, f"{started:,} of {trees:,} trees in flight")
-        if started >= trees:
+        growing = sum(look["growing"] for look in call.each(coordinators, "look"))
+        update(0, load.seconds, f"{growing:,} of {trees:,} trees in flight")
+        if growing >= NEAR_IDEAL * trees:
             break
     settled = time.monotonic() + 2 * load.mean_s
     while time.monotonic() < settled:

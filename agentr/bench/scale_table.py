@@ -36,6 +36,7 @@ class Point:
         journaled: Expansions on disk when the coordinator was ended, in journals and in finished trees.
         finished: Finished trees among them.
         total: Expansions that the coordinator had counted at the end of the window, those before it included.
+        retried: Calls to engines and servers that failed and were tried again since the start, by cause.
         limit: What limits, in words.
     """
 
@@ -64,6 +65,7 @@ class Point:
     journaled: int
     finished: int
     total: int
+    retried: dict[str, int]
     limit: str
 
 
@@ -115,7 +117,7 @@ def table(load: Load, points: Sequence[Point]) -> Any:
     )
     shown = Table(title=title, caption=caption, caption_justify="left")
     columns = ("engines", "env servers", "trees", "exp/s", "ideal", "share", "coord. ms/exp", "of it loop", "env", "engines")
-    for name in (*columns, "coord. core", "env core", "machine", "lag p50 ms", "p99", "MB"):
+    for name in (*columns, "coord. core", "env core", "machine", "lag p50 ms", "p99", "MB", "retried"):
         shown.add_column(name, justify="right")
     shown.add_column("limit")
     for p in points:
@@ -123,6 +125,6 @@ def table(load: Load, points: Sequence[Point]) -> Any:
         cells = [f"{p.engines}", f"{p.servers}", trees, f"{p.per_s:.1f}", f"{p.ideal:.1f}", f"{p.share:.2f}"]
         cells += [f"{v:.2f}" for v in (p.coordinator_ms, p.loop_ms, p.environment_ms, p.engines_ms)]
         cells += [f"{v:.2f}" for v in (p.coordinator_core, p.environment_core, p.machine)]
-        cells += [f"{p.lag_p50_ms:.1f}", f"{p.lag_p99_ms:.1f}", f"{p.coordinator_mb:.0f}"]
+        cells += [f"{p.lag_p50_ms:.1f}", f"{p.lag_p99_ms:.1f}", f"{p.coordinator_mb:.0f}", f"{sum(p.retried.values())}"]
         shown.add_row(*cells, p.limit)
     return shown

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from agentr.cluster.preflight import SESSIONS_OF_A_SERVER, SESSIONS_OF_A_TREE
 from agentr.errors import ConfigError, StaleWeights
 from agentr.policy import wire
 from agentr.policy.base import EngineHealth, GenerateRequest
@@ -36,7 +37,7 @@ class Load:
         width: Sequences of a call.
         tokens: Length of a turn.
         trees: Trees in flight; 0 means as many as the engines can answer at the same time.
-        servers: Environment servers; 0 means one for each 8 engines, at most 4.
+        servers: Environment servers; 0 means one for each 8 engines, at most 4, or as many as hold the sessions of all trees.
         coordinators: Processes that share the trees.
         in_process: The engines are in the coordinator's process: no Ray call to an engine.
         seconds: Length of the measured window, for each number of engines.
@@ -82,8 +83,9 @@ class Load:
         return min(self.in_flight(engines), engines * self.calls) / self.mean_s
 
     def env_servers(self, engines: int) -> int:
-        """Returns the number of environment servers."""
-        return self.servers or min(4, math.ceil(engines / 8))
+        """Returns the number of environment servers: no fewer than hold the sessions of all trees."""
+        holding = math.ceil(self.in_flight(engines) * SESSIONS_OF_A_TREE / SESSIONS_OF_A_SERVER)
+        return self.servers or max(holding, min(4, math.ceil(engines / 8)))
 
 
 class SimulatedEngine:

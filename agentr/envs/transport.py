@@ -5,7 +5,9 @@ aiohttp and not httpx: with 64 requests in flight it measured 560-950 requests/s
 
 from __future__ import annotations
 
+import asyncio
 import time
+from collections import defaultdict
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -16,6 +18,9 @@ from agentr.errors import ConfigError, InfraError
 from env_servers.protocol import ErrorBody
 
 Answer = TypeVar("Answer", bound=BaseModel)
+#: Most requests at a server at the same time. Others wait, before their deadline begins: an event loop with thousands of them comes seconds
+#: late to each, and a server that has thousands to answer does not answer its supervisor.
+AT_A_SERVER = 128
 
 
 @dataclass
@@ -84,6 +89,8 @@ class Transport:
         self._timeout_s = timeout_s
         self._stats = stats
         self._http: aiohttp.ClientSession | None = None
+        self._room: defaultdict[str, asyncio.Semaphore] = defaultdict(lambda: asyncio.Semaphore(AT_A_SERVER))
+        self._silent_at: dict[str, float] = {}
 
     async def get(self, url: str, path: str, answer: type[Answer], *, timeout_s: float | None = None, **query: str) -> Answer:
         """As ``post``, for what needs no body.
@@ -128,27 +135,34 @@ class Transport:
             RequestFailed: There was no answer.
         """
         if self._http is None:
-            # Callers bound their concurrency; a limit here would only hide a request's wait inside its own deadline.
+            # A limit of the connector's own would hide a request's wait inside its deadline.
             connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=30)
             headers = {**self._headers, "Content-Type": "application/json"}
             self._http = aiohttp.ClientSession(connector=connector, headers=headers, cookie_jar=aiohttp.DummyCookieJar())
         deadline_s = timeout_s or self._timeout_s
-        content["timeout"] = aiohttp.ClientTimeout(total=deadline_s)
         what = f"{method} {url}{path}"
-        self._stats.requests += 1
-        start = time.perf_counter()
-        try:
-            async with self._http.request(method, f"{url}{path}", allow_redirects=False, **content) as response:
-                return response.status, await response.read()
-        except TimeoutError as error:
-            message = f"{what}: no answer within {deadline_s:g} s"
-            raise RequestFailed(message, session_lost=True, server_down=True) from error
-        except aiohttp.ClientConnectorError as error:
-            raise RequestFailed(f"{what}: {error}", session_lost=True, server_down=True) from error
-        except (aiohttp.ClientError, OSError) as error:
-            raise RequestFailed(f"{what}: connection lost ({type(error).__name__}: {error})") from error
-        finally:
-            self._stats.seconds += time.perf_counter() - start
+        came = time.perf_counter()
+        async with self._room[url]:
+            if self._silent_at.get(url, came) > came:  # so that a server that hangs costs one deadline, however many wait for it
+                raise RequestFailed(f"{what}: the server did not answer those before it", session_lost=True, server_down=True)
+            self._stats.requests += 1
+            start = time.perf_counter()
+            asked = self._http.request(
+                method, f"{url}{path}", allow_redirects=False, timeout=aiohttp.ClientTimeout(total=deadline_s), **content
+            )
+            try:
+                async with asked as response:
+                    return response.status, await response.read()
+            except TimeoutError as error:
+                self._silent_at[url] = time.perf_counter()
+                message = f"{what}: no answer within {deadline_s:g} s"
+                raise RequestFailed(message, session_lost=True, server_down=True) from error
+            except aiohttp.ClientConnectorError as error:
+                raise RequestFailed(f"{what}: {error}", session_lost=True, server_down=True) from error
+            except (aiohttp.ClientError, OSError) as error:
+                raise RequestFailed(f"{what}: connection lost ({type(error).__name__}: {error})") from error
+            finally:
+                self._stats.seconds += time.perf_counter() - start
 
 
 #: Endpoints whose 404 is about the session, not about a task or split.

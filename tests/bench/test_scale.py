@@ -45,6 +45,7 @@ def test_two_engines_and_two_coordinators(tmp_path: Path):
     assert 0 <= point["lag_p50_ms"] <= point["lag_p99_ms"]
     assert point["finished"] > 0, "trees ended and others began while it was measured"
     assert point["journaled"] >= point["total"] >= point["expansions"], "every expansion that was counted is on disk"
+    assert point["retried"] == {}
     assert point["limit"] and "share" in done.stdout
     assert list(disk.iterdir()) == [], "the measured trees are thrown away"
 

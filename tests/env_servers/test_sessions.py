@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -108,6 +109,27 @@ def test_ten_thousand_abandoned_sessions_are_reclaimed():
         assert len(world.closed) == 10_000
 
     run(test, idle_s=10.0, max_sessions=10_000)
+
+
+def test_refusing_takes_no_longer_however_many_sessions_there_are():
+    """A full server that looked at all of them did not answer its supervisor for seconds, and was killed."""
+    took = {}
+
+    def refusals(sessions: int) -> None:
+        async def test(table: SessionTable, clock: Clock, world: Counter) -> None:
+            for _ in range(sessions):
+                await table.open("train-0")
+            began = time.process_time()
+            for _ in range(300):
+                with refused(429):
+                    await table.open("train-0")
+            took[sessions] = time.process_time() - began
+
+        run(test, idle_s=10.0, max_sessions=sessions)
+
+    refusals(20)
+    refusals(20_000)
+    assert took[20_000] < 4 * took[20], took
 
 
 def test_room_is_all_or_nothing():
