@@ -134,7 +134,13 @@ class Cluster:
         return uri
 
     def follow(self, job_id: str, write: Callable[[str], None]) -> str:
-        """Hands on a job's output until it has ended, and returns its status. A connection that breaks is made again."""
+        """Hands on a job's output until it has ended, and returns its status. A connection that breaks is made again.
+
+        Raises:
+            InfraError: The cluster does not answer any more, or knows no such job.
+        """
+        import aiohttp
+
         seen = 0
 
         async def tail() -> None:
@@ -155,11 +161,13 @@ class Cluster:
                 if status not in _LIVE:
                     return status
                 failures = 0
-            except (RuntimeError, ConnectionError, OSError) as error:
+            except (RuntimeError, OSError, aiohttp.ClientError) as error:
                 failures += 1
-                if failures > 10:
+                gone = "does not exist" in str(error)
+                if gone or failures > 10:
+                    what = "is another one now, without this job" if gone else f"does not answer any more: {error}"
                     hint = "The job may go on. If the head died, submit the same run again: it continues where it was."
-                    raise InfraError(f"the cluster at {self.address} does not answer any more: {error}", hint=hint) from error
+                    raise InfraError(f"the cluster at {self.address} {what}", hint=hint) from error
             time.sleep(min(2.0 * (failures + 1), 10.0))
 
     def status(self, job_id: str) -> str:

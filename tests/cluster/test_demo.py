@@ -57,6 +57,7 @@ def test_the_demo_on_three_hosts_whose_head_is_killed(undisturbed: Path, tmp_pat
         done = hosts[watcher].run(*submission(root), env=again.environment(), timeout=3600, check=False)
         (tmp_path / "second.log").write_text(done.stdout + done.stderr)
         assert done.returncode == 0, (done.stdout + done.stderr)[-3000:]
+        assert first.wait(300) == 1 and "Traceback" not in (tmp_path / "first.log").read_text(), "who followed the dead head is told"
         query = ("promtool", "query", "instant", "--format=json", "http://127.0.0.1:9090")
         seen = {
             name: json.loads(hosts[watcher].run(*query, f"max_over_time({name}[3h])", check=True).stdout)

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+from aiohttp import RequestInfo, WSServerHandshakeError
+from multidict import CIMultiDict, CIMultiDictProxy
+from yarl import URL
 
-from agentr.errors import ConfigError
+from agentr.errors import ConfigError, InfraError
 from agentr.launch import submit as module
-from agentr.launch.submit import JOBS, check_folder, submit
+from agentr.launch.submit import JOBS, Cluster, check_folder, submit
 
 ROOT = Path(__file__).parents[2]
 
@@ -53,6 +58,54 @@ def test_a_configuration_that_does_not_travel_is_refused(tmp_path: Path) -> None
     (tmp_path / "pyproject.toml").touch()
     with pytest.raises(ConfigError, match=r"is not in .*which is what travels"):
         submit(ROOT / "configs/demo.yaml", ["run.dir=/x"], "http://127.0.0.1:9", working_dir=tmp_path)
+
+
+class Client:
+    """What `Cluster` asks: the output and the status of a job, or what goes wrong."""
+
+    def __init__(self, output: list[str | Exception], status: list[str | Exception]) -> None:
+        self.output, self.statuses = output, status
+
+    async def tail_job_logs(self, job_id: str) -> AsyncIterator[str]:
+        said = self.output.pop(0)
+        if isinstance(said, Exception):
+            raise said
+        yield said
+
+    def get_job_status(self, job_id: str) -> SimpleNamespace:
+        status = self.statuses.pop(0)
+        if isinstance(status, Exception):
+            raise status
+        return SimpleNamespace(value=status)
+
+
+def followed(client: Client, monkeypatch: pytest.MonkeyPatch) -> tuple[str, str]:
+    monkeypatch.setattr(module.time, "sleep", lambda seconds: None)
+    cluster = object.__new__(Cluster)
+    cluster.address, cluster._client = "http://head:8265", client  # type: ignore[assignment]
+    said: list[str] = []
+    return cluster.follow("job-1", said.append), "".join(said)
+
+
+#: What a dashboard answers that has just come back.
+REFUSED = WSServerHandshakeError(RequestInfo(URL("http://head"), "GET", CIMultiDictProxy(CIMultiDict())), (), status=403)
+
+
+def test_a_connection_that_breaks_is_made_again_and_nothing_is_said_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    client = Client(["one\n", REFUSED, ConnectionError("no"), "one\ntwo\n"], ["RUNNING", "SUCCEEDED"])
+    assert followed(client, monkeypatch) == ("SUCCEEDED", "one\ntwo\n")
+
+
+def test_a_cluster_without_the_job_is_named_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    client = Client(["one\n"], [RuntimeError("Request failed with status code 404: Job job-1 does not exist.")])
+    with pytest.raises(InfraError, match="is another one now, without this job") as error:
+        followed(client, monkeypatch)
+    assert "submit the same run again" in str(error.value.hint)
+
+
+def test_a_cluster_that_stays_silent_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(InfraError, match="does not answer any more"):
+        followed(Client([REFUSED] * 11, []), monkeypatch)
 
 
 def test_every_job_is_an_entry_point() -> None:
