@@ -78,6 +78,7 @@ class Cluster:
         from ray.exceptions import RayError
         from ray.job_submission import JobSubmissionClient
 
+        logging.getLogger("ray").setLevel(logging.ERROR)  # which its import has set; it tells of each file that does not travel
         self.address = address or os.environ.get("RAY_API_SERVER_ADDRESS", "")
         if not self.address:
             hint = "Say --address http://HEAD:8265, or set RAY_API_SERVER_ADDRESS."
@@ -214,7 +215,6 @@ def submit(
         InfraError: The cluster cannot be reached, or refuses our token. Nothing was submitted.
         RunError: The job failed.
     """
-    logging.getLogger("ray").setLevel(logging.WARNING)  # it tells of each file that does not travel
     folder = (working_dir or Path()).resolve()
     checked = load(folder / config, overrides, files=False)
     run = _run_dir(checked)

@@ -101,6 +101,7 @@ def test_a_job_is_killed_and_continues_when_submitted_again(cluster: dict[str, s
     secret = {"OPENAI_API_KEY": "sesame"}
     first = agentr({**cluster, **secret}, "submit", DEMO, f"run.dir={root}", *SMALL, "--no-wait")
     assert first.returncode == 0 and "submitted agentr-experiment-demo-" in first.stdout, first.stderr + first.stdout
+    assert "INFO" not in first.stderr and "WARNING" not in first.stderr, first.stderr  # Ray tells of each file that does not travel
 
     deadline = time.monotonic() + 600
     while "rounds/00/train" not in sealed_by_events(root):
