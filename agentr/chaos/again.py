@@ -31,6 +31,11 @@ def soaked(parent: Path) -> list[Path]:
     return sorted(path for path in parent.glob("soak-[0-9][0-9][0-9][0-9]") if path.is_dir())
 
 
+def latest(parent: Path) -> str:
+    """Returns the name of the run that was begun last, "" before the first."""
+    return there[-1].name if (there := soaked(parent)) else ""
+
+
 def main(file: Path, parent: Path, until: float, overrides: list[str]) -> None:
     """Runs until the time has come."""
     config, reporter = load(file, overrides), Reporter()

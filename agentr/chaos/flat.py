@@ -1,8 +1,8 @@
 """Judges whether a quantity stays flat: by a fitted slope with its confidence interval.
 
 Processes come and go, so each has a level of its own, and what is fitted is the slope that they have in common: least squares with an
-intercept for each process (the within estimator). Samples that follow each other closely are alike, so not they are fitted but the means
-of stretches of time. What a process takes while it warms up is left out.
+intercept for each process (the within estimator). A run is not alike in its stages, so what is fitted is one value for each run that a
+process lived through from its start to its end: the largest. The first of them is its warming up, and left out.
 """
 
 from __future__ import annotations
@@ -14,12 +14,26 @@ from enum import StrEnum
 
 import numpy as np
 
-#: Seconds of a process's life that count as its warming up, and those after it that one must have lived for a slope to say anything.
-WARM_UP_S, LEAST_S = 120.0, 600.0
+#: Seconds over which a process must have been measured for a slope to say anything.
+LEAST_S = 600.0
 #: Share of the mean level by which something may grow in an hour.
 TOLERANCE = 0.05
-#: Into how many stretches the time is cut, at most, and how long each is at least, in seconds.
-STRETCHES, SHORTEST_S = 60, 10.0
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A measurement of a process.
+
+    Attributes:
+        life: Name of the process.
+        run: Name of the run that it worked on; names of later runs come later in the alphabet.
+        seconds: Since the start of all.
+    """
+
+    life: str
+    run: str
+    seconds: float
+    value: float
 
 
 class Verdict(StrEnum):
@@ -30,7 +44,7 @@ class Verdict(StrEnum):
     grows = "grows"
     """The whole interval is above the tolerance."""
     unknown = "cannot be told"
-    """The interval is too wide, or no process lived long enough: run longer."""
+    """The interval is too wide, or no process lived through enough runs: soak longer, or with fewer faults."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +55,8 @@ class Slope:
         mean: Level over all samples.
         allowed: Units an hour that count as flat.
         lives: Processes that were fitted.
-        span_s: Seconds of the longest life, without its warming up.
+        runs: Values that were fitted: one for each run of each process.
+        span_s: Seconds between the first and the last value of the process that lived longest.
     """
 
     slope: float
@@ -50,6 +65,7 @@ class Slope:
     mean: float
     allowed: float
     lives: int
+    runs: int = 0
     span_s: float = 0.0
 
     @property
@@ -64,49 +80,46 @@ class Slope:
         return f"{self.slope:+.2f} [{self.low:+.2f}, {self.high:+.2f}] an hour"
 
 
-def fit(samples: Iterable[tuple[str, float, float]], *, least: float, warm_up_s: float = WARM_UP_S) -> Slope:
-    """Fits the common slope of several processes' samples.
+def fit(samples: Iterable[Sample], *, least: float) -> Slope:
+    """Fits the common slope of several processes.
 
     Args:
-        samples: Name of the process, seconds, value.
         least: Units an hour that are always allowed, for what is small.
     """
-    lives: dict[str, list[tuple[float, float]]] = defaultdict(list)
-    for name, seconds, value in samples:
-        lives[name].append((seconds, value))
-    values = [value for points in lives.values() for _, value in points]
+    lives: dict[str, list[Sample]] = defaultdict(list)
+    for sample in samples:
+        lives[sample.life].append(sample)
+    values = [sample.value for life in lives.values() for sample in life]
     mean = float(np.mean(values)) if values else 0.0
     allowed = max(least, TOLERANCE * mean)
-    seconds = [seconds for points in lives.values() for seconds, _ in points]
-    stretch = max(SHORTEST_S, (max(seconds, default=0.0) - min(seconds, default=0.0)) / STRETCHES)
     x: list[float] = []
     y: list[float] = []
     counted, span = 0, 0.0
-    for points in lives.values():
-        born = min(at for at, _ in points)
-        means = _stretches([(at, value) for at, value in points if at - born >= warm_up_s], stretch)
-        if len(means) < 2:
+    for life in lives.values():
+        whole = _whole_runs(life)[1:]
+        if len(whole) < 2:
             continue
-        counted, span = counted + 1, max(span, means[-1][0] - means[0][0])
-        hours, levels = (np.array(column) for column in zip(*means, strict=True))
+        counted, span = counted + 1, max(span, whole[-1][0] - whole[0][0])
+        hours, levels = (np.array(column) for column in zip(*whole, strict=True))
         x += list(hours / 3600 - np.mean(hours / 3600))
         y += list(levels - np.mean(levels))
     free = len(x) - counted - 1
     spread = float(np.dot(x, x))
     if free < 1 or not spread:
-        return Slope(0.0, -np.inf, np.inf, mean, allowed, counted, span)
+        return Slope(0.0, -np.inf, np.inf, mean, allowed, counted, len(x), span)
     slope = float(np.dot(x, y)) / spread
     error = float(np.sqrt(np.sum((np.array(y) - slope * np.array(x)) ** 2) / free / spread))
     wide = _t(free) * error
-    return Slope(slope, slope - wide, slope + wide, mean, allowed, counted, span)
+    return Slope(slope, slope - wide, slope + wide, mean, allowed, counted, len(x), span)
 
 
-def _stretches(points: list[tuple[float, float]], length: float) -> list[tuple[float, float]]:
-    """Returns mean time and mean value of each stretch of time."""
-    cut: dict[int, list[tuple[float, float]]] = defaultdict(list)
-    for at, value in points:
-        cut[int(at // length)].append((at, value))
-    return [(float(np.mean([at for at, _ in part])), float(np.mean([value for _, value in part]))) for _, part in sorted(cut.items())]
+def _whole_runs(life: list[Sample]) -> list[tuple[float, float]]:
+    """Returns the mean time and the largest value of each run that is neither the first nor the last that a process was seen in."""
+    runs: dict[str, list[Sample]] = defaultdict(list)
+    for sample in life:
+        runs[sample.run].append(sample)
+    whole = sorted(runs)[1:-1]
+    return [(float(np.mean([s.seconds for s in runs[name]])), max(s.value for s in runs[name])) for name in whole]
 
 
 def _t(free: int) -> float:

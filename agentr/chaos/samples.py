@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import defaultdict
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -19,12 +20,16 @@ from agentr.store.files import append_line
 class Sampler:
     """Measures the processes of a driver's run every few seconds, in a thread of its own, and appends each to a file.
 
-    A line has the seconds since the start, the part, the process as ``life``, its memory in MiB, its handles, and of an environment
-    server the open sessions.
+    A line has the seconds since the start, the run that is worked on, the part, the process as ``life``, its memory in MiB, its handles,
+    and of an environment server the open sessions.
+
+    Args:
+        run: Says the name of the run that is worked on.
     """
 
-    def __init__(self, driver: Driver, path: Path, every_s: float) -> None:
+    def __init__(self, driver: Driver, path: Path, every_s: float, run: Callable[[], str]) -> None:
         self._driver = driver
+        self._run_now = run
         self._path = path
         self._every_s = every_s
         self._started = time.time()
@@ -61,10 +66,10 @@ class Sampler:
             if status is not None and status.state == "up":
                 there[process.node][status.pid] = Part.environment
                 sessions[status.pid] = _sessions(status.url)
-        now = round(time.time() - self._started, 1)
+        when: dict[str, Any] = {"t": round(time.time() - self._started, 1), "run": self._run_now()}
         for node, parts in there.items():
             for pid, (mib, handles) in self._hands.ask(node, "measure", list(parts)).items():
-                line: dict[str, Any] = {"t": now, "part": parts[pid], "life": f"{node[:8]}/{pid}", "mib": round(mib, 2), "handles": handles}
+                line = when | {"part": parts[pid], "life": f"{node[:8]}/{pid}", "mib": round(mib, 2), "handles": handles}
                 append_line(self._path, line | ({"sessions": sessions[pid]} if pid in sessions else {}))
 
 

@@ -12,11 +12,11 @@ from pathlib import Path
 
 from rich.table import Table
 
-from agentr.chaos.again import finished, soaked
+from agentr.chaos.again import finished, latest, soaked
 from agentr.chaos.disturb import Disturber, Outcome
 from agentr.chaos.driver import Driver
 from agentr.chaos.faults import Fault, Part
-from agentr.chaos.flat import Slope, Verdict, fit
+from agentr.chaos.flat import Sample, Slope, Verdict, fit
 from agentr.chaos.progress import Progress
 from agentr.chaos.run import Plan, cluster, undisturbed
 from agentr.chaos.samples import Sampler
@@ -74,8 +74,8 @@ def soak(
         most = 10 + int(hours * 3600 / every_s * 4)
         command = ["-m", "agentr.chaos.again", str(plan.file), str(plan.parent), str(until), *plan.overrides, *plan.budgets(most)]
         driver = Driver(command, address, plan.parent / "soak.log", most)
-        sampler = Sampler(driver, plan.parent / SAMPLES, min(5.0, hours * 3600 / 60))
         progress = _Latest(plan.parent)
+        sampler = Sampler(driver, plan.parent / SAMPLES, min(5.0, hours * 3600 / 60), lambda: latest(plan.parent))
         disturber = Disturber(driver, progress, freeze_s=freeze_s, patience_s=patience_s, say=reporter.say)
         chance, outcomes, different = random.Random(seed), list[Outcome](), dict[str, list[str]]()
         try:
@@ -139,18 +139,20 @@ def measured(samples: Path) -> dict[tuple[str, str], Slope]:
     found: dict[tuple[str, str], Slope] = {}
     for part in Part:
         for key, (what, least) in QUANTITIES.items():
-            points = [(line["life"], line["t"], line[key]) for line in lines if line["part"] == part and key in line]
-            if points:
-                found[part.value, what] = fit(points, least=least)
+            there = [Sample(line["life"], line["run"], line["t"], line[key]) for line in lines if line["part"] == part and key in line]
+            if there:
+                found[part.value, what] = fit(there, least=least)
     return found
 
 
 def table(slopes: dict[tuple[str, str], Slope], runs: int, hits: int) -> Table:
     """Returns a row for each quantity of each part."""
-    shown = Table("part", "of", "lives", "mean", "slope [95 %] an hour", "allowed", "it is", title=f"{runs} runs, {hits} faults")
+    shown = Table("part", "of", "lives", "runs", "mean", "slope [95 %] an hour", "allowed", "it is", title=f"{runs} runs, {hits} faults")
     for (part, what), slope in slopes.items():
         fitted = f"{slope.slope:+.2f} [{slope.low:+.2f}, {slope.high:+.2f}]" if slope.lives else "-"
-        shown.add_row(part, what, str(slope.lives), f"{slope.mean:.1f}", fitted, f"{slope.allowed:.1f}", slope.verdict.value)
+        shown.add_row(
+            part, what, str(slope.lives), str(slope.runs), f"{slope.mean:.1f}", fitted, f"{slope.allowed:.1f}", slope.verdict.value
+        )
     return shown
 
 

@@ -6,6 +6,7 @@ import os
 import random
 import subprocess
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from typer.testing import CliRunner
 
 from agentr.chaos.disturb import Outcome
 from agentr.chaos.faults import Fault, How, Part, choose, faults, schedule
-from agentr.chaos.flat import Verdict, fit
+from agentr.chaos.flat import Sample, Slope, Verdict, fit
 from agentr.chaos.processes import Hand
 from agentr.chaos.report import Report, table
 from agentr.chaos.run import parent_of
@@ -192,28 +193,39 @@ def test_a_run_is_never_taken_for_the_folder_of_the_test(tmp_path: Path) -> None
 # flat or not ----------------------------------------------------------------------------------------------------------
 
 
-def series(growth: float, hours: float, lives: int = 3, noise: float = 2.0) -> list[tuple[str, float, float]]:
-    """Samples of processes at different levels, one after the other, that grow by so much an hour."""
+def series(growth: float, hours: float, lives: int = 3, run_s: float = 90.0) -> list[Sample]:
+    """Samples of processes at different levels, one after the other, that grow by so much an hour and need more late in each run."""
     chance, end = random.Random(0), hours * 3600
-    return [
-        (f"life {life}", at, 500 + 40 * life + growth * at / 3600 + chance.gauss(0, noise))
-        for life in range(lives)
-        for at in (life * end / lives + 5 * step for step in range(int(end / lives / 5)))
-    ]
+    found = []
+    for life in range(lives):
+        for at in (life * end / lives + 5 * step for step in range(int(end / lives / 5))):
+            value = 500 + 40 * life + growth * at / 3600 + 50 * (at % run_s / run_s) + chance.gauss(0, 0.5)
+            found.append(Sample(f"life {life}", f"soak-{int(at // run_s):04d}", at, value))
+    return found
 
 
 def test_growth_is_told_from_noise_and_from_another_level() -> None:
     assert fit(series(0.0, 1.0), least=5.0).verdict is Verdict.flat
     grown = fit(series(60.0, 1.0), least=5.0)
-    assert grown.verdict is Verdict.grows and grown.low < 60 < grown.high and grown.lives == 3
+    assert grown.verdict is Verdict.grows and grown.low < 60 < grown.high and grown.lives == 3 and grown.runs > 25
     assert fit(series(60.0, 0.02, lives=1), least=5.0).verdict is Verdict.unknown
     assert fit([], least=1.0).verdict is Verdict.unknown
 
 
+def test_what_changes_within_each_run_is_no_growth() -> None:
+    """Three runs seen, of which one was seen from its start to its end: that says nothing, however much it needs at its end."""
+    assert fit(series(0.0, 0.08, lives=1, run_s=100.0), least=5.0).lives == 0
+    halves = [sample for sample in series(0.0, 1.0, lives=1) if not 1800 < sample.seconds < 1845]
+    assert fit(halves, least=5.0).verdict is Verdict.flat
+
+
 def test_what_a_process_takes_while_it_warms_up_is_no_growth() -> None:
-    warming = [(name, at, value + min(0.0, at - 50) * 10) for name, at, value in series(0.0, 1.0, lives=1)]
-    assert fit(warming, least=5.0).verdict is Verdict.flat
-    assert fit(warming, least=5.0, warm_up_s=0.0).slope > fit(warming, least=5.0).high
+    def warming(until_s: float) -> Slope:
+        cold = [replace(sample, value=sample.value - 300 * (sample.seconds < until_s)) for sample in series(0.0, 1.0, lives=1)]
+        return fit(cold, least=5.0)
+
+    assert warming(150.0).verdict is Verdict.flat, "its first run and the one after it"
+    assert warming(400.0).slope > 2 * warming(400.0).allowed
 
 
 def test_a_process_that_has_ended_has_no_memory_to_measure() -> None:
