@@ -58,6 +58,17 @@ class Job:
         return self.status in _LIVE
 
 
+def _prepare_ray() -> None:
+    """Imports Ray so that it takes a token, and says nothing of each file that does not travel."""
+    named = any(os.environ.get(name) for name in ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"))
+    if named or Path("~/.ray/auth_token").expanduser().exists():
+        os.environ.setdefault("RAY_AUTH_MODE", "token")  # read when Ray is imported, which takes a token only where it is told so
+    import ray
+
+    for handler in logging.getLogger(ray.__name__).handlers:
+        handler.setLevel(logging.ERROR)
+
+
 class Cluster:
     """The jobs of a Ray cluster.
 
@@ -69,16 +80,10 @@ class Cluster:
     """
 
     def __init__(self, address: str) -> None:
-        # Ray reads them when it is imported, and takes a token only where it is told so.
-        if (
-            any(os.environ.get(name) for name in ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"))
-            or Path("~/.ray/auth_token").expanduser().exists()
-        ):
-            os.environ.setdefault("RAY_AUTH_MODE", "token")
+        _prepare_ray()
         from ray.exceptions import RayError
         from ray.job_submission import JobSubmissionClient
 
-        logging.getLogger("ray").setLevel(logging.ERROR)  # which its import has set; it tells of each file that does not travel
         self.address = address or os.environ.get("RAY_API_SERVER_ADDRESS", "")
         if not self.address:
             hint = "Say --address http://HEAD:8265, or set RAY_API_SERVER_ADDRESS."
@@ -215,6 +220,7 @@ def submit(
         InfraError: The cluster cannot be reached, or refuses our token. Nothing was submitted.
         RunError: The job failed.
     """
+    _prepare_ray()
     folder = (working_dir or Path()).resolve()
     checked = load(folder / config, overrides, files=False)
     run = _run_dir(checked)

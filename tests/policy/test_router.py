@@ -363,8 +363,8 @@ def test_a_waiting_call_that_is_cancelled_or_times_out_leaves_no_engine_taken():
         router, engines = make(1, cap=1, timeout_s=0.05)
         (held,) = await hold(router, engines, [ask()])
         late = asyncio.create_task(router.generate(ask()))
-        with pytest.raises(InfraError, match=r"waited 0.05 s for an engine that is ready and has room"):
-            await late
+        with pytest.raises(InfraError, match=r"waited 0.05 s for an engine|no answer to a generate call within 0.05 s"):
+            await late  # it has the engine for a moment if the held call is given up first
         for turn in range(40):  # cancelled before, in and after the moment in which the engine becomes free
             router, engines = make(1, cap=1)
             (held,) = await hold(router, engines, [ask()])

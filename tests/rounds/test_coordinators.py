@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -16,21 +17,21 @@ import pytest
 from agentr.collect.grow import Grow
 from agentr.collect.job import TreeJob
 from agentr.collect.units import Limits
-from agentr.config.schema import Config, SamplingConfig, TaskSelection
+from agentr.config.schema import Config, ModelConfig, SamplingConfig, TaskSelection
 from agentr.envs.server import EnvServer
 from agentr.errors import InfraError, RunError
+from agentr.models.load import load_codec
 from agentr.models.nano import WEIGHTS
-from agentr.policy.base import EngineHealth, GenerateRequest
-from agentr.policy.chat import ChatCodec
+from agentr.policy.base import EngineHealth
+from agentr.policy.wire import pack_answer, unpack_call
 from agentr.recipes import load
 from agentr.rounds.coordinators import CoordinatorDied, Coordinators
 from agentr.search import UCT, UCTConfig
 from agentr.search.stored import to_json
 from agentr.store.forest import Forest
 from agentr.store.working import take_over
-from agentr.types import Completion, Task
+from agentr.types import Message, Task
 from tests.players import SloppyExpert
-from tests.support import tiny_tokenizer
 
 FIRST, SECOND = "000001.0001", "000001.0002"
 
@@ -39,14 +40,18 @@ class Scripted:
     """An engine as an actor: it answers by prompt and seed. ``slow_s`` for each answer."""
 
     def __init__(self, tasks: Sequence[Task], slow_s: float, broken: Sequence[str] = ()) -> None:
-        self.expert = SloppyExpert(ChatCodec(tiny_tokenizer()), tasks)
+        self.codec = load_codec(WEIGHTS, ModelConfig())
+        self.expert = SloppyExpert(self.codec, tasks)
         self.slow_s, self.broken, self.checkpoint = slow_s, broken, ""
 
-    async def generate(self, request: GenerateRequest, checkpoint: str) -> list[Completion]:
+    async def generate(self, call: bytes) -> bytes:
         await asyncio.sleep(self.slow_s)
+        request, _ = unpack_call(call)
+        taken = re.findall("Action: .*", self.codec.decode(request.prompt_ids))
+        request = replace(request, messages=(Message("user", ""), *(Message("assistant", action) for action in taken)))
         if request.affinity in self.broken:
             raise InfraError("it is broken")
-        return await self.expert.generate(request)
+        return pack_answer(await self.expert.generate(request))
 
     async def load(self, checkpoint: str) -> None:
         self.checkpoint = checkpoint
