@@ -126,7 +126,7 @@ class Strike:
 
 
 def schedule(chosen: Sequence[Fault], sizes: Mapping[str, tuple[int, int]]) -> list[Strike]:
-    """Spreads the faults of each stage evenly over its units.
+    """Spreads the faults of each stage evenly over its units; the first comes as soon as the stage runs, which may last a second only.
 
     Where several rounds have the stage, it is the first of those with the most units.
 
@@ -139,5 +139,5 @@ def schedule(chosen: Sequence[Fault], sizes: Mapping[str, tuple[int, int]]) -> l
         largest = max((other for other in sizes if other.rpartition("/")[2] == name), key=lambda other: max(sizes[other]))
         here = [fault for fault in chosen if fault.stage == name]
         if place == largest:
-            found += [Strike(fault, place, (max(sizes[place]) * (i + 1)) // (len(here) + 1)) for i, fault in enumerate(here)]
+            found += [Strike(fault, place, max(sizes[place]) * i // len(here)) for i, fault in enumerate(here)]
     return found
