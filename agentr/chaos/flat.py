@@ -2,7 +2,8 @@
 
 Processes come and go, so each has a level of its own, and what is fitted is the slope that they have in common: least squares with an
 intercept for each process (the within estimator). A run is not alike in its stages, so what is fitted is one value for each run that a
-process lived through from its start to its end: the largest. The first of them is its warming up, and left out.
+process lived through from its start to its end: the least, which is what it holds when the run needs nothing more. The first third of them is
+its warming up, in which caches fill, and left out.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ import numpy as np
 
 #: Seconds over which a process must have been measured for a slope to say anything.
 LEAST_S = 600.0
+#: What part of a process's whole runs is its warming up: one in so many.
+WARMING = 3
 #: Share of the mean level by which something may grow in an hour.
 TOLERANCE = 0.05
 
@@ -96,7 +99,8 @@ def fit(samples: Iterable[Sample], *, least: float) -> Slope:
     y: list[float] = []
     counted, span = 0, 0.0
     for life in lives.values():
-        whole = _whole_runs(life)[1:]
+        whole = _whole_runs(life)
+        whole = whole[max(1, len(whole) // WARMING) :]
         if len(whole) < 2:
             continue
         counted, span = counted + 1, max(span, whole[-1][0] - whole[0][0])
@@ -114,12 +118,12 @@ def fit(samples: Iterable[Sample], *, least: float) -> Slope:
 
 
 def _whole_runs(life: list[Sample]) -> list[tuple[float, float]]:
-    """Returns the mean time and the largest value of each run that is neither the first nor the last that a process was seen in."""
+    """Returns the mean time and the least value of each run that is neither the first nor the last that a process was seen in."""
     runs: dict[str, list[Sample]] = defaultdict(list)
     for sample in life:
         runs[sample.run].append(sample)
     whole = sorted(runs)[1:-1]
-    return [(float(np.mean([s.seconds for s in runs[name]])), max(s.value for s in runs[name])) for name in whole]
+    return [(float(np.mean([s.seconds for s in runs[name]])), min(s.value for s in runs[name])) for name in whole]
 
 
 def _t(free: int) -> float:

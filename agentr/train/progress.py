@@ -44,6 +44,9 @@ class JobProgress(ABC, TrainerCallback):
     def line(self, state: Any, logs: Mapping[str, float]) -> dict[str, Any]:
         """Returns what a line says besides loss, rate, norm, seconds and the loss's own metrics: the step, at least."""
 
+    def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        self.trainer.continue_window()
+
     def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         self.started = time.perf_counter()
 

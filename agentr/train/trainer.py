@@ -10,7 +10,9 @@ of the start checkpoint.
 
 from __future__ import annotations
 
+import json
 import math
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -151,9 +153,30 @@ class JobTrainer(Trainer):
 
     def _save_checkpoint(self, model: torch.nn.Module, trial: Any) -> None:
         super()._save_checkpoint(model, trial)
+        self._window(self.state.global_step).write_text(json.dumps(self._open_window()), encoding="utf-8")
         dist.barrier()
         if self.args.should_save:
             seal(self.job.checkpoints / f"checkpoint-{self.state.global_step}")
+
+
+    def _window(self, step: int) -> Path:
+        return self.job.checkpoints / f"checkpoint-{step}" / f"window-{dist.get_rank()}.json"
+
+    def _open_window(self) -> dict[str, Any]:
+        """Returns what was added up since the last line of ``metrics.jsonl``, of which transformers keeps nothing."""
+        metrics = {name: list(map(float, values)) for name, values in self._metrics["train"].items()}
+        return {"since": self._globalstep_last_logged, "loss": float(self._tr_loss), "metrics": metrics}
+
+    def continue_window(self) -> None:
+        """Goes on adding up from the checkpoint that the training was resumed from, so that its next line is about all its steps."""
+        file = self._window(self.state.global_step)
+        if not file.exists():  # not resumed, or from a checkpoint of a version that kept none
+            return
+        window = json.loads(file.read_text(encoding="utf-8"))
+        self._globalstep_last_logged = window["since"]
+        self._tr_loss += window["loss"]
+        for name, values in window["metrics"].items():
+            self._metrics["train"][name] += values
 
 
 class PlannedTrainer(JobTrainer):
