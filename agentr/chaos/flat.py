@@ -2,8 +2,8 @@
 
 Processes come and go, so each has a level of its own, and what is fitted is the slope that they have in common: least squares with an
 intercept for each process (the within estimator). A run is not alike in its stages, so what is fitted is one value for each run that a
-process lived through from its start to its end: the least, which is what it holds when the run needs nothing more. The first third of them is
-its warming up, in which caches fill, and left out.
+process lived through from its start to its end: the least, which is what it holds when the run needs nothing more. The first third of
+them is its warming up, in which caches fill, and left out.
 """
 
 from __future__ import annotations

@@ -158,7 +158,6 @@ class JobTrainer(Trainer):
         if self.args.should_save:
             seal(self.job.checkpoints / f"checkpoint-{self.state.global_step}")
 
-
     def _window(self, step: int) -> Path:
         return self.job.checkpoints / f"checkpoint-{step}" / f"window-{dist.get_rank()}.json"
 
