@@ -101,6 +101,7 @@ class Sampling:
         max_tokens: Longest completion, in tokens.
         seed: Seed of the request; completion ``i`` of ``n`` derives its own from it.
         stop: Strings that end a completion besides the end of the turn.
+        stop_ids: Ids of tokens that end it, besides the tokenizer's end of a sequence.
     """
 
     temperature: float = 1.0
@@ -108,6 +109,7 @@ class Sampling:
     top_p: float = 1.0
     seed: int = 0
     stop: tuple[str, ...] = ()
+    stop_ids: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ ids that a policy sampled may spell the same text in other tokens, and text does
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -17,8 +17,8 @@ from agentr.types import Message
 
 Role = Literal["system", "user", "assistant"]
 
-#: Stands for a content, to find what stands around it.
-_MARKS = ("content 7c1f a", "content 7c1f b")
+#: Stand for contents, to find what stands around them: two for each place, which begin and end otherwise.
+_MARKS = (("content 7c1f a", "other 7c1f z"), ("words 7c1f b", "more 7c1f y"))
 _OPENINGS: tuple[tuple[Role, ...], ...] = (("user",), ("system", "user"))
 
 
@@ -47,20 +47,56 @@ class Passage:
     end: int
 
 
+@dataclass(frozen=True)
+class Frame:
+    """What stands around contents: what stays the same when a content is another one.
+
+    Attributes:
+        pieces: The ids before, between and after the contents, one more than there are contents.
+        joined: For each content, the white space before and after it that the tokenizer joins with it.
+    """
+
+    pieces: list[list[int]]
+    joined: list[tuple[str, str]]
+
+    @classmethod
+    def of(cls, codec: ChatCodec, encode: Callable[[Sequence[str]], list[int]], contents: int) -> Frame:
+        """Finds the frame of what ``encode`` writes around contents."""
+        marks = [mark for mark, _ in _MARKS[:contents]]
+        ids = encode(marks)
+        others = [encode([*marks[:i], _MARKS[i][1], *marks[i + 1 :]]) for i in range(contents)]
+        starts = [len(ids) - _shared(ids[::-1], other[::-1]) for other in others]
+        ends = [_shared(ids, other) for other in others]
+        texts = [codec.decode(ids[end:start]).partition(mark) for start, end, mark in zip(starts, ends, marks, strict=True)]
+        pieces = [ids[start:end] for start, end in zip([0, *starts], [*ends, len(ids)], strict=True)]
+        return cls(pieces, [(before, after) for before, _, after in texts])
+
+    def content(self, text: str, position: int) -> str:
+        """Returns a decoded content without the white space that was joined with it."""
+        before, after = self.joined[position]
+        return text.removeprefix(before).removesuffix(after)
+
+
 class ConversationReader:
     """Reads token ids of one tokenizer back into messages: the inverse of :class:`agentr.policy.chat.ChatCodec`."""
 
     def __init__(self, codec: ChatCodec) -> None:
         self._codec = codec
-        self._openings: list[tuple[tuple[Role, ...], list[list[int]]]] = []
+        self._openings: list[tuple[tuple[Role, ...], Frame]] = []
         for roles in _OPENINGS:
-            marked = [Message(role, mark) for role, mark in zip(roles, _MARKS[: len(roles)], strict=True)]
+
+            def prompt(contents: Sequence[str], roles: tuple[Role, ...] = roles) -> list[int]:
+                return codec.prompt([Message(role, content) for role, content in zip(roles, contents, strict=True)])
+
             try:
-                self._openings.append((roles, self._around(codec.prompt(marked), len(roles))))
+                self._openings.append((roles, Frame.of(codec, prompt, len(roles))))
             except ModelError:  # the template has no place for a system message, so no prompt holds one
                 continue
-        before, self._after = self._around(codec.bridge(_MARKS[0]), 1)
-        self._before = [codec.eos_id, *before]
+        # Some templates write a system message into the user's turn, others one of their own: what says more is looked for first.
+        self._openings.sort(key=lambda opening: -len(opening[1].pieces[0]))
+        self._bridge = Frame.of(codec, lambda contents: codec.bridge(contents[0]), 1)
+        self._before = [codec.end_id, *self._bridge.pieces[0]]
+        self._after = self._bridge.pieces[1]
 
     def conversation(self, ids: Sequence[int]) -> list[Passage]:
         """Returns the messages of a whole conversation, or of a prompt.
@@ -68,8 +104,8 @@ class ConversationReader:
         Raises:
             DataError: The ids do not begin as the tokenizer's chat template does.
         """
-        for roles, pieces in self._openings:
-            found = self._opening(list(ids), roles, pieces)
+        for roles, frame in self._openings:
+            found = self._opening(list(ids), roles, frame)
             if found is not None:
                 return found
         raise DataError(
@@ -81,15 +117,17 @@ class ConversationReader:
         """Returns the messages after a prompt; the first is the agent's."""
         return self._turns(list(ids), 0)
 
-    def _opening(self, ids: list[int], roles: tuple[Role, ...], pieces: list[list[int]]) -> list[Passage] | None:
-        if ids[: len(pieces[0])] != pieces[0]:
+    def _opening(self, ids: list[int], roles: tuple[Role, ...], frame: Frame) -> list[Passage] | None:
+        first, *pieces = frame.pieces
+        if ids[: len(first)] != first:
             return None
-        found, start = [], len(pieces[0])
-        for role, piece in zip(roles, pieces[1:], strict=True):
+        found, start = [], len(first)
+        for position, (role, piece) in enumerate(zip(roles, pieces, strict=True)):
             end = _find(ids, piece, start)
             if end < 0:
                 return None
-            found.append(self._passage(role, ids, start, end))
+            text = frame.content(self._codec.decode(ids[start:end]), position)
+            found.append(Passage(Message(role, text), start, end))
             start = end + len(piece)
         return found + self._turns(ids, start)
 
@@ -100,24 +138,20 @@ class ConversationReader:
             seen = end + len(self._before)
             close = _find(ids, self._after, seen) if end >= 0 else -1
             if close < 0:
-                closed = ids[-1] == self._codec.eos_id
-                return [*found, self._passage("assistant", ids, start, len(ids) - closed)]
-            found += [self._passage("assistant", ids, start, end), self._passage("user", ids, seen, close)]
+                closed = ids[-1] == self._codec.end_id
+                return [*found, self._turn(ids, start, len(ids) - closed)]
+            observation = self._bridge.content(self._codec.decode(ids[seen:close]), 0)
+            found += [self._turn(ids, start, end), Passage(Message("user", observation), seen, close)]
             start = close + len(self._after)
         return found
 
-    def _passage(self, role: Role, ids: list[int], start: int, end: int) -> Passage:
-        return Passage(Message(role, self._codec.decode(ids[start:end])), start, end)
+    def _turn(self, ids: list[int], start: int, end: int) -> Passage:
+        return Passage(Message("assistant", self._codec.said(self._codec.decode(ids[start:end]))), start, end)
 
-    def _around(self, ids: list[int], contents: int) -> list[list[int]]:
-        """Returns the ids before, between and after the marks: ``contents + 1`` pieces."""
-        pieces, start = [], 0
-        for mark in _MARKS[:contents]:
-            own = self._codec.encode(mark)
-            at = _find(ids, own, start)
-            pieces.append(ids[start:at])
-            start = at + len(own)
-        return [*pieces, ids[start:]]
+
+def _shared(one: Sequence[int], other: Sequence[int]) -> int:
+    """Returns how many ids two sequences begin with alike."""
+    return next((i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
 
 
 def _find(ids: list[int], part: list[int], start: int = 0) -> int:

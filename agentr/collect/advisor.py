@@ -10,7 +10,7 @@ import hashlib
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from agentr.collect.agent import Agent
@@ -52,9 +52,12 @@ class Advisor:
         own, messages = self._config.sampling, (Message("user", question),)
         sampling = Sampling(own.temperature, own.max_tokens, own.top_p, derived_seed(tree.seed, self._role, label))
         name = self._agent.policy_name if self._config.who is Who.policy else f"{self._config.openai.base_url} {self._config.openai.model}"
-        asked = hashlib.blake2b(json.dumps([name, question, asdict(sampling)]).encode(), digest_size=16).hexdigest()
+        how = {key: value for key, value in asdict(sampling).items() if key != "stop_ids"}  # they say nothing that the name does not
+        asked = hashlib.blake2b(json.dumps([name, question, how]).encode(), digest_size=16).hexdigest()
         if asked not in self._known:
-            request = GenerateRequest(tuple(self._agent.codec.prompt(messages)), 1, sampling, tree.task.key, messages)
+            codec = self._agent.codec
+            drawn = replace(sampling, stop_ids=codec.stop_ids)
+            request = GenerateRequest(tuple(codec.prompt(messages)), 1, drawn, tree.task.key, messages)
             try:
                 (completion,) = await self._policy.generate(request)
             except ContextOverflow:

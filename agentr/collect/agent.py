@@ -143,7 +143,7 @@ class Agent:
 
     def can_complete(self, tree: Tree, node: int, prefix: str) -> bool:
         """Whether the context has room for a turn after ``node`` that begins with ``prefix``, by at least one more token."""
-        return len(tree.prompt(node)) + len(self.codec.encode(prefix)) < self.max_model_len
+        return len(tree.prompt(node)) + len(self.codec.begin(prefix)) < self.max_model_len
 
     async def complete(self, tree: Tree, node: int, session: Session, prefix: str, seed: int) -> Expanded:
         """Lets the policy finish a turn that begins with ``prefix``. The turn is no longer than the context allows.
@@ -152,7 +152,7 @@ class Agent:
             ContextOverflow: There is no room for it (``can_complete``).
             InfraError: The policy or the environment did not answer, after their own retries.
         """
-        begun = self.codec.encode(prefix)
+        begun = self.codec.begin(prefix)
         messages = (*tree.conversation(node), Message("assistant", prefix))
         prompt = (*tree.prompt(node), *begun)
         sampling = self._sampling(seed)
@@ -170,7 +170,8 @@ class Agent:
 
     def _sampling(self, seed: int, temperature: float | None = None) -> Sampling:
         own = self.sampling
-        return Sampling(own.temperature if temperature is None else temperature, own.max_tokens, own.top_p, seed, self.format.stop)
+        warmth = own.temperature if temperature is None else temperature
+        return Sampling(warmth, own.max_tokens, own.top_p, seed, self.format.stop, self.codec.stop_ids)
 
     async def _execute(
         self, tree: Tree, node: int, session: Session, completions: Sequence[Completion], cost: Cost, policy_s: float = 0.0
@@ -196,10 +197,10 @@ class Agent:
     def _parse(self, completion: Completion) -> Parsed:
         if completion.finish is FinishReason.LENGTH:
             return Parsed(None, problem=CUT_OFF)
-        return self.format.parse(completion.text)
+        return self.format.parse(completion.text if self.format.reasons else self.codec.answer(completion.text))
 
     def _child(self, completion: Completion, action: str, seen: Observation, room_used: int) -> Child:
-        closed = bool(completion.token_ids) and completion.token_ids[-1] == self.codec.eos_id
+        closed = bool(completion.token_ids) and completion.token_ids[-1] == self.codec.end_id
         bridge = tuple(self.codec.bridge(seen.observation, closed=closed))
         outcome = None
         if seen.done:

@@ -87,7 +87,8 @@ class NoPolicy:
 class NoTokens:
     """Stands where trees are wanted for their text alone: every text has no tokens."""
 
-    eos_id = -1
+    end_id = -1
+    stop_ids = ()
 
     def prompt(self, messages: Sequence[Message]) -> list[int]:
         return []
@@ -97,6 +98,9 @@ class NoTokens:
 
     def turn(self, text: str) -> list[int]:
         return []
+
+    def answer(self, text: str) -> str:
+        return text
 
     def bridge(self, observation: str, *, closed: bool = True) -> list[int]:
         return []

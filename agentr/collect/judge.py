@@ -110,7 +110,8 @@ def _question(tree: Tree, path: list[Node], agent: Agent, config: JudgeConfig) -
         if len(ids) + sampling.max_tokens <= agent.max_model_len or not history:
             break
         history = history[1:]
-    drawn = Sampling(sampling.temperature, sampling.max_tokens, sampling.top_p, derived_seed(tree.seed, "judge", path[-1].id))
+    seed, stop_ids = derived_seed(tree.seed, "judge", path[-1].id), agent.codec.stop_ids
+    drawn = Sampling(sampling.temperature, sampling.max_tokens, sampling.top_p, seed, stop_ids=stop_ids)
     request = GenerateRequest(ids, 1, drawn, affinity=tree.task.key, messages=messages)
     # A task whose own text leaves no room is cut at the front: the judge still sees the step.
     room = agent.max_model_len - sampling.max_tokens

@@ -18,6 +18,7 @@ import yaml
 from omegaconf import OmegaConf
 from omegaconf.errors import ConfigKeyError, OmegaConfBaseException
 
+from agentr.config.chat_template import template_text
 from agentr.config.checks import Problem, find_problems
 from agentr.config.environment import environment_problems
 from agentr.config.identity import plain
@@ -95,6 +96,10 @@ def load(path: Path | None, overrides: Sequence[str] = (), base: Path | None = N
     if files:
         problems += map(str, _file_problems(config))
         problems += map(str, environment_problems(config))
+    try:
+        config.model.chat_template = template_text(config.model.chat_template)
+    except ConfigError as error:
+        problems.append(str(error))
     if problems:
         raise ConfigError(_joined(list(dict.fromkeys(problems))))
     return config

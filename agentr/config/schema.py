@@ -144,7 +144,12 @@ class ModelConfig:
     max_model_len: int = number(2048, least=1)
     """Longest context in tokens: prompts that would not leave room for a turn end the episode."""
     chat_template: str = ""
-    """A Jinja chat template that replaces the tokenizer's own; empty keeps it."""
+    """What writes conversations (docs/models.md): empty or auto means the model's own template; or the name of one that comes with agentr,
+    a file, or the text of a Jinja template."""
+    template_args: dict[str, Any] = field(default_factory=dict)
+    """Arguments of the chat template, such as {enable_thinking: false} or {date_string: 26 July 2025}."""
+    end_of_turn: str = ""
+    """The special token that ends a turn, such as <|return|>; empty takes the one that the template writes there."""
 
     def problems(self) -> Iterator[Problem]:
         if self.source is ModelSource.hf and not self.path:

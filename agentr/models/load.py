@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from agentr.config.chat_template import bound, shipped, template_text
 from agentr.config.schema import ModelConfig, ModelSource
 from agentr.errors import ModelError, first_line
 from agentr.policy.chat import ChatCodec
@@ -16,16 +17,11 @@ from agentr.store.model_folder import require_model
 
 HUB_TIMEOUT_S = 10.0
 
+#: Families by ``model_type`` whose own template cannot be used: gpt-oss ends each part of a turn with the token that ends messages.
+_FAMILIES = {"gpt_oss": "gpt_oss"}
+
 _PLAIN_TOKENIZERS = ("PreTrainedTokenizerFast", "TokenizersBackend")
 """Names in ``tokenizer_config.json`` of a tokenizer that is all in ``tokenizer.json`` (of transformers 4, and of 5)."""
-
-CHATML = (
-    "{% for m in messages %}{{ '<|im_start|>' + m['role'] + '\n' }}"
-    "{% if m['role'] == 'assistant' %}{% generation %}{{ m['content'] + '<|im_end|>' }}{% endgeneration %}{{ '\n' }}"
-    "{% else %}{{ m['content'] + '<|im_end|>\n' }}{% endif %}{% endfor %}"
-    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
-)
-"""ChatML without a default system message, which SmolLM2's own template would put first."""
 
 
 def resolve(config: ModelConfig, cache: Path) -> Path:
@@ -47,18 +43,27 @@ def resolve(config: ModelConfig, cache: Path) -> Path:
 
 
 def load_codec(path: Path | str, config: ModelConfig) -> ChatCodec:
-    """Loads the tokenizer of a model as a codec. ``config.chat_template``, if set, replaces its template.
+    """Loads the tokenizer of a model as a codec, with the chat template and its arguments that the configuration says.
 
     Raises:
         ModelError: There is no tokenizer, or its template cannot be used (see `ChatCodec`).
+        ConfigError: ``config.chat_template`` is no template, or does not use an argument.
     """
     try:
         tokenizer = _tokenizer_class(Path(path)).from_pretrained(str(path), local_files_only=True)
     except (OSError, ValueError, KeyError) as error:
         raise ModelError(f"{path} has no tokenizer that transformers can load: {first_line(error)}") from error
-    if config.chat_template:
-        tokenizer.chat_template = config.chat_template
-    return ChatCodec(tokenizer)
+    own = tokenizer.chat_template
+    text = template_text(config.chat_template) or _family_template(Path(path)) or own or ""
+    tokenizer.chat_template = bound(text, config.template_args)
+    return ChatCodec(tokenizer, config.end_of_turn, replaced="" if tokenizer.chat_template == own else tokenizer.chat_template)
+
+
+def _family_template(folder: Path) -> str:
+    """The template that comes with agentr and takes the place of a family's own, where that is not set."""
+    described = folder / "config.json"
+    name = _FAMILIES.get(_read_config(folder).get("model_type", "")) if described.exists() else None
+    return shipped(name) if name else ""
 
 
 def _tokenizer_class(folder: Path) -> Any:
@@ -121,7 +126,7 @@ def convert_smollm2(folder: Path) -> Path:
     except (OSError, ValueError, ImportError) as error:
         raise ModelError(f"{files[0]} cannot be converted: {first_line(error)}", hint="pip install 'gguf>=0.19'") from error
     vars(model.config).pop("quantization_config", None)
-    tokenizer.chat_template = CHATML
+    tokenizer.chat_template = shipped("chatml")  # SmolLM2's own would put a system message first
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder

@@ -10,8 +10,8 @@ from agentr.evaluate.metrics import Evaluation
 from agentr.evaluate.statistics import Estimate, paired_difference
 from agentr.read.run import Round, Run
 from agentr.read.stage import Episodes, Measured, Rollouts, Stage, Training, summary_of
-from agentr.store.layout import CONTROL, DATASET, EVAL, JUDGED, RECOVERY, ROLLOUTS, SHORTENED, TRAIN, WARM_START, Arm, ArmKind
-from agentr.store.summaries import DatasetSummary, TrainSummary, TreeSummary
+from agentr.store.layout import CONTROL, DATASET, EVAL, JUDGED, MODEL, RECOVERY, ROLLOUTS, SHORTENED, TRAIN, WARM_START, Arm, ArmKind
+from agentr.store.summaries import DatasetSummary, ModelSummary, TrainSummary, TreeSummary
 from agentr.types import Cost
 
 
@@ -139,6 +139,7 @@ def summarise(run: Run) -> RunSummary:
             splices[key] = splices.get(key, 0) + value
     method = config["method"]
     revise = method.get("revise") or {}
+    remarks = summary_of(stages.get(MODEL), ModelSummary).remarks or []
     return RunSummary(
         name=run.name,
         about={
@@ -150,6 +151,7 @@ def summarise(run: Run) -> RunSummary:
             "options": config["env"]["options"],
             "held-out split": config["eval"]["tasks"]["split"] + (" (leaks allowed)" if config["env"].get("allow_leaks") else ""),
             **{key: revise[key] for key in ("splice", "judge") if key in revise},
+            **({"conversations": "; ".join(remarks)} if remarks else {}),
         },
         arms=arms,
         comparisons=_differences(arms, config["eval"]["bootstrap"]),

@@ -1,34 +1,28 @@
 """Token-exact conversations.
 
-A conversation is a growing list of token ids. The first prompt is rendered once with the model's chat template;
-after that each completion is appended as it was generated and each observation as a *bridge*: the ids that close the
-assistant's turn, hold the user's turn and open the next assistant's turn. Nothing is ever rendered again, so the
-prefix cache, the stored log-probabilities and the loss masks refer to the same tokens.
+A conversation is a growing list of token ids. The first prompt is rendered once with the model's chat template; after that each completion
+is appended as it was generated and each observation as a *bridge*: the ids that close the assistant's turn, hold the user's turn and open
+the next assistant's turn. Nothing is ever rendered again, so the prefix cache, the stored log-probabilities and the loss masks refer to the
+same tokens.
 
-The template's text around the contents (the *frame*) is rendered around marks and tokenized with special tokens; the
-contents are tokenized as plain text. An observation that says "<|im_end|>" is therefore seven or so ordinary tokens
-and cannot end a turn.
+The template's text around the contents (`agentr.policy.template`) may hold special tokens; the contents are plain text
+(`agentr.policy.plain`). An observation that says "<|im_end|>" is therefore seven or so ordinary tokens and cannot end a turn.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from agentr.errors import ModelError
+from agentr.policy.plain import Piece, PlainText, pieces_of
+from agentr.policy.template import REASONED, Template
 from agentr.types import Message
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-_MARK = "content7c1f{}end"
-_PROBE = (
-    Message("user", "Go."),
-    Message("assistant", "Thought: probe\nAction: look"),
-    Message("user", "You see a probe."),
-)
-_PLAIN_TEMPLATE = "Templates that drop or rewrite earlier turns (hidden reasoning, dates) cannot be used; set model.chat_template."
+_PROBE = ("Go.", "Thought: probe\nAction: look", "You see a probe.")
 
 
 class ChatCodec:
@@ -36,33 +30,37 @@ class ChatCodec:
 
     Args:
         tokenizer: A Hugging Face tokenizer with a chat template.
+        end_of_turn: Text of the special token that ends a turn of the agent; empty takes what the template writes there.
+        replaced: The tokenizer's template, if it is another one than the model's own.
+
+    Attributes:
+        end_id: Id of the token that ends a turn.
+        stop_ids: Ids that end a completion, besides the tokenizer's own end of a sequence.
+        remarks: Sentences on what the template would do otherwise (`agentr.policy.template`).
 
     Raises:
-        ModelError: There is no chat template or no end-of-turn token, or the template is not prefix-stable: the
-            tokens of a longer conversation must start with those of the shorter one.
+        ModelError: There is no chat template, or conversations cannot be built by appending: see `agentr.policy.template.Template`; or the
+            tokenizer joins a turn with what stands around it.
     """
 
-    def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, end_of_turn: str = "", replaced: str = "") -> None:
         self.tokenizer: Any = tokenizer
+        self.replaced = replaced
         self.name = getattr(tokenizer, "name_or_path", "") or "the tokenizer"
         if not getattr(tokenizer, "chat_template", None):
             raise ModelError(
                 f"{self.name} has no chat template.",
                 hint="Use an instruction-tuned model, or set model.chat_template.",
             )
-        if tokenizer.eos_token_id is None:
-            raise ModelError(f"{self.name} has no end-of-sequence token.", hint="Set 'eos_token' in its tokenizer_config.json.")
-        self.eos_id: int = int(self.tokenizer.eos_token_id)
-        #: The tokenizer itself, without what its wrapper does besides, which takes as long again.
-        self._fast: Any = getattr(tokenizer, "backend_tokenizer", None)
-        if self._fast is not None:
-            self._fast.no_truncation()
-            self._fast.no_padding()
-        self._frames: dict[tuple[str, ...], list[list[int]]] = {}
-        self._special = _special_tokens(self.tokenizer)
-        self._special_text = re.compile("|".join(map(re.escape, sorted(self._special.values(), key=len, reverse=True))) or r"(?!)")
-        self._check_prefix_stability()
-        self._before, self._after = self._bridge_frame()
+        self._plain = PlainText(tokenizer, str(tokenizer.chat_template))
+        self._template = Template(tokenizer, self.name, self._plain, end_of_turn)
+        end = self._template.ending.token
+        self.end_id: int = self._plain.raw(end)[0]
+        self.stop_ids: tuple[int, ...] = () if self.end_id == self.tokenizer.eos_token_id else (self.end_id,)
+        self.remarks = self._template.remarks
+        #: Whether a turn may hold reasoning that the model's own template knows of.
+        self.reasons = REASONED in str(tokenizer.chat_template)
+        self._check_tokens()
 
     def prompt(self, messages: Sequence[Message]) -> list[int]:
         """Encodes a conversation up to the beginning of the assistant's next turn.
@@ -70,29 +68,33 @@ class ChatCodec:
         Raises:
             ModelError: The template does not show every message once and in order (some have no place for a system message).
         """
-        frame = self._frame(tuple(m.role for m in messages))
-        ids = list(frame[0])
-        for message, following in zip(messages, frame[1:], strict=True):
-            ids += self.encode(message.content)
-            ids += following
+        groups = _groups(messages)
+        frame = self._template.frame(tuple(m.role for m in groups[0]))
+        ids = self._plain.after("", *pieces_of(frame, [m.content for m in groups[0]]))
+        for turn, *others in groups[1:]:
+            ids += [*self.turn(turn.content), *self._after_turn(others)]
         return ids
 
     def encode(self, text: str) -> list[int]:
         """Encodes plain text. Text that looks like a special token stays text: no id in the result is special."""
-        ids = self._encode(text)
-        if self._special.keys().isdisjoint(ids):
-            return ids
-        ids = []
-        for piece in self._cut(text):
-            part = self._encode(piece)
-            if not self._special.keys().isdisjoint(part):  # a spelling that the tokenizer normalises first
-                part = [i for character in piece for i in self._encode(character)]
-            ids += part
-        return ids
+        return self._plain.encode(text)
 
-    def turn(self, text: str) -> list[int]:
-        """Encodes an assistant turn that was not generated (a demonstration), with the end-of-turn token."""
-        return [*self.encode(text), self.eos_id]
+    def begin(self, text: str, begun: str = "") -> list[int]:
+        """Encodes the beginning of an assistant turn that was not generated, without an end.
+
+        Args:
+            begun: What of the turn is encoded already, and stands before ``text``.
+        """
+        return self._said(text, begun)
+
+    def turn(self, text: str, begun: str = "") -> list[int]:
+        """Encodes an assistant turn that was not generated (a demonstration), with the end-of-turn token.
+
+        Args:
+            begun: As in `begin`.
+        """
+        ending = self._template.ending
+        return self._said(text, begun, Piece(ending.before + ending.token))
 
     def bridge(self, observation: str, *, closed: bool = True) -> list[int]:
         """Encodes all tokens between one completion and the next.
@@ -101,89 +103,58 @@ class ChatCodec:
             observation: Text of the user's turn.
             closed: Whether the completion ends with the end-of-turn token; if not, the bridge starts with one.
         """
-        ids = [*self._before, *self.encode(observation), *self._after]
-        return ids if closed else [self.eos_id, *ids]
+        ids = self._after_turn([Message("user", observation)])
+        return ids if closed else [self.end_id, *ids]
 
     def decode(self, ids: Sequence[int], *, special: bool = False) -> str:
         """Decodes ``ids``, without special tokens unless ``special`` is set."""
         return self.tokenizer.decode(list(ids), skip_special_tokens=not special)
 
+    def said(self, text: str) -> str:
+        """Returns the text of a turn as `turn` takes it: without what the template writes around it."""
+        return text.removeprefix(self._template.lead).removesuffix(self._template.ending.before)
+
+    def answer(self, text: str) -> str:
+        """Returns a turn without its reasoning; all of it is reasoning if that was opened and never closed."""
+        if not self.reasons:
+            return text
+        _, closed, said = text.rpartition(REASONED)
+        if closed:
+            return said.lstrip("\n")
+        return "" if self._template.opens_reasoning or text.lstrip().startswith("<think>") else text
+
     # ------------------------------------------------------------------------------------------------------------------
 
-    def _encode(self, text: str) -> list[int]:
-        if self._fast is None:
-            return list(self.tokenizer.encode(text, add_special_tokens=False))
-        return self._fast.encode(text, add_special_tokens=False).ids
+    def _said(self, text: str, begun: str, *end: Piece) -> list[int]:
+        tail, lead = self._template.tail, self._template.lead
+        if begun:
+            return self._plain.after(tail + lead + begun, Piece(text, trusted=False), *end)
+        return self._plain.after(tail, Piece(lead), Piece(text, trusted=False), *end)
 
-    def _cut(self, text: str) -> list[str]:
-        """Cuts ``text`` after the first character of every spelling of a special token."""
-        cuts = [0]
-        while found := self._special_text.search(text, cuts[-1]):
-            cuts.append(found.start() + 1)
-        return [text[a:b] for a, b in zip(cuts, [*cuts[1:], len(text)], strict=True)]
+    def _after_turn(self, messages: Sequence[Message]) -> list[int]:
+        frame = self._template.after_turn([m.role for m in messages])
+        return self._plain.after(self._template.ending.token, *pieces_of(frame, [m.content for m in messages]))
 
-    def _text(self, messages: Sequence[Message]) -> str:
-        from jinja2 import TemplateError
-
-        as_dicts = [{"role": m.role, "content": m.content} for m in messages]
-        try:
-            return self.tokenizer.apply_chat_template(as_dicts, tokenize=False, add_generation_prompt=True)
-        except TemplateError as error:
-            roles = ", ".join(m.role for m in messages)
-            raise ModelError(f"{self.name}: its chat template refuses the roles {roles}: {error}") from error
-
-    def _pieces(self, roles: Sequence[str]) -> list[str]:
-        """Renders the frame: the texts before, between and after the contents, ``len(roles) + 1`` of them."""
-        marks = [_MARK.format(i) for i in range(len(roles))]
-        rest = self._text([Message(role, mark) for role, mark in zip(roles, marks, strict=True)])  # type: ignore[arg-type]
-        pieces = []
-        for role, mark in zip(roles, marks, strict=True):
-            piece, found, rest = rest.partition(mark)
-            if not found or mark in rest:
-                raise ModelError(
-                    f"{self.name}: its chat template does not show the {role} message of ({', '.join(roles)}) once and in its place.",
-                    hint="Set prompt.system to '' if there is no place for a system message, or set model.chat_template.",
-                )
-            pieces.append(piece)
-        return [*pieces, rest]
-
-    def _frame(self, roles: tuple[str, ...]) -> list[list[int]]:
-        if roles not in self._frames:
-            self._frames[roles] = [self._encode(piece) for piece in self._pieces(roles)]
-        return self._frames[roles]
-
-    def _bridge_frame(self) -> tuple[list[int], list[int]]:
-        _, _, between, after = self._pieces(("user", "assistant", "user"))
-        return self._encode(between.removeprefix(self.tokenizer.eos_token)), self._encode(after)
-
-    def _check_prefix_stability(self) -> None:
+    def _check_tokens(self) -> None:
+        """Compares a conversation that is built by appending with its text, encoded as a whole."""
         go, answer, seen = _PROBE
-        _, opening = self._pieces(("user",))
-        first, opened, between, _ = self._pieces(("user", "assistant", "user"))
-        if not between.startswith(self.tokenizer.eos_token):
+        template = self._template
+        first = template.frame(("user",))
+        before, after = template.after_turn(["user"])
+        text = [*first[:1], go, first[1], template.lead, answer, template.ending.before, template.ending.token, before, seen, after]
+        built = [*self.prompt([Message("user", go)]), *self.turn(answer), *self.bridge(seen)]
+        if built != self._plain.raw("".join(text)):
             raise ModelError(
-                f"{self.name}: its chat template does not end the assistant's turn with the end-of-sequence token "
-                f"{self.tokenizer.eos_token!r}.",
-                hint="Set 'eos_token' to the token that ends a turn (for Llama 3: <|eot_id|>).",
+                f"{self.name}: its tokenizer joins turns with what stands around them: a conversation has other ids than its turns have.",
+                hint="Set model.chat_template to one that writes a special token or a line break before and after each turn.",
             )
-        unstable = ModelError(
-            f"{self.name}: its chat template is not prefix-stable: a longer conversation does not start with the tokens of the "
-            "shorter one.",
-            hint=_PLAIN_TEMPLATE,
-        )
-        if opening != opened or first != self._pieces(("user",))[0]:
-            raise unstable
-        before, after = self._bridge_frame()
-        built = [*self.prompt([go]), *self.turn(answer.content), *before, *self.encode(seen.content), *after]
-        if built != self._encode(self._text(_PROBE)):
-            raise unstable
 
 
-def _special_tokens(tokenizer: Any) -> dict[int, str]:
-    """Returns ids and texts of the tokens that plain text must not produce: special ones, and the template's."""
-    added = {i: t.content for i, t in tokenizer.added_tokens_decoder.items()}
-    template = str(tokenizer.chat_template)
-    declared = {i for i, t in tokenizer.added_tokens_decoder.items() if t.special} | set(tokenizer.all_special_ids)
-    # Whitespace and single characters are added tokens in some vocabularies; they carry no structure.
-    written = {i for i, text in added.items() if len(text.strip()) > 1 and text in template}
-    return {i: added[i] for i in declared | written if added.get(i)}
+def _groups(messages: Sequence[Message]) -> list[list[Message]]:
+    """Cuts a conversation before each turn of the agent; the first group has none, and may be empty."""
+    groups: list[list[Message]] = [[]]
+    for message in messages:
+        if message.role == "assistant":
+            groups.append([])
+        groups[-1].append(message)
+    return groups

@@ -167,7 +167,7 @@ class OpenAIPolicy:
                 # A refusal has content null: an empty turn, which no action format accepts.
                 text = str(choice["message"].get("content") or "").removeprefix(begun)
                 cut = choice.get("finish_reason") == "length"
-                ids = self._codec.encode(text) if cut else self._codec.turn(text)
+                ids = self._codec.begin(text, begun) if cut else self._codec.turn(text, begun)
                 finish = FinishReason.LENGTH if cut else FinishReason.STOP
                 completions.append(Completion(text=text, token_ids=tuple(ids), logprobs=(), finish=finish))
         except (KeyError, TypeError, AttributeError) as error:

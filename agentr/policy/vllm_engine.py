@@ -195,6 +195,7 @@ class VLLMEngine:
                 max_tokens=sampling.max_tokens,
                 seed=derived_seed(sampling.seed, index),
                 stop=list(sampling.stop),
+                stop_token_ids=list(sampling.stop_ids),
                 include_stop_str_in_output=True,
                 skip_reading_prefix_cache=not request.reuse_prefix,
                 logprobs=0,

@@ -92,7 +92,11 @@ class Experiment:
             with self.reporter.task(f"model {self.config.model.source}"):
                 path = resolve(self.config.model, folder)
                 outside = not path.is_relative_to(self.root)
-                return ModelSummary(path=self.store.stored_path(path), folder_hash=hash_folder(path) if outside else None)
+                remarks = list(load_codec(path, self.config.model).remarks)
+            for remark in remarks:
+                self.reporter.say(f"model: {remark}")
+            kept = self.store.stored_path(path)
+            return ModelSummary(path=kept, folder_hash=hash_folder(path) if outside else None, remarks=remarks or None)
 
         path = self.store.model_path(self.store.stage(MODEL, ModelSummary, work, {"model": self.config.model}).path)
         self.services.model = path
@@ -394,7 +398,16 @@ class Experiment:
     def train_job(self, name: str, dataset: Path, start: Checkpoint, folder: Path, train: TrainConfig) -> TrainJob:
         """Returns a job of training with the run's seed."""
         seeded = replace(train, seed=train.seed + self.config.run.seed)
-        return TrainJob(dataset, start.path, folder, seeded, self.config.trainer, name=name.replace("/", "-"))
+        return TrainJob(
+            dataset=dataset,
+            start=start.path,
+            out=folder,
+            config=seeded,
+            trainer=self.config.trainer,
+            name=name.replace("/", "-"),
+            chat_template=self.codec.replaced,
+            stop_ids=self.codec.stop_ids,
+        )
 
 
 def _some(ids: Iterable[str]) -> str:

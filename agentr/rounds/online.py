@@ -92,6 +92,8 @@ class Online(Recipe[C]):
                 config=replace(train, seed=train.seed + config.run.seed),
                 trainer=config.trainer,
                 name=name.replace("/", "-"),
+                chat_template=experiment.codec.replaced,
+                stop_ids=experiment.codec.stop_ids,
                 steps=self.config.steps,
                 staleness=self.config.max_staleness,
                 weights=self._weights(round_, name),

@@ -49,10 +49,12 @@ class ModelSummary(Summary):
     Attributes:
         path: Its folder, relative to the run directory if it lies there (``RunStore.model_path``).
         folder_hash: Of a folder outside the run directory: hash of its files, by which it can be found again at another place.
+        remarks: What is so in conversations with it, and would be otherwise if its chat template rendered them.
     """
 
     path: str = ""
     folder_hash: str | None = None
+    remarks: list[str] | None = None
 
     def outside(self) -> str:
         return self.folder_hash or ""

@@ -32,6 +32,8 @@ class ActionFormat(Protocol):
     name: str
     stop: tuple[str, ...]
     """Strings that end a turn, for models that would go on and imagine the environment's answer."""
+    reasons: bool
+    """Whether it reads a turn's reasoning itself; otherwise it is given the turn without it."""
 
     def parse(self, text: str) -> Parsed:
         """Reads a turn."""
@@ -50,6 +52,7 @@ class ReAct:
     """``Thought: ...`` then ``Action: ...`` (Yao et al. 2023). The action is the first line after the last ``Action:``."""
 
     name = "react"
+    reasons = False
     stop: tuple[str, ...] = ()
     _marker = re.compile(r"Action(?: ?\d+)?:", re.IGNORECASE)
 
@@ -75,6 +78,7 @@ class Bare:
     """The whole turn is the action."""
 
     name = "bare"
+    reasons = False
     stop: tuple[str, ...] = ()
 
     def parse(self, text: str) -> Parsed:
@@ -100,6 +104,7 @@ class CodeAct:
     """
 
     name = "codeact"
+    reasons = False
     stop: tuple[str, ...] = ("End Action",)
     _marker = re.compile(r"^[ \t]*(Action|Answer):[ \t]*", re.MULTILINE)
     _end = re.compile(r"^[ \t]*End Action[ \t]*$", re.MULTILINE)
@@ -139,6 +144,7 @@ class Tags:
     """
 
     name = "tags"
+    reasons = True
     stop: tuple[str, ...] = ("</python>", "</search>", "</answer>")
     _block = re.compile(r"<(python|search|answer)>(.*?)(?:</\1>|\Z)", re.DOTALL)
     _think = re.compile(r"</?think>")

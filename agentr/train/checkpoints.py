@@ -10,11 +10,15 @@ import hashlib
 import json
 import logging
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from agentr.store.files import write_aside, write_json
 from agentr.store.model_folder import WEIGHTS
+
+if TYPE_CHECKING:
+    from agentr.train.job import TrainJob
 
 log = logging.getLogger(__name__)
 
@@ -74,14 +78,27 @@ def fingerprint(folder: Path, samples: int = 256, sample_bytes: int = 16384) -> 
     return found.hexdigest()
 
 
-def publish(save: Callable[[Path], None], final: Path, start: Path) -> None:
-    """Writes the folder ``final`` atomically: the weights from ``save``, and everything else from ``start``.
+def publish(save: Callable[[Path], object], final: Path, job: TrainJob) -> None:
+    """Writes the folder ``final`` atomically: the weights from ``save``, and everything else from the job's start.
 
-    Configuration, tokenizer and chat template are copied byte for byte, so training cannot change how prompts are
-    built.
+    Configuration, tokenizer and chat template are copied byte for byte, so training cannot change how prompts are built. What the run's
+    configuration sets in their place is written over them: who serves the checkpoint shows the model what it was trained on.
     """
     with write_aside(final) as folder:
         save(folder)
-        for path in start.iterdir():
+        for path in job.start.iterdir():
             if path.is_file() and not path.name.endswith(WEIGHTS):
                 shutil.copyfile(path, folder / path.name)
+        if job.chat_template:
+            (folder / "chat_template.jinja").write_text(job.chat_template, encoding="utf-8")
+        if job.stop_ids:
+            _stop_at(folder / "generation_config.json", job.stop_ids)
+
+
+def _stop_at(file: Path, ids: Sequence[int]) -> None:
+    """Adds ids to those at which a generation ends."""
+    described = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
+    before = described.get("eos_token_id")
+    known = before if isinstance(before, list) else [] if before is None else [before]
+    described["eos_token_id"] = list(dict.fromkeys([*known, *ids]))
+    file.write_text(json.dumps(described, indent=2) + "\n", encoding="utf-8")

@@ -88,6 +88,8 @@ class TrainJob:
         stall_s: Longest time for one step, in seconds; a worker beyond it is killed, and the stage resumes from its
             last checkpoint.
         nodes: Labels of the nodes on which workers may run.
+        chat_template: What the checkpoint's conversations are written by; empty if that is the start's own template.
+        stop_ids: Tokens that end a turn, besides those of the start's own files: whoever serves the checkpoint must stop there.
         epoch: Of the driver's attempt (``agentr.store.lease``).
         attempt: Of the workers, who are started again within it; empty for whoever looks on.
     """
@@ -101,6 +103,8 @@ class TrainJob:
     watch_s: float = 90.0
     stall_s: float = 900.0
     nodes: Mapping[str, str] = field(default_factory=dict)
+    chat_template: str = ""
+    stop_ids: tuple[int, ...] = ()
     epoch: str = ALONE
     attempt: str = ""
 

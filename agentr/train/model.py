@@ -95,10 +95,8 @@ def save_model(trainer: JobTrainer, dtype: torch.dtype, folder: Path) -> None:
         if trainer.args.should_save:  # beside the engine, accelerators may have no room for another copy
             weights[name] = master.detach().to("cpu", torch.float32 if adapted else dtype)
     if trainer.args.should_save:
-        if adapted:
-            publish(merge_adapters(job, weights, dtype).save_pretrained, folder, job.start)
-        else:
-            publish(partial(model.save_pretrained, state_dict=weights), folder, job.start)
+        save = merge_adapters(job, weights, dtype).save_pretrained if adapted else partial(model.save_pretrained, state_dict=weights)
+        publish(save, folder, job)
 
 
 def merge_adapters(job: TrainJob, weights: dict[str, torch.Tensor], dtype: torch.dtype) -> PreTrainedModel:

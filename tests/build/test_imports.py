@@ -376,7 +376,7 @@ def test_exports_have_the_originals_keys(tmp_path: Path) -> None:
 
 
 def test_what_text_cannot_say_is_counted(tmp_path: Path) -> None:
-    prompt, end = CODEC.prompt([Message("user", "Hi")]), CODEC.eos_id
+    prompt, end = CODEC.prompt([Message("user", "Hi")]), CODEC.end_id
     letters = [i for letter in "look" for i in CODEC.encode(letter)]
     assert letters != CODEC.encode("look")
     first, bridge = CODEC.turn("look"), CODEC.bridge("?")

@@ -227,7 +227,7 @@ def test_answers_without_an_action_are_told_and_counted(
 
         class Babbling(SloppyExpert):
             async def generate(self, request: GenerateRequest) -> list[Completion]:
-                ids = tuple(self.codec.encode(text)) + ((self.codec.eos_id,) if finish is FinishReason.STOP else ())
+                ids = tuple(self.codec.encode(text)) + ((self.codec.end_id,) if finish is FinishReason.STOP else ())
                 return [Completion(text, ids, (), finish)] * request.n
 
         sample = job(tmp_path, tasks[:1], work=Grow(Sample(1, max_steps=3)))
@@ -241,7 +241,7 @@ def test_answers_without_an_action_are_told_and_counted(
     assert [(n.valid, n.status) for n in tree.nodes[1:]] == [(False, "error")] * 3
     assert problem in tree.nodes[1].observation
     # A turn that was cut off is closed in the prompt, but the closing token is not part of what the policy said.
-    said, bridge, eos = tree.nodes[1].token_ids, tree.nodes[1].bridge_ids, codec().eos_id
+    said, bridge, eos = tree.nodes[1].token_ids, tree.nodes[1].bridge_ids, codec().end_id
     assert said.count(eos) == (1 if finish is FinishReason.STOP else 0)
     assert (bridge[0] == eos) is (finish is FinishReason.LENGTH)
     read = codec().decode(tree.prompt(1)[len(tree.prompt_ids) :], special=True)

@@ -7,11 +7,12 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from agentr.config.schema import ModelConfig, ModelSource
-from agentr.errors import ModelError
+from agentr.errors import ConfigError, ModelError
 from agentr.models import load
 from agentr.models.load import check_model, load_codec, resolve
 from agentr.models.nano import WEIGHTS
@@ -30,8 +31,9 @@ def copy(model, tmp_path) -> Path:
     return Path(shutil.copytree(model, tmp_path / "copy"))
 
 
-def hf(path: Path | str, **options) -> ModelConfig:
-    return ModelConfig(source=ModelSource.hf, path=str(path), **{"max_model_len": 512} | options)
+def hf(path: Path | str, **options: Any) -> ModelConfig:
+    given: dict[str, Any] = {"max_model_len": 512, **options}
+    return ModelConfig(source=ModelSource.hf, path=str(path), **given)
 
 
 def describe(folder: Path, **changes) -> Path:
@@ -156,10 +158,41 @@ def test_tokenizer_without_template_can_be_given_one(copy):
     assert load_codec(copy, hf(copy, chat_template=CHATML)).prompt([Message("user", "Go.")])
 
 
+def test_a_template_is_a_name_a_file_or_a_text(copy, tmp_path):
+    tiny = load_codec(copy, hf(copy)).prompt([Message("user", "Go.")])
+    file = tmp_path / "own.jinja"
+    file.write_text(CHATML)
+    for template in ("", "auto", "chatml", str(file), CHATML):
+        assert load_codec(copy, hf(copy, chat_template=template)).prompt([Message("user", "Go.")]) == tiny
+    with pytest.raises(ConfigError, match=r"'chatlm' is neither.*Did you mean chatml\? There are chatml, gemma, gpt_oss"):
+        load_codec(copy, hf(copy, chat_template="chatlm"))
+
+
+def test_only_a_template_that_is_not_the_models_own_goes_into_checkpoints(copy):
+    assert load_codec(copy, hf(copy)).replaced == ""
+    given = load_codec(copy, hf(copy, chat_template="{% set unused = 1 %}" + CHATML)).replaced
+    assert given == "{% set unused = 1 %}" + CHATML
+    bound = load_codec(copy, hf(copy, chat_template="{% if thinks %}no{% endif %}" + CHATML, template_args={"thinks": False}))
+    assert bound.replaced.startswith("{%- set thinks = false -%}")
+
+
+def test_gpt_oss_gets_the_template_that_writes_final_messages(copy):
+    tokens = ("<|start|>", "<|message|>", "<|channel|>", "<|end|>", "<|return|>")
+    from transformers import AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(copy)
+    tokenizer.add_special_tokens({"additional_special_tokens": list(tokens)})
+    tokenizer.save_pretrained(copy)
+    describe(copy, model_type="gpt_oss")
+    codec = load_codec(copy, hf(copy))
+    assert codec.decode(codec.turn("Hi"), special=True) == "Hi<|return|>"
+    assert codec.decode(codec.prompt([Message("user", "x")]), special=True).endswith("<|start|>assistant<|channel|>final<|message|>")
+
+
 def test_template_that_is_not_prefix_stable(model):
     rewrites = CHATML.replace("m['content'] + '<|im_end|>\n'", "(m['content'] if loop.last else m['content'] + ' (old)') + '<|im_end|>\n'")
     assert rewrites != CHATML
-    with pytest.raises(ModelError, match=r"not prefix-stable.*set model\.chat_template"):
+    with pytest.raises(ModelError, match=r"not prefix-stable.*Set model\.chat_template"):
         load_codec(model, hf(model, chat_template=rewrites))
 
 

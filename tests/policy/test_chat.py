@@ -49,7 +49,7 @@ def test_conversation_grows_by_appending(codec):
 
 
 def test_bridge_closes_a_turn_that_was_cut_off(codec):
-    assert codec.bridge("x", closed=False) == [codec.eos_id, *codec.bridge("x")]
+    assert codec.bridge("x", closed=False) == [codec.end_id, *codec.bridge("x")]
 
 
 def test_decode_leaves_special_tokens_out_unless_asked(codec):
@@ -65,7 +65,7 @@ def test_plain_text_has_the_ids_that_the_wrapper_gives_it(text):
         if truncated:
             tokenizer.backend_tokenizer.enable_truncation(2)
             tokenizer.backend_tokenizer.enable_padding(length=9)
-        assert ChatCodec(tokenizer)._encode(text) == list(tiny_tokenizer().encode(text, add_special_tokens=False))
+        assert ChatCodec(tokenizer)._plain.raw(text) == list(tiny_tokenizer().encode(text, add_special_tokens=False))
 
 
 def test_observation_cannot_forge_a_turn(codec):
@@ -125,7 +125,7 @@ def test_template_that_drops_earlier_turns_is_refused():
 
 def test_template_with_another_end_of_turn_is_refused():
     other = "{% for m in messages %}{{ m['role'] + ': ' + m['content'] + '\n' }}{% endfor %}assistant: "
-    with pytest.raises(ModelError, match="does not end the assistant's turn with the end-of-sequence token"):
+    with pytest.raises(ModelError, match=r"does not end the assistant's turn with a special token, but with .*Set model\.chat_template"):
         with_template(other)
 
 

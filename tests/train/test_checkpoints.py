@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import shutil
 from dataclasses import replace
@@ -58,10 +59,25 @@ def test_a_model_appears_whole_with_everything_but_the_old_weights(tmp_path: Pat
         (folder / "model.safetensors").write_text("new", encoding="utf-8")
         (folder / "config.json").write_text("rewritten", encoding="utf-8")
 
-    publish(save, final, start)
+    publish(save, final, TrainJob(tmp_path / "d", start, tmp_path))
     contents = {path.name: path.read_text(encoding="utf-8") for path in final.iterdir()}
     assert contents == {"config.json": "old config.json", "tokenizer.json": "old tokenizer.json", "model.safetensors": "new"}
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
+
+
+def test_a_checkpoint_has_the_template_and_the_end_of_turns_that_it_was_trained_with(tmp_path: Path) -> None:
+    start = tmp_path / "start"
+    start.mkdir()
+    (start / "chat_template.jinja").write_text("the model's own", encoding="utf-8")
+    (start / "generation_config.json").write_text('{"eos_token_id": 2, "top_p": 0.9}', encoding="utf-8")
+
+    def save(folder: Path) -> None:
+        (folder / "model.safetensors").write_text("new", encoding="utf-8")
+
+    job = TrainJob(tmp_path / "d", start, tmp_path, chat_template="the run's", stop_ids=(7,))
+    publish(save, tmp_path / "model", job)
+    assert (tmp_path / "model" / "chat_template.jinja").read_text(encoding="utf-8") == "the run's"
+    assert json.loads((tmp_path / "model" / "generation_config.json").read_text()) == {"eos_token_id": [2, 7], "top_p": 0.9}
 
 
 def test_a_result_is_read_back_equal(tmp_path: Path) -> None:

@@ -1,0 +1,185 @@
+"""What a chat template writes around the contents of messages.
+
+The template is rendered with marks in place of the contents; the texts between the marks are its *frame*. A conversation is then built by
+appending to the frame of its beginning, and the template is never asked again: what it would leave out of earlier turns stays as it was.
+What that comes to is in `Template.remarks`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from agentr.errors import ModelError
+from agentr.policy.plain import PlainText
+
+#: What opens and closes the part of a turn that holds reasoning, for the models that have one.
+_REASONS, REASONED = "<think>", "</think>"
+#: What a turn that was written, not drawn, begins with where the prompt has opened the reasoning already.
+UNREASONED = f"\n{REASONED}\n\n"
+
+_TURN = ("user", "assistant", "user")
+_MARK = "content7c1f{}end"
+_THOUGHT = "thought7c1f"
+_OTHERS = "Set model.chat_template to the name of a template that comes with agentr (docs/models.md), to a file, or to a template's text."
+
+
+@dataclass(frozen=True)
+class Ending:
+    """How a turn of the agent ends.
+
+    Attributes:
+        token: Text of the token that the policy ends it with.
+        before: White space and tokens that the template writes before it, in turns that were not drawn.
+    """
+
+    token: str
+    before: str
+
+
+class Template:
+    """The chat template of a tokenizer.
+
+    Args:
+        name: What errors call the model.
+        end_of_turn: Text of the token that ends a turn; empty finds it in the template.
+
+    Attributes:
+        opening: What stands between a user's message and the agent's turn, at the end of every prompt.
+        lead: What a turn that was written, not drawn, begins with.
+        remarks: What is so in the conversations that are built, and would be otherwise if the template rendered them.
+
+    Raises:
+        ModelError: A conversation cannot be built by appending: the template rewrites earlier messages, does not show all of them, prints
+            today's date, or ends a turn without a token of its own.
+    """
+
+    def __init__(self, tokenizer: Any, name: str, plain: PlainText, end_of_turn: str = "") -> None:
+        self._tokenizer = tokenizer
+        self._name = name
+        self._plain = plain
+        self.frame = cache(self._frame)
+        self._refuse_dates()
+        *_, self.opening = self.frame(("user",))
+        _, before, after, _ = self.frame(_TURN)
+        self._closing, self._written = self._closed_by(after)
+        self.ending = self._ending(after, end_of_turn)
+        self.lead = self._lead(before)
+        self._check_stability(before)
+        self.remarks = tuple(self._remarks(before))
+
+    @property
+    def opens_reasoning(self) -> bool:
+        """Whether a prompt opens the agent's reasoning, so that a turn holds only its end."""
+        return self.lead == UNREASONED
+
+    @property
+    def tail(self) -> str:
+        """The end of every prompt, from its last special token on: what a tokenizer sees before a turn."""
+        return self.opening[self._plain.last_special(self.opening) :]
+
+    def after_turn(self, roles: Sequence[str]) -> list[str]:
+        """Returns the texts after a turn's last token, around messages of ``roles``, up to the agent's next turn."""
+        _, _, after, *more = self.frame(("user", "assistant", *roles))
+        return [after.removeprefix(self._closing).removeprefix(self._written), *more]
+
+    def _frame(self, roles: tuple[str, ...]) -> list[str]:
+        """Renders the texts before, between and after the contents: ``len(roles) + 1`` of them."""
+        marks = [_MARK.format(i) for i in range(len(roles))]
+        rest = self._render(list(zip(roles, marks, strict=True)))
+        pieces = []
+        for role, mark in zip(roles, marks, strict=True):
+            piece, found, rest = rest.partition(mark)
+            if not found or mark in rest:
+                raise ModelError(
+                    f"{self._name}: its chat template does not show the {role} message of ({', '.join(roles)}) once and in its place.",
+                    hint="Set prompt.system to '' if there is no place for a system message, or set model.chat_template.",
+                )
+            pieces.append(piece)
+        return [*pieces, rest]
+
+    def _render(self, messages: Sequence[tuple[str, str]], **more: Any) -> str:
+        from jinja2 import TemplateError
+
+        as_dicts = [{"role": role, "content": content} for role, content in messages]
+        try:
+            return self._tokenizer.apply_chat_template(as_dicts, tokenize=False, add_generation_prompt=True, **more)
+        except TemplateError as error:
+            roles = ", ".join(role for role, _ in messages)
+            raise ModelError(f"{self._name}: its chat template refuses the roles {roles}: {error}", hint=_OTHERS) from error
+
+    # what it does with a turn -----------------------------------------------------------------------------------------
+
+    def _closed_by(self, after: str) -> tuple[str, str]:
+        """Returns the token that ends a turn, and what stands before it: of the tokens in a row, the end of a sequence, else the first."""
+        at = len(after) - len(after.lstrip())
+        row = []
+        while found := self._plain.spelled.match(after, row[-1].end() if row else at):
+            row.append(found)
+        for found in row:
+            if found[0] == self._tokenizer.eos_token:
+                return after[: found.start()], found[0]
+        return (after[:at], row[0][0]) if row else ("", "")
+
+    def _ending(self, after: str, end_of_turn: str) -> Ending:
+        if not self._written:
+            raise ModelError(
+                f"{self._name}: its chat template does not end the assistant's turn with a special token, but with {after[:20]!r}.",
+                hint=f"{_OTHERS} Where the tokenizer has such a token and does not call it special, the template must write it.",
+            )
+        if end_of_turn and end_of_turn not in self._plain.special.values():
+            known = ", ".join(sorted(self._plain.special.values())[:20])
+            raise ModelError(f"model.end_of_turn: {end_of_turn!r} is no special token of {self._name}.", hint=f"It has {known}.")
+        return Ending(end_of_turn or self._written, self._closing)
+
+    def _lead(self, before: str) -> str:
+        if before.startswith(self.opening):
+            return before[len(self.opening) :]
+        if self.opening.startswith(before) and REASONED in self.opening[len(before) :]:
+            return ""
+        head, thinks, opened = self.opening.rpartition(_REASONS)
+        if thinks and not opened.strip() and not re.sub(rf"{_REASONS}|{REASONED}|\s", "", before.removeprefix(head)):
+            return UNREASONED
+        raise self._unstable(f"it opens a turn with {self.opening[-40:]!r}, and writes {before[-40:]!r} before one that was taken")
+
+    def _check_stability(self, before: str) -> None:
+        first, _, after, last = self.frame(_TURN)
+        long = self.frame((*_TURN, *_TURN[1:]))
+        if first != self.frame(("user",))[0] or last != self.opening or long != [first, before, after, before, after, last]:
+            raise self._unstable("it writes earlier messages otherwise once others follow")
+
+    def _unstable(self, how: str) -> ModelError:
+        return ModelError(f"{self._name}: its chat template is not prefix-stable: {how}.", hint=_OTHERS)
+
+    def _remarks(self, before: str) -> list[str]:
+        found = []
+        if self.ending.token != self._written:
+            found.append(f"turns end with {self.ending.token} (model.end_of_turn); the template would write {self._written}")
+        if not before.startswith(self.opening):
+            opened = self.opening[self.opening.index(_REASONS) :]
+            found.append(f"the template opens the last turn alone with {opened!r}; here earlier turns keep it")
+        text = str(self._tokenizer.chat_template)
+        if REASONED in text:
+            thought = f"{_REASONS}\n{_THOUGHT}\n{REASONED}\n\nDone."
+            if _THOUGHT not in self._render([("user", "Go."), ("assistant", thought), ("user", "On.")]):
+                found.append("the template leaves the reasoning out of earlier turns; here it stays in them, and is trained on")
+        return found
+
+    # dates ------------------------------------------------------------------------------------------------------------
+
+    def _refuse_dates(self) -> None:
+        """A template that prints today's date gives the same task another prompt tomorrow, and a resumed run another opening."""
+        text = str(self._tokenizer.chat_template)
+        if "strftime_now" not in text:
+            return
+        days = (self._render([("user", "Go.")], strftime_now=lambda format, day=day: day) for day in ("1 May 2025", "2 May 2025"))
+        if len(set(days)) == 1:
+            return
+        named = re.search(r"\b(\w*date\w*)\s+is\s+(?:not\s+)?defined", text)
+        raise ModelError(
+            f"{self._name}: its chat template prints today's date, so the same task would have another prompt tomorrow.",
+            hint=f"Fix it: model.template_args={{{named[1] if named else 'strftime_now'}: '26 July 2025'}}",
+        )
