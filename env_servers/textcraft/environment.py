@@ -175,18 +175,19 @@ class TextCraft(Environment[TextCraftState]):
         return TextCraftState(state.task, state.goal, dict(state.inventory), state.done)
 
     def snapshot(self, state: TextCraftState) -> dict[str, Any]:
-        return {"task": state.task, "goal": state.goal, "inventory": dict(state.inventory), "done": state.done}
+        """The inventory as pairs in its order: who stores an object may sort its keys."""
+        return {"task": state.task, "goal": state.goal, "inventory": [list(pair) for pair in state.inventory.items()], "done": state.done}
 
     def restore(self, data: dict[str, Any]) -> TextCraftState:
         try:
-            task, goal, inventory, done = data["task"], data["goal"], data["inventory"], data["done"]
+            task, goal, inventory, done = data["task"], data["goal"], dict(data["inventory"]), data["done"]  # once it was an object
             if self._parse(task)[0] != goal or not isinstance(done, bool):
                 raise ValueError("goal and task disagree")
             if any(item not in self.world.items or type(count) is not int or count < 1 for item, count in inventory.items()):
                 raise ValueError("the inventory holds unknown items or counts")
         except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise ValueError(f"not a TextCraft snapshot: {error}") from error
-        return TextCraftState(task, goal, dict(inventory), done)
+        return TextCraftState(task, goal, inventory, done)
 
     def expert(self, task_id: str) -> list[ExpertStep] | None:
         goal, seed, agentgym = self._parse(task_id)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import subprocess
@@ -106,6 +107,18 @@ def test_a_snapshot_restores_to_the_same_play(game: TextCraft):
         copy = game.restore(game.snapshot(state))
         rest = play(game, task, seed + 1000)
         assert [game.step(copy, action) for action in rest] == [game.step(state, action) for action in rest]
+
+
+def test_a_stored_inventory_keeps_its_order(game: TextCraft):
+    state, _ = game.reset("stick@0")
+    for action in ("get 1 stone", "get 3 oak logs", "get 1 apple"):
+        game.step(state, action)
+    stored = game.snapshot(state)
+    sorted_keys = game.restore(json.loads(json.dumps(stored, sort_keys=True)))
+    earlier = game.restore({**stored, "inventory": dict(stored["inventory"])})
+    told = game.step(state, "inventory").observation
+    assert told == "Inventory: [stone] (1) [oak logs] (3) [apple] (1) "
+    assert [game.step(copy, "inventory").observation for copy in (sorted_keys, earlier)] == [told, told]
 
 
 @pytest.mark.parametrize("data", [{}, {"task": "stick@0"}, {"task": "stick@0", "goal": "x", "inventory": {}, "done": False}])
