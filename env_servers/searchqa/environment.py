@@ -43,7 +43,7 @@ from env_servers.status import CallStatus
 #: come without it.
 _LINE = re.compile(r"\s*(search|answer|python)\s*:(.*)", re.IGNORECASE | re.DOTALL)
 _TAG = re.compile(r"<(search|answer|python)>(.*?)(?:</\1>|\Z)", re.IGNORECASE | re.DOTALL)
-_THOUGHT = re.compile(r"<think>.*?</think>", re.IGNORECASE | re.DOTALL)
+_THOUGHT, _THOUGHT_END = re.compile("<think>", re.IGNORECASE), re.compile("</think>", re.IGNORECASE)
 #: What an action lacks that has nothing after its verb.
 EMPTY = {"search": "query", "answer": "answer", "python": "code"}
 
@@ -295,8 +295,17 @@ def _sandbox() -> Sandbox:
 
 def _parse(action: str) -> tuple[str, str]:
     """Verb and text; both empty if there is no action."""
-    match = _LINE.match(action) or _TAG.search(_THOUGHT.sub("", action))
+    match = _LINE.match(action) or _TAG.search(_without_thoughts(action))
     return (match[1].lower(), match[2]) if match else ("", "")
+
+
+def _without_thoughts(text: str) -> str:
+    """The text without ``<think>..</think>``. One pass: a pattern for both tags looks for the end once for each beginning that has none."""
+    kept, start = [], 0
+    while (begin := _THOUGHT.search(text, start)) and (end := _THOUGHT_END.search(text, begin.end())):
+        kept.append(text[start : begin.start()])
+        start = end.end()
+    return "".join((*kept, text[start:]))
 
 
 def _result(text: str, status: CallStatus) -> Observed:

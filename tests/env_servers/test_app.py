@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from env_servers.protocol import MAX_ACTION_CHARS, ErrorBody
+from env_servers.protocol import MAX_ACTION_CHARS, MAX_EXPAND, ErrorBody
 from tests.env_servers.support import TOKEN, Counter, child_server, counter_server, http_client
 
 
@@ -82,6 +82,7 @@ def test_every_endpoint_but_health_wants_the_token(counter: httpx.Client):
         ("/v1/step", json.dumps({"session": "a", "action": "x" * (MAX_ACTION_CHARS + 1)}).encode(), 422, "4096"),
         ("/v1/expand", b'{"session": "a.b", "actions": []}', 422, "at least 1"),
         ("/v1/expand", json.dumps({"session": "a.b", "actions": ["x"] * 257}).encode(), 422, "256"),
+        ("/v1/expand", json.dumps({"session": "a.b", "actions": ["x", "x" * (MAX_ACTION_CHARS + 1)]}).encode(), 422, "actions.1: String"),
         ("/v1/close", b'{"sessions": "all"}', 422, "list"),
         ("/v1/restore", b'{"environment": "counter"}', 422, "version: Field required"),
         ("/v1/nowhere", b"{}", 404, "Not Found"),
@@ -114,6 +115,17 @@ def test_bodies_are_limited_announced_or_not():
         unannounced = client.post("/v1/open", content=iter([b"x" * 600] * 3), headers=headers)
         assert "1000 bytes" in error_of(unannounced, 413)
         assert client.post("/v1/open", content=iter([b'{"task":', b'"train-0"}']), headers=headers).status_code == 200
+
+
+def test_only_what_holds_many_things_may_be_large(shared_counter: httpx.Client):
+    """Whatever a body holds is parsed in the event loop. The longest action fits everywhere, however it is escaped."""
+    json_ = {"Content-Type": "application/json"}
+    body = {"session": "a", "action": "\U0001f600" * MAX_ACTION_CHARS}
+    assert "no such session" in error_of(shared_counter.post("/v1/step", content=json.dumps(body), headers=json_), 404)
+    for path in ("open", "step", "fork", "actions", "snapshot"):
+        assert "131072 bytes" in error_of(shared_counter.post(f"/v1/{path}", content=b"[" + b"0," * 100_000 + b"0]"), 413)
+    full = {"session": "a", "actions": [body["action"]] * MAX_EXPAND}
+    assert "no such session" in error_of(shared_counter.post("/v1/expand", content=json.dumps(full), headers=json_), 404)
 
 
 def test_status_and_scores_are_sent_only_where_they_say_something(counter: httpx.Client):

@@ -7,6 +7,7 @@ import os
 import random
 import subprocess
 import sys
+import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -228,6 +229,16 @@ def test_a_search_may_be_written_in_several_ways(qa: SearchQA, action: str):
     assert found.valid and not found.done and found.observation.startswith("<result>\n[1] River Eldis\n")
     assert state.searches[0].query == "River Eldis" and len(state.searches[0].titles) == 4
     assert found.observation.count("\n\n[") == 3
+
+
+def test_an_action_is_read_in_one_pass(qa: SearchQA):
+    """The tags of 420,000 characters once kept a server for a minute."""
+    state, _ = qa.reset("single/0")
+    start = time.thread_time()
+    for text in ("<think>" * 60_000, "<think></think>" * 28_000, "<search" * 60_000, "</think>" * 50_000):
+        assert not qa.step(state, text).valid
+    assert qa.step(state, "<THINK>a</THINK><think><think>b</think><search>River Eldis").valid
+    assert time.thread_time() - start < 3.0
 
 
 @pytest.mark.parametrize(
