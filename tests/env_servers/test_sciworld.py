@@ -258,6 +258,17 @@ def test_a_rewritten_action_is_told_and_recorded(game: ScienceWorld):
     assert rewriting.step(state, "go to kitchen").observation == "You move to the kitchen."
 
 
+@needs_java
+def test_where_actions_are_rewritten_the_expert_wins_or_there_is_none(game: ScienceWorld):
+    """In boil/14 an action that is carried out in place of one of the solver's ends the game."""
+    rewriting = ScienceWorld(rewrite=True)
+    rewriting._machines = rewriting._solvers = game._machines
+    assert game.expert("boil/14") and rewriting.expert("boil/14") is None
+    state, _ = rewriting.reset("find-animal/7")
+    answers = [rewriting.step(state, step.action) for step in rewriting.expert("find-animal/7") or ()]
+    assert answers and answers[-1].reward == 100 and all(answer.valid for answer in answers)
+
+
 def test_the_nearest_action():
     valid = ["close door to hall", "focus on cup", "go to hall", "look at door to hall", "open door to hall", "pick up cup", "reset task"]
     assert nearest("go to hall", valid) == "go to hall"
