@@ -15,7 +15,7 @@ from collections.abc import Sequence
 FRAMES = 8
 
 
-def run_cells(cells: Sequence[str], output: int) -> int:
+def run_cells(cells: Sequence[str], output: int, mark: bytes) -> int:
     """Runs cells one after another in one ``__main__``; the exit status of the last.
 
     Only what the last cell writes goes to ``output``, and the value of its last line, as in a notebook. An exception in an earlier
@@ -23,6 +23,7 @@ def run_cells(cells: Sequence[str], output: int) -> int:
 
     Args:
         output: Descriptor for the last cell's standard output and error.
+        mark: Is written there when the last cell begins: an earlier one may have found the descriptor, and what it wrote does not count.
     """
     main = types.ModuleType("__main__")
     sys.modules["__main__"] = main
@@ -33,6 +34,8 @@ def run_cells(cells: Sequence[str], output: int) -> int:
     code = 0
     for number, cell in enumerate(cells, 1):
         shown = number == len(cells)
+        if shown:
+            os.write(output, mark)
         _redirect(output if shown else os.open(os.devnull, os.O_WRONLY))
         code = _run(cell, f"<cell {number}>", main, shown)
     return code

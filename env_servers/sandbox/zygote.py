@@ -85,7 +85,7 @@ def _first_process(config: dict[str, Any], request: int, output: int, status: in
 def _second_process(config: dict[str, Any], request: int, output: int, status: int) -> None:
     with _reporting(status):
         with open(request, encoding="utf-8") as file:
-            cells = json.load(file)
+            asked = json.load(file)
         os.dup2(output, OUTPUT, inheritable=False)
         os.dup2(status, STATUS, inheritable=False)
     with _reporting(STATUS):
@@ -94,7 +94,7 @@ def _second_process(config: dict[str, Any], request: int, output: int, status: i
     os.close(STATUS)
     code = 1
     try:
-        code = run_cells(cells, OUTPUT)
+        code = run_cells(asked["cells"], OUTPUT, asked["mark"].encode())
     finally:
         os._exit(code)
 

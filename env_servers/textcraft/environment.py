@@ -22,7 +22,7 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, Literal
 
-from env_servers.base import Environment, ExpertStep, Observed, TaskInfo, UnknownTask
+from env_servers.base import Environment, ExpertStep, Observed, TaskInfo, UnknownTask, read_spec
 from env_servers.protocol import EnvironmentSpec, Split
 from env_servers.textcraft.expert import Plan, make_plan
 from env_servers.textcraft.files import load_goals
@@ -87,10 +87,10 @@ class TextCraft(Environment[TextCraftState]):
         """
         if not files or (unknown := sorted(files.keys() - set(OWN_SPLITS))):
             raise ValueError(f"goals: name a file for {', '.join(OWN_SPLITS)}" + (f", not for {', '.join(unknown)}" if files else ""))
-        found = load_goals(files, self.world)
+        found, limit = load_goals(files, self.world), read_spec(self.folder).step_limit
         for split, goals in found.items():
             for goal, seed in goals:
-                plan, limit = self._plan(goal, seed), super().spec.step_limit
+                plan = self._plan(goal, seed)
                 if plan is None or len(plan.steps()) > limit:
                     needed = "cannot be crafted" if plan is None else f"takes {len(plan.steps())} actions, and an episode has {limit}"
                     raise ValueError(f"{files[split]}: {display(goal)} {needed}")

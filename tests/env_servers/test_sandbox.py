@@ -172,6 +172,14 @@ def test_the_sandboxs_own_descriptors_are_closed(sandbox: Sandbox):
     assert sandbox.run(code) == Outcome(Status.OK, "")
 
 
+def test_an_earlier_cell_cannot_write_a_later_ones_answer(sandbox: Sandbox):
+    everywhere = "import contextlib, os\nfor fd in range(64):\n    with contextlib.suppress(OSError):\n        os.write(fd, {})"
+    assert sandbox.run(everywhere.format("b'made up'"), "print('real')") == Outcome(Status.OK, "real\n")
+    assert sandbox.run(everywhere.format("b'made up'"), "x = 1") == Outcome(Status.OK, "")
+    assert sandbox.run("1", everywhere.format("b'a' * (1 << 14)"), "print('real')").status in (Status.OK, Status.OUTPUT)
+    assert sandbox.run(everywhere.format("b'made up'") + "\nos._exit(0)", "print('real')") == Outcome(Status.OK, "")
+
+
 def test_it_cannot_kill_what_runs_it(sandbox: Sandbox):
     sandbox.run("1")
     zygote = sandbox._zygote
