@@ -118,6 +118,13 @@ class EnvironmentSpec(Wire):
         description="How an action begins that is an answer and no call. Operators that leave out a call have the answer given anew, "
         "and evaluations say how many tasks were solved within so many answers.",
     )
+    parallel: int = Field(
+        0,
+        ge=0,
+        exclude_if=lambda value: value == 0,
+        description="How many calls into the environment go on at the same time, where more would only take turns; 0 if that does not "
+        "matter. Servers have so many threads; clients have so many requests at a server, and keep others before their deadlines begin.",
+    )
     can_fork: bool = True
     deterministic: bool = True
     source: str = Field("", description="Where tasks and texts come from, and under which licence.")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
@@ -178,6 +179,28 @@ def test_a_stuck_environment_answers_504_and_then_fails_its_health():
         assert "longer than 0.2 s" in error_of(client.post("/v1/step", json={"session": session, "action": "sleep 1"}), 504)
         assert "stuck" in error_of(client.get("/health"), 503)
         assert error_of(client.post("/v1/open", json={"task": "train-0"}), 503)
+
+
+def test_a_call_that_waits_for_its_turn_has_its_whole_deadline():
+    """Eight sleeps of 0.25 s, one at a time: the last begins long after its deadline would have passed."""
+    with counter_server(Counter(fast=False, parallel=1), step_timeout_s=1.0, wait_s=30.0) as client, ThreadPoolExecutor(8) as pool:
+        assert client.get("/v1/spec").json()["parallel"] == 1
+        sessions = [open_session(client) for _ in range(8)]
+        start = time.monotonic()
+        steps = [pool.submit(client.post, "/v1/step", json={"session": s, "action": "sleep 0.25"}) for s in sessions]
+        assert [step.result().status_code for step in steps] == [200] * 8 and time.monotonic() - start >= 2.0
+
+
+def test_a_wait_for_a_turn_ends_too():
+    with counter_server(Counter(fast=False, parallel=1), wait_s=0.1) as client, ThreadPoolExecutor(1) as pool:
+        first, second = open_session(client), open_session(client)
+        step = pool.submit(client.post, "/v1/step", json={"session": first, "action": "sleep 1"})
+        time.sleep(0.3)
+        assert "no thread was free for step within 0.1 s" in error_of(
+            client.post("/v1/step", json={"session": second, "action": "add 1"}), 503
+        )
+        assert step.result().status_code == 200
+        assert client.post("/v1/step", json={"session": second, "action": "add 1"}).json()["observation"] == "total 1"
 
 
 @pytest.mark.parametrize("path", ["/v1/expert?task=train-0", "/v1/splits/train"])
