@@ -10,6 +10,7 @@ import sys
 import traceback
 import types
 from collections.abc import Sequence
+from typing import Any
 
 #: Innermost frames that a traceback shows.
 FRAMES = 8
@@ -28,9 +29,7 @@ def run_cells(cells: Sequence[str], output: int, mark: bytes) -> int:
     main = types.ModuleType("__main__")
     sys.modules["__main__"] = main
     sys.argv = [""]
-    random.seed(0)
-    if "numpy.random" in sys.modules:
-        sys.modules["numpy.random"].seed(0)
+    _seed_everything()
     code = 0
     for number, cell in enumerate(cells, 1):
         shown = number == len(cells)
@@ -39,6 +38,28 @@ def run_cells(cells: Sequence[str], output: int, mark: bytes) -> int:
         _redirect(output if shown else os.open(os.devnull, os.O_WRONLY))
         code = _run(cell, f"<cell {number}>", main, shown)
     return code
+
+
+def _seed_everything() -> None:
+    """Has what draws by chance draw the same in every call: earlier cells run again before each later one, in any server.
+
+    ``uuid``, ``secrets``, ``SystemRandom``, generators without a seed and numpy's all come to ``os.urandom`` or `random.Random.seed`. The
+    time, and what reads ``/dev/urandom`` itself, cannot be had the same.
+    """
+    stream = random.Random(0)
+    seed = random.Random.seed
+
+    def urandom(size: int, /) -> bytes:
+        return stream.randbytes(size)
+
+    def seeded(generator: random.Random, a: Any = None, version: int = 2) -> None:
+        seed(generator, stream.getrandbits(64) if a is None and generator is not stream else a, version)
+
+    os.urandom = random._urandom = urandom  # type: ignore[attr-defined]
+    random.Random.seed = seeded  # type: ignore[method-assign]
+    random.seed(0)
+    if "numpy.random" in sys.modules:
+        sys.modules["numpy.random"].seed(0)
 
 
 def _redirect(descriptor: int) -> None:

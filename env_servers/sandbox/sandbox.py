@@ -86,7 +86,7 @@ class Sandbox:
     """Runs Python code: each call in processes of its own, without network, files of this machine, or traces of other calls.
 
     Thread-safe. The first call starts the zygote, which takes seconds for its imports; from then on a call costs some 10 ms and the
-    code's own time. ``random`` and ``numpy.random`` start from the same seed in every call. The zygote ends with this object, and
+    code's own time. Whatever draws by chance draws the same in every call (`cells.py`). The zygote ends with this object, and
     with this process.
 
     Args:
