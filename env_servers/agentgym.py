@@ -22,7 +22,7 @@ from fastapi.routing import APIRoute
 from pydantic import BaseModel
 
 from env_servers.base import Environment, TaskInfo
-from env_servers.protocol import MAX_ACTION_CHARS, ObservedState
+from env_servers.protocol import Action, ObservedState
 from env_servers.registry import dialect_module
 from env_servers.sessions import Session, SessionTable
 from env_servers.worker import NoSuchSession, Refused
@@ -61,8 +61,6 @@ class Games:
 
     async def step(self, number: int, action: str) -> tuple[ObservedState, float]:
         """Carries out an action; returns the answer and the reward before it."""
-        if len(action) > MAX_ACTION_CHARS:
-            raise Refused(422, f"the action has more than {MAX_ACTION_CHARS} characters")
         before = self.session(number).last.reward
         return await self._table.step(self._name(number), action, past_end=True), before
 
@@ -124,7 +122,7 @@ class IdBody(BaseModel):
 
 class ActionBody(BaseModel):
     id: int
-    action: str
+    action: Action
 
 
 class DataBody(BaseModel):
@@ -138,7 +136,7 @@ class IndexBody(BaseModel):
 
 class IndexActionBody(BaseModel):
     env_idx: int
-    action: str
+    action: Action
 
 
 def router(environment: Environment, table: SessionTable) -> APIRouter:

@@ -8,27 +8,23 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
-import secrets
 import time
 from collections.abc import AsyncIterator
 
-from fastapi import APIRouter, FastAPI, Request, Response
-from fastapi.exceptions import RequestValidationError
+from fastapi import APIRouter, FastAPI, Response
 from pydantic import BaseModel
-from starlette.exceptions import HTTPException
 
 from env_servers import agentgym as agentgym_protocol
 from env_servers import protocol as wire
-from env_servers.auth import AuthMiddleware, error_response
+from env_servers.auth import AuthMiddleware
 from env_servers.base import Environment
+from env_servers.errors import add_error_handlers
 from env_servers.metrics import Metrics
 from env_servers.sessions import Limits, SessionTable
 from env_servers.worker import Refused
 
-log = logging.getLogger(__name__)
-#: Most validation errors that one answer lists.
-MAX_LISTED_ERRORS = 5
+#: Requests that hold lists or states. Other bodies hold an action at most.
+LARGE_PATHS = frozenset({"/v1/expand", "/v1/restore", "/v1/close"})
 
 
 def create_app(
@@ -74,8 +70,15 @@ def create_app(
         app.include_router(dialect)
         if not agentgym_needs_token:
             open_paths |= agentgym_protocol.paths(dialect)
-    _add_error_handlers(app)
-    app.add_middleware(AuthMiddleware, token=token, open_paths=open_paths, max_body_bytes=limits.max_body_bytes, metrics=metrics)
+    add_error_handlers(app, hint="See env_servers/protocol.py for the request bodies.")
+    app.add_middleware(
+        AuthMiddleware,
+        token=token,
+        open_paths=open_paths,
+        max_body_bytes=limits.max_body_bytes,
+        large_paths=LARGE_PATHS,
+        metrics=metrics,
+    )
     return app
 
 
@@ -170,32 +173,6 @@ def _sessions(table: SessionTable) -> APIRouter:
         return _json(wire.CloseResponse(closed=table.close(body.sessions)))
 
     return routes
-
-
-def _add_error_handlers(app: FastAPI) -> None:
-    @app.exception_handler(Refused)
-    async def refused(_: Request, error: Refused) -> Response:
-        headers = {"Retry-After": "1"} if error.status in (429, 503) else None
-        return error_response(error.status, wire.ErrorBody(error=error.error, hint=error.hint), headers)
-
-    @app.exception_handler(RequestValidationError)
-    async def malformed(_: Request, error: RequestValidationError) -> Response:
-        errors = error.errors()
-        listed = [f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in errors[:MAX_LISTED_ERRORS]]
-        status = 400 if any(e["type"] == "json_invalid" for e in errors) else 422
-        text = "; ".join(listed).encode("utf-8", "replace").decode()  # a location may name a key that is not valid text
-        return error_response(status, wire.ErrorBody(error=text, hint="See env_servers/protocol.py for the request bodies."))
-
-    @app.exception_handler(HTTPException)
-    async def not_routed(request: Request, error: HTTPException) -> Response:
-        text = f"{request.method} {request.url.path}: {error.detail}".encode("utf-8", "replace").decode()
-        return error_response(error.status_code, wire.ErrorBody(error=text), dict(error.headers or {}))
-
-    @app.exception_handler(Exception)
-    async def defect(_: Request, error: Exception) -> Response:
-        incident = secrets.token_hex(6)
-        log.error("incident %s: defect in the server", incident, exc_info=error)
-        return error_response(500, wire.ErrorBody(error=f"defect in the server (incident {incident})", hint="See its log."))
 
 
 def _json(model: BaseModel) -> Response:

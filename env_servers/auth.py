@@ -13,6 +13,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from env_servers.metrics import Metrics
 from env_servers.protocol import ErrorBody
 
+#: Largest body, in bytes, of a request that holds no list: room for the longest action, however it is escaped.
+SMALL_BODY = 128 << 10
+
 
 class AuthMiddleware:
     """Refuses requests without the token and bodies that are too large; counts all requests.
@@ -21,13 +24,25 @@ class AuthMiddleware:
         token: What ``Authorization: Bearer`` must carry; None lets everybody in.
         open_paths: Paths that need no token.
         max_body_bytes: Larger bodies are refused with 413, announced or not.
+        large_paths: Paths whose bodies may be so large; those of all others have `SMALL_BODY`. A body is parsed in the event loop, where
+            nothing else moves meanwhile.
     """
 
-    def __init__(self, app: ASGIApp, *, token: str | None, open_paths: Collection[str], max_body_bytes: int, metrics: Metrics) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        *,
+        token: str | None,
+        open_paths: Collection[str],
+        max_body_bytes: int,
+        large_paths: Collection[str],
+        metrics: Metrics,
+    ) -> None:
         self._app = app
         self._expected = None if token is None else f"Bearer {token}".encode()
         self._open = frozenset(open_paths)
         self._max = max_body_bytes
+        self._large = frozenset(large_paths)
         self._metrics = metrics
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -44,35 +59,38 @@ class AuthMiddleware:
             await send(message)
 
         headers = dict(scope["headers"])
+        most = self._max if scope["path"] in self._large else min(self._max, SMALL_BODY)
         if not self._may_enter(scope["path"], headers.get(b"authorization", b"")):
             body = ErrorBody(error="missing or wrong bearer token", hint="Send 'Authorization: Bearer <token>'.")
             answer = error_response(401, body, {"WWW-Authenticate": "Bearer"})
-        elif (length := headers.get(b"content-length", b"0")).isdigit() and int(length[:20]) > self._max:
-            answer = error_response(413, self._too_large())
+        elif (length := headers.get(b"content-length", b"0")).isdigit() and int(length[:20]) > most:
+            answer = error_response(413, _too_large(most))
         else:
             answer = self._app
-            receive = self._limited(receive)
+            receive = _limited(receive, most)
         await answer(scope, receive, counted_send)
 
     def _may_enter(self, path: str, authorization: bytes) -> bool:
         return self._expected is None or path in self._open or hmac.compare_digest(authorization, self._expected)
 
-    def _too_large(self) -> ErrorBody:
-        return ErrorBody(error=f"the body has more than {self._max} bytes", hint="Send fewer actions in a request.")
 
-    def _limited(self, receive: Receive) -> Receive:
-        """Counts the body as it arrives, for requests that do not announce its length."""
-        received = 0
+def _too_large(most: int) -> ErrorBody:
+    return ErrorBody(error=f"the body has more than {most} bytes", hint="Send fewer actions in a request.")
 
-        async def limited() -> Message:
-            nonlocal received
-            message = await receive()
-            received += len(message.get("body", b""))
-            if received > self._max:
-                raise HTTPException(413, self._too_large().error)
-            return message
 
-        return limited
+def _limited(receive: Receive, most: int) -> Receive:
+    """Counts the body as it arrives, for requests that do not announce its length."""
+    received = 0
+
+    async def limited() -> Message:
+        nonlocal received
+        message = await receive()
+        received += len(message.get("body", b""))
+        if received > most:
+            raise HTTPException(413, _too_large(most).error)
+        return message
+
+    return limited
 
 
 def error_response(status: int, body: ErrorBody, headers: dict[str, str] | None = None) -> Response:

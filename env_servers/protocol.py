@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from env_servers.status import CallStatus
 
@@ -24,6 +24,36 @@ MAX_EXPAND = 256
 #: How long a server takes at most over a split or an expert, in seconds, unless told otherwise. Both are rare and may be slow by nature:
 #: ScienceWorld's solver was measured at 3-54 s.
 EXPERT_TIMEOUT_S = 300.0
+
+
+def text(value: Any) -> Any:
+    """Returns a value of JSON in which all texts can be sent.
+
+    Raises:
+        ValueError: One holds half a character, which JSON's escapes can say, and UTF-8 cannot. pydantic finds it itself in a text that has
+            a limit, and in no other.
+    """
+    waiting = [value]
+    while waiting:
+        part = waiting.pop()
+        if isinstance(part, str):
+            try:
+                part.encode()
+            except UnicodeEncodeError as error:
+                raise ValueError("half a unicode character (a lone surrogate)") from error
+        elif isinstance(part, dict):
+            waiting += (*part, *part.values())
+        elif isinstance(part, list):
+            waiting += part
+    return value
+
+
+#: What an agent does, as a server takes it from anybody.
+Action = Annotated[str, Field(max_length=MAX_ACTION_CHARS)]
+#: Any text that can be sent.
+Text = Annotated[str, AfterValidator(text)]
+#: A session's id, and what names an environment and its version.
+Name = Annotated[str, Field(max_length=128)]
 #: A number in [0, 1].
 Score = Annotated[float, Field(ge=0, le=1)]
 
@@ -88,6 +118,13 @@ class EnvironmentSpec(Wire):
         description="How an action begins that is an answer and no call. Operators that leave out a call have the answer given anew, "
         "and evaluations say how many tasks were solved within so many answers.",
     )
+    parallel: int = Field(
+        0,
+        ge=0,
+        exclude_if=lambda value: value == 0,
+        description="How many calls into the environment go on at the same time, where more would only take turns; 0 if that does not "
+        "matter. Servers have so many threads; clients have so many requests at a server, and keep others before their deadlines begin.",
+    )
     can_fork: bool = True
     deterministic: bool = True
     source: str = Field("", description="Where tasks and texts come from, and under which licence.")
@@ -127,8 +164,8 @@ class ObservedState(Wire):
 
 
 class StepRequest(Wire):
-    session: str = Field(max_length=128)
-    action: str = Field(max_length=MAX_ACTION_CHARS)
+    session: Name
+    action: Action
     index: int | None = Field(
         None,
         ge=0,
@@ -138,8 +175,8 @@ class StepRequest(Wire):
 
 
 class ExpandRequest(Wire):
-    session: str = Field(max_length=128)
-    actions: list[str] = Field(min_length=1, max_length=MAX_EXPAND)
+    session: Name
+    actions: list[Action] = Field(min_length=1, max_length=MAX_EXPAND)
 
 
 class ExpandResponse(Wire):
@@ -147,7 +184,7 @@ class ExpandResponse(Wire):
 
 
 class SessionRequest(Wire):
-    session: str = Field(max_length=128)
+    session: Name
 
 
 class ActionsResponse(Wire):
@@ -157,7 +194,7 @@ class ActionsResponse(Wire):
 
 
 class CloseRequest(Wire):
-    sessions: list[str] = Field(max_length=10_000)
+    sessions: list[Name] = Field(max_length=10_000)
 
 
 class CloseResponse(Wire):
@@ -167,15 +204,15 @@ class CloseResponse(Wire):
 class Snapshot(Wire):
     """A state outside any session: what ``/snapshot`` answers and ``/restore`` takes."""
 
-    environment: str
-    version: str
+    environment: Name
+    version: Name
     steps: int = Field(ge=0)
     done: bool
-    observation: str
+    observation: Text
     reward: float
     status: CallStatus = later(CallStatus.ok)
     scores: dict[str, Score] = later({})
-    state: dict[str, Any]
+    state: Annotated[dict[str, Any], AfterValidator(text)]
 
 
 class ExpertResponse(Wire):

@@ -72,11 +72,15 @@ def serve(arguments: argparse.Namespace) -> None:
         max_sessions=arguments.max_sessions,
         idle_s=arguments.idle_s,
         step_timeout_s=arguments.step_timeout_s,
+        wait_s=arguments.wait_s,
         expert_timeout_s=arguments.expert_timeout_s,
         threads=arguments.threads,
     )
     app = create_app(environment, token=token, limits=limits, agentgym=arguments.agentgym, agentgym_needs_token=not loopback)
     line = {"url": f"http://{f'[{host}]' if ':' in host else host}:{port}", "epoch": app.state.sessions.epoch, "pid": os.getpid()}
+
+    if arguments.agentgym and loopback:
+        print("env_servers: AgentGym's paths need no token: whoever is on this machine may play and close its games", file=sys.stderr)
 
     class Announcing(uvicorn.Server):
         async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -124,10 +128,11 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("--port", type=int, default=0, help="0 lets the system choose")
     run.add_argument("--option", type=option, action="append", default=[], metavar="NAME=VALUE", help="of the environment")
     run.add_argument("--token-env", default=TOKEN_ENV, metavar="NAME", help="environment variable that holds the bearer token")
-    run.add_argument("--agentgym", action="store_true", help="also speak AgentGym's protocol; without a token on loopback only")
+    run.add_argument("--agentgym", action="store_true", help="also speak AgentGym's protocol; on loopback its paths need no token")
     run.add_argument("--max-sessions", type=int, default=20_000)
     run.add_argument("--idle-s", type=float, default=900.0, help="sessions that nobody uses for so long are closed")
     run.add_argument("--step-timeout-s", type=float, default=60.0, help="deadline of one environment call")
+    run.add_argument("--wait-s", type=float, default=300.0, help="longest wait of a call for its turn, before that deadline begins")
     run.add_argument("--expert-timeout-s", type=float, default=EXPERT_TIMEOUT_S, help="deadline of listing a split, and of an expert")
     run.add_argument("--threads", type=int, default=16, help="environment calls at the same time")
     run.add_argument("--die-with-parent", type=int, metavar="PID", help="end when the process PID, which started this one, ends")

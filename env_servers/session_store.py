@@ -40,13 +40,16 @@ class Limits:
         idle_s: A session that nobody used for so many seconds is closed.
         step_timeout_s: Deadline of one call into the environment, for environments that are not ``fast``.
         expert_timeout_s: Deadline of a split or an expert, in every environment.
-        threads: Environment calls that run at the same time, for environments that are not ``fast``.
+        wait_s: How long a call may wait for its turn before that deadline begins.
+        threads: Environment calls that run at the same time, for environments that are not ``fast``; no more than the specification says
+            of calls that go on in parallel.
         max_body_bytes: Largest request body. The default holds the largest ``expand`` that the protocol allows.
     """
 
     max_sessions: int = 20_000
     idle_s: float = 900.0
     step_timeout_s: float = 60.0
+    wait_s: float = 300.0
     expert_timeout_s: float = EXPERT_TIMEOUT_S
     threads: int = 16
     max_body_bytes: int = 16 << 20
@@ -88,7 +91,8 @@ class SessionStore(Generic[State]):
         self, environment: Environment[State], limits: Limits, metrics: Metrics, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self.epoch = secrets.token_hex(6)
-        self.worker = Worker(inline=environment.fast, timeout_s=limits.step_timeout_s, threads=limits.threads)
+        threads = min(limits.threads, environment.spec.parallel or limits.threads)
+        self.worker = Worker(inline=environment.fast, timeout_s=limits.step_timeout_s, threads=threads, wait_s=limits.wait_s)
         self._look_ups = Worker(
             inline=False,
             timeout_s=limits.expert_timeout_s,

@@ -55,16 +55,27 @@ class Worker:
 
     Args:
         inline: Call directly, without threads and deadline (`Environment.fast`).
-        timeout_s: Deadline of one call, including the wait for a free thread.
+        timeout_s: Deadline of one call, from when a thread takes it.
         threads: Calls that may run at the same time.
+        wait_s: How long a call may wait for a free thread; None for as long as ``timeout_s``. Threads are given in the order of asking.
         hint: What to do about a call that passed its deadline.
     """
 
-    def __init__(self, *, inline: bool, timeout_s: float, threads: int, hint: str = "The session was closed; open another one.") -> None:
+    def __init__(
+        self,
+        *,
+        inline: bool,
+        timeout_s: float,
+        threads: int,
+        wait_s: float | None = None,
+        hint: str = "The session was closed; open another one.",
+    ) -> None:
         self.inline = inline
         self.timeout_s = timeout_s
         self.threads = threads
+        self.wait_s = timeout_s if wait_s is None else wait_s
         self.stuck = 0
+        self._free = asyncio.Semaphore(threads)
         self._hint = hint
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="environment")
 
@@ -78,7 +89,8 @@ class Worker:
 
         Raises:
             Refused: 404 for an unknown task, 500 with an id for an exception inside the environment (logged under that id), 503
-                if the environment is unavailable or no thread became free in time, 504 if the call took longer than the deadline.
+                if the environment is unavailable, no thread became free in time or all are stuck, 504 if the call took longer than the
+                deadline.
         """
         if self.inline:
             return guarded(what, call)
@@ -86,13 +98,19 @@ class Worker:
 
     async def run_in_thread(self, what: str, call: Callable[[], Result], late: Callable[[Result | None], object] | None = None) -> Result:
         """As ``run``, never inline."""
+        if self.stuck >= self.threads:
+            raise Refused(503, f"all {self.threads} threads are stuck in the environment", "Restart the server.")
+        try:
+            async with asyncio.timeout(self.wait_s):
+                await self._free.acquire()
+        except TimeoutError as error:
+            raise Refused(503, f"no thread was free for {what} within {self.wait_s:g} s", "Try again later.") from error
         job = self._pool.submit(guarded, what, call)
         waiter = asyncio.wrap_future(job)
+        waiter.add_done_callback(lambda _: self._free.release())
         done, _ = await asyncio.wait({waiter}, timeout=self.timeout_s)
         if done:
             return waiter.result()
-        if job.cancel():
-            raise Refused(503, f"no thread was free for {what} within {self.timeout_s:g} s", "Try again later.")
         self.stuck += 1
         waiter.add_done_callback(self._returned_late)
         if late is not None:

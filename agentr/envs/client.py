@@ -47,7 +47,8 @@ class EnvClient:
         transport: Callable[[str, float, EnvStats], Transport] = Transport,
     ) -> None:
         self.stats = EnvStats()
-        self.pool = ServerPool(urls, transport(token, timeout_s, self.stats), self.stats, retries)
+        self._transport = transport(token, timeout_s, self.stats)
+        self.pool = ServerPool(urls, self._transport, self.stats, retries)
         self._expert_timeout_s = expert_timeout_s
         self._spec: EnvironmentSpec | None = None
         self._splits: dict[str, list[Task]] = {}
@@ -60,6 +61,7 @@ class EnvClient:
         """
         if self._spec is None:
             self._spec = await self.pool.get("the specification", "/v1/spec", EnvironmentSpec)
+            self._transport.parallel = self._spec.parallel
             if self._spec.reward.high <= self._spec.reward.low:
                 reward = self._spec.reward
                 raise ConfigError(f"the reward scale of {self._spec.name} is empty: {reward.low} to {reward.high}")

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import defaultdict
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -18,8 +17,8 @@ from agentr.errors import ConfigError, InfraError
 from env_servers.protocol import ErrorBody
 
 Answer = TypeVar("Answer", bound=BaseModel)
-#: Most requests at a server at the same time. Others wait, before their deadline begins: an event loop with thousands of them comes seconds
-#: late to each, and a server that has thousands to answer does not answer its supervisor.
+#: Most requests at a server at the same time, unless its specification says a smaller number. Others wait, before their deadline begins:
+#: an event loop with thousands of them comes seconds late to each, and a server with thousands to answer does not answer its supervisor.
 AT_A_SERVER = 128
 
 
@@ -82,6 +81,10 @@ class Transport:
     Args:
         token: Bearer token; empty for a server without one.
         timeout_s: Deadline of one request.
+
+    Attributes:
+        parallel: Most requests about sessions at a server at the same time, as `EnvironmentSpec.parallel` says; 0 for no such limit.
+            Experts and splits are worked on beside them.
     """
 
     def __init__(self, token: str, timeout_s: float, stats: EnvStats) -> None:
@@ -89,7 +92,8 @@ class Transport:
         self._timeout_s = timeout_s
         self._stats = stats
         self._http: aiohttp.ClientSession | None = None
-        self._room: defaultdict[str, asyncio.Semaphore] = defaultdict(lambda: asyncio.Semaphore(AT_A_SERVER))
+        self.parallel = 0
+        self._room: dict[tuple[str, str], asyncio.Semaphore] = {}
         self._silent_at: dict[str, float] = {}
 
     async def get(self, url: str, path: str, answer: type[Answer], *, timeout_s: float | None = None, **query: str) -> Answer:
@@ -142,7 +146,8 @@ class Transport:
         deadline_s = timeout_s or self._timeout_s
         what = f"{method} {url}{path}"
         came = time.perf_counter()
-        async with self._room[url]:
+        most = min(AT_A_SERVER, self.parallel or AT_A_SERVER) if method == "POST" else AT_A_SERVER
+        async with self._room.setdefault((method, url), asyncio.Semaphore(most)):
             if self._silent_at.get(url, came) > came:  # so that a server that hangs costs one deadline, however many wait for it
                 raise RequestFailed(f"{what}: the server did not answer those before it", session_lost=True, server_down=True)
             self._stats.requests += 1

@@ -34,10 +34,13 @@ HOSTILE = (
 
 
 def suggestions(subject: Subject) -> str:
+    """Suggestions of a session are asked for again when others are open: they are its own."""
     tried = 0
+    listed: list[tuple[Live, list[str]]] = []
     for task in subject.sample():
         live = subject.server.open(task)
         suggested = live.actions()
+        listed.append((live, suggested))
         require(suggested == live.actions(), f"task {task!r}: the same state suggests other actions, or in another order")
         require(len(set(suggested)) == len(suggested), f"task {task!r}: an action is suggested twice")
         unusable = [a for a in suggested if not 0 < len(a) <= MAX_ACTION_CHARS]
@@ -46,6 +49,8 @@ def suggestions(subject: Subject) -> str:
             answers = _try_all(live, suggested[:MAX_TRIED])
             require(any(a.valid for a in answers), f"task {task!r}: none of the first {len(answers)} suggestions is valid")
             tried += len(answers)
+    for task, (live, suggested) in zip(subject.sample(), listed, strict=True):
+        require(suggested == live.actions(), f"task {task!r}: a session suggests other actions once others are open")
     if not tried:
         raise NotApplicable("the environment suggests no actions")
     return f"{tried} suggestions tried"

@@ -153,9 +153,9 @@ class Live:
         return self.server.post("/v1/actions", {"session": self.id}, wire.ActionsResponse).actions
 
     def snapshot(self) -> dict[str, Any]:
-        """The snapshot as it would lie in a file."""
+        """The snapshot as it would lie in a file whose keys are sorted, as many stores do."""
         answer = self.server.post("/v1/snapshot", {"session": self.id}, wire.Snapshot)
-        return json.loads(json.dumps(answer.model_dump()))
+        return json.loads(json.dumps(answer.model_dump(), sort_keys=True))
 
 
 def require(condition: bool, otherwise: str) -> None:

@@ -4,7 +4,8 @@ Code may have several lines; what follows the colon is taken as it is. An agent 
 (``tags``); its side turns both into the above, and the option ``format`` says which of the two the specification teaches.
 
 A state is the code so far and how many answers were given, no process: where code is stateful, a step runs the earlier code again,
-silently, before its own (and is remembered, see `PythonTool`).
+silently, before its own (and is remembered, see `PythonTool`). Chance and addresses are the same in each run (`sandbox/cells.py`); the time
+is not, so a value that was read from a clock is another one for later code.
 """
 
 from __future__ import annotations

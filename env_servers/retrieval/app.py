@@ -13,14 +13,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable, Sequence
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
-from fastapi import FastAPI, Request, Response
+from fastapi import FastAPI, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from env_servers.auth import AuthMiddleware, error_response
+from env_servers.auth import AuthMiddleware
+from env_servers.errors import add_error_handlers
 from env_servers.metrics import Metrics
-from env_servers.protocol import ErrorBody
 from env_servers.retrieval.base import Passage, RetrievalFailure, Retriever
 from env_servers.worker import Refused, Worker
 
@@ -45,7 +45,7 @@ class Query(_Options):
 
 
 class Batch(_Options):
-    query: list[str] = Field(max_length=MAX_BATCH)
+    query: list[Annotated[str, Field(max_length=MAX_QUERY_CHARS)]] = Field(max_length=MAX_BATCH)
 
 
 class Pool:
@@ -117,11 +117,10 @@ def create_app(retriever: Retriever, *, token: str | None, timeout_s: float = 60
         documents = [_documents(passages) for passages in found]
         return [documents, [_scores(passages) for passages in found]] if body.return_score else documents
 
-    @app.exception_handler(Refused)
-    async def refused(_: Request, error: Refused) -> Response:
-        return error_response(error.status, ErrorBody(error=error.error, hint=error.hint))
-
-    app.add_middleware(AuthMiddleware, token=token, open_paths={"/health"}, max_body_bytes=MAX_BODY, metrics=metrics)
+    add_error_handlers(app, hint="See env_servers/retrieval/app.py for the request bodies.")
+    app.add_middleware(
+        AuthMiddleware, token=token, open_paths={"/health"}, max_body_bytes=MAX_BODY, large_paths={"/batch_search"}, metrics=metrics
+    )
     return app
 
 

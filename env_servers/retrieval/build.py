@@ -53,6 +53,11 @@ def build(
     return made if cache is None else Cached(made, cache)
 
 
+def takes_corpus(retriever: str) -> bool:
+    """Whether a retriever searches a corpus of ours; see `build` for its name and the errors."""
+    return "passages" in inspect.signature(_find(retriever)).parameters
+
+
 def requirements() -> list[Requirement]:
     """Lists what retrieval needs, or can use, from outside."""
     return [

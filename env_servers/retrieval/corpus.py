@@ -9,12 +9,11 @@
 
 from __future__ import annotations
 
-import gzip
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from env_servers.records import read_json, read_jsonl
 from env_servers.retrieval.base import Passage
 from env_servers.retrieval.passages import fiction
 
@@ -74,30 +73,3 @@ def _paragraphs(record: Any, where: str) -> Iterator[Passage]:
             yield Passage(title, title, "".join(sentences).strip())
     except (KeyError, TypeError, ValueError) as error:
         raise ValueError(f"{where}: not a HotpotQA question with its paragraphs in 'context' ({error!r})") from error
-
-
-def read_jsonl(file: Path) -> Iterator[tuple[int, Any]]:
-    """Line number (from 1) and value of each line that is not empty.
-
-    Raises:
-        ValueError: A line is not JSON.
-    """
-    with gzip.open(file, "rt", encoding="utf-8") if file.suffix == ".gz" else file.open(encoding="utf-8") as lines:
-        for number, line in enumerate(lines, 1):
-            if line.strip():
-                try:
-                    yield number, json.loads(line)
-                except json.JSONDecodeError as error:
-                    raise ValueError(f"{file}, line {number}: not JSON: {error}") from error
-
-
-def read_json(file: Path) -> Any:
-    """The one value of a JSON file.
-
-    Raises:
-        ValueError: It is not JSON.
-    """
-    try:
-        return json.loads(file.read_text(encoding="utf-8"))
-    except json.JSONDecodeError as error:
-        raise ValueError(f"{file}: not JSON: {error}") from error

@@ -10,12 +10,13 @@ import sys
 import traceback
 import types
 from collections.abc import Sequence
+from typing import Any
 
 #: Innermost frames that a traceback shows.
 FRAMES = 8
 
 
-def run_cells(cells: Sequence[str], output: int) -> int:
+def run_cells(cells: Sequence[str], output: int, mark: bytes) -> int:
     """Runs cells one after another in one ``__main__``; the exit status of the last.
 
     Only what the last cell writes goes to ``output``, and the value of its last line, as in a notebook. An exception in an earlier
@@ -23,19 +24,42 @@ def run_cells(cells: Sequence[str], output: int) -> int:
 
     Args:
         output: Descriptor for the last cell's standard output and error.
+        mark: Is written there when the last cell begins: an earlier one may have found the descriptor, and what it wrote does not count.
     """
     main = types.ModuleType("__main__")
     sys.modules["__main__"] = main
     sys.argv = [""]
-    random.seed(0)
-    if "numpy.random" in sys.modules:
-        sys.modules["numpy.random"].seed(0)
+    _seed_everything()
     code = 0
     for number, cell in enumerate(cells, 1):
         shown = number == len(cells)
+        if shown:
+            os.write(output, mark)
         _redirect(output if shown else os.open(os.devnull, os.O_WRONLY))
         code = _run(cell, f"<cell {number}>", main, shown)
     return code
+
+
+def _seed_everything() -> None:
+    """Has what draws by chance draw the same in every call: earlier cells run again before each later one, in any server.
+
+    ``uuid``, ``secrets``, ``SystemRandom``, generators without a seed and numpy's all come to ``os.urandom`` or `random.Random.seed`. The
+    time, and what reads ``/dev/urandom`` itself, cannot be had the same.
+    """
+    stream = random.Random(0)
+    seed = random.Random.seed
+
+    def urandom(size: int, /) -> bytes:
+        return stream.randbytes(size)
+
+    def seeded(generator: random.Random, a: Any = None, version: int = 2) -> None:
+        seed(generator, stream.getrandbits(64) if a is None and generator is not stream else a, version)
+
+    os.urandom = random._urandom = urandom  # type: ignore[attr-defined]
+    random.Random.seed = seeded  # type: ignore[method-assign]
+    random.seed(0)
+    if "numpy.random" in sys.modules:
+        sys.modules["numpy.random"].seed(0)
 
 
 def _redirect(descriptor: int) -> None:

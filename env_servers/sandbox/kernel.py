@@ -21,6 +21,7 @@ ALL_NAMESPACES = CLONE_NEWNS | CLONE_NEWCGROUP | CLONE_NEWUTS | CLONE_NEWIPC | C
 MS_RDONLY, MS_NOSUID, MS_NODEV, MS_BIND, MS_REC, MS_PRIVATE = 0x1, 0x2, 0x4, 0x1000, 0x4000, 0x40000
 MOUNT_ATTR_RDONLY, MOUNT_ATTR_NOSUID = 0x1, 0x2
 _MNT_DETACH = 2
+_ADDR_NO_RANDOMIZE, _PERSONALITY_UNCHANGED = 0x0040000, 0xFFFFFFFF
 _AT_FDCWD = -100
 _AT_RECURSIVE = 0x8000
 _PR_SET_SECCOMP, _PR_SET_NO_NEW_PRIVS = 22, 38
@@ -103,6 +104,15 @@ def restrict_mount(target: str, attributes: int, *, recursive: bool) -> None:
     data = struct.pack("QQQQ", attributes, 0, 0, 0)
     flags = ctypes.c_uint(_AT_RECURSIVE if recursive else 0)
     _syscall("mount_setattr", number, ctypes.c_int(_AT_FDCWD), target.encode(), flags, data, ctypes.c_size_t(len(data)))
+
+
+def stop_moving_addresses() -> bool:
+    """Has what this process executes from now on, and its descendants, always loaded at the same addresses.
+
+    Returns whether that is a change. Where the kernel does not let one (as under a container's default filter), it is none.
+    """
+    now = _libc().personality(ctypes.c_ulong(_PERSONALITY_UNCHANGED))
+    return now >= 0 and not now & _ADDR_NO_RANDOMIZE and _libc().personality(ctypes.c_ulong(now | _ADDR_NO_RANDOMIZE)) >= 0
 
 
 def drop_capabilities() -> None:

@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import json
 import os
+import secrets
 import select
 import signal
 import socket
@@ -85,7 +86,7 @@ class Sandbox:
     """Runs Python code: each call in processes of its own, without network, files of this machine, or traces of other calls.
 
     Thread-safe. The first call starts the zygote, which takes seconds for its imports; from then on a call costs some 10 ms and the
-    code's own time. ``random`` and ``numpy.random`` start from the same seed in every call. The zygote ends with this object, and
+    code's own time. Whatever draws by chance draws the same in every call (`cells.py`). The zygote ends with this object, and
     with this process.
 
     Args:
@@ -120,10 +121,11 @@ class Sandbox:
             SandboxFailure: The zygote could not be started, or died, twice.
         """
         failures = []
-        with self._places, _in_memory(json.dumps(cells)) as request:
+        mark = secrets.token_hex(16)
+        with self._places, _in_memory(json.dumps({"mark": mark, "cells": cells})) as request:
             for _ in range(2):
                 try:
-                    return self._run(request)
+                    return self._run(request, mark.encode())
                 except _ZygoteFailed as error:
                     failures.append(str(error))
         raise SandboxFailure(f"the sandbox failed twice: {'; then '.join(dict.fromkeys(failures))}")
@@ -135,7 +137,7 @@ class Sandbox:
                 self._zygote.kill()
             self._zygote = None
 
-    def _run(self, request: int) -> Outcome:
+    def _run(self, request: int, mark: bytes) -> Outcome:
         os.lseek(request, 0, os.SEEK_SET)
         with _pipe() as (output, output_end), _pipe() as (status, status_end):
             with self._lock:
@@ -150,7 +152,7 @@ class Sandbox:
             output_end.close()
             status_end.close()
             try:
-                written, broken_limit = self._watch(handle, output.fileno())
+                written, broken_limit = self._watch(handle, output.fileno(), mark)
             finally:
                 _kill(handle)
                 os.close(handle)
@@ -161,18 +163,22 @@ class Sandbox:
             raise _ZygoteFailed("the zygote died during the call")
         return Outcome(broken_limit or _status(ended), written.decode(errors="backslashreplace"))
 
-    def _watch(self, handle: int, output: int) -> tuple[bytes, Status | None]:
-        """The output of a process and its descendants, until they have ended or one of them breaks a limit."""
-        deadline = time.monotonic() + self.limits.wall_s
+    def _watch(self, handle: int, output: int, mark: bytes) -> tuple[bytes, Status | None]:
+        """The output of a process and its descendants after the mark, until they have ended or one of them breaks a limit."""
+        deadline, most = time.monotonic() + self.limits.wall_s, self.limits.output_kb << 10
         written = bytearray()
+        begun = False
         while _ready(output, deadline):
             chunk = os.read(output, 1 << 16)
             if not chunk:  # the last one that could write has closed it, which need not be its end
-                return bytes(written), None if _ready(handle, deadline) else Status.TIMEOUT
+                return bytes(written) if begun else b"", None if _ready(handle, deadline) else Status.TIMEOUT
             written += chunk
-            if len(written) > self.limits.output_kb << 10:
-                return bytes(written[: self.limits.output_kb << 10]), Status.OUTPUT
-        return bytes(written), Status.TIMEOUT
+            if not begun and (start := written.find(mark)) >= 0:
+                begun = True
+                del written[: start + len(mark)]
+            if len(written) > most + (0 if begun else len(mark)):
+                return bytes(written[:most]) if begun else b"", Status.OUTPUT
+        return bytes(written) if begun else b"", Status.TIMEOUT
 
 
 class _ZygoteFailed(Exception):

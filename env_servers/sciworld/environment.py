@@ -235,18 +235,36 @@ class ScienceWorld(Environment[SciWorldState]):
     # help -------------------------------------------------------------------------------------------------------------
 
     def expert(self, task_id: str) -> list[ExpertStep] | None:
-        """The simulator's own solution, checked; takes seconds. None where it fails (mostly: plants and bees) or exceeds the step limit."""
+        """The simulator's own solution, checked; takes seconds. None where it fails (mostly: plants and bees) or exceeds the step limit.
+
+        With ``rewrite`` also where one of its actions is not listed as valid, and what is carried out in its place leads elsewhere.
+        """
         solution = self._solution(_parse(task_id))
         return None if solution is None else list(solution)
 
     def _solve(self, problem: Problem) -> tuple[ExpertStep, ...] | None:
         game, description, _ = self._open(self._solvers.get(), problem)
         actions = solve(game, problem, self._simplifications, self.spec.step_limit, NOT_UNDERSTOOD)
-        return None if actions is None else tuple(demonstrate(description, actions))
+        if actions is None or (self._rewrite and not _survives_rewriting(game, actions)):
+            return None
+        return tuple(demonstrate(description, actions))
 
     def actions(self, state: SciWorldState) -> list[str]:
         """The actions that the simulator lists as valid: 300 to 5,000, most of them to no purpose, in 20 to 200 ms."""
         return state.game.actions()
+
+
+def _survives_rewriting(game: Game, actions: Sequence[str]) -> bool:
+    """Whether actions that solve a fresh game also do so where each is replaced by the nearest valid one."""
+    copy, ended = game.copy(), False
+    for action in actions:
+        if ended:
+            return False
+        answer = copy.step(nearest(action, copy.actions()))
+        if answer.broken or answer.text.startswith(NOT_UNDERSTOOD):
+            return False
+        ended = answer.completed or answer.score < 0
+    return ended and answer.score == 1
 
 
 def _parse(task_id: str) -> Problem:

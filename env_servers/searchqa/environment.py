@@ -28,7 +28,7 @@ from env_servers.base import Environment, ExpertStep, Observed, Requirement, Tas
 from env_servers.calls import CallLimits, read_calls
 from env_servers.protocol import EnvironmentSpec
 from env_servers.retrieval.base import Passage, RetrievalFailure
-from env_servers.retrieval.build import build, requirements
+from env_servers.retrieval.build import build, requirements, takes_corpus
 from env_servers.retrieval.cache import Cache
 from env_servers.retrieval.summary import ChatSummariser, Summariser
 from env_servers.sandbox import PythonTool, Sandbox, SandboxFailure, code_of, launch
@@ -43,7 +43,7 @@ from env_servers.status import CallStatus
 #: come without it.
 _LINE = re.compile(r"\s*(search|answer|python)\s*:(.*)", re.IGNORECASE | re.DOTALL)
 _TAG = re.compile(r"<(search|answer|python)>(.*?)(?:</\1>|\Z)", re.IGNORECASE | re.DOTALL)
-_THOUGHT = re.compile(r"<think>.*?</think>", re.IGNORECASE | re.DOTALL)
+_THOUGHT, _THOUGHT_END = re.compile("<think>", re.IGNORECASE), re.compile("</think>", re.IGNORECASE)
 #: What an action lacks that has nothing after its verb.
 EMPTY = {"search": "query", "answer": "answer", "python": "code"}
 
@@ -79,7 +79,8 @@ class SearchQA(Environment[SearchState]):
     Args:
         questions: File of questions for each split (`files.py`); a single path stands for the test split. Without it, questions about
             the fictional world.
-        corpus: File of passages (`retrieval/corpus.py`); without it, the fictional world.
+        corpus: File of passages (`retrieval/corpus.py`); without it, the fictional world. Goes with ``questions``: either world has the
+            answers to its own questions alone.
         retriever: ``bm25``, ``dense``, ``web``, ``remote``, or ``module:class`` (`retrieval/build.py`).
         retriever_settings: Arguments of the retriever.
         k: Passages that a search shows.
@@ -127,6 +128,10 @@ class SearchQA(Environment[SearchState]):
         if unknown := sorted((files or {}).keys() - self.spec.splits.keys()):
             raise ValueError(f"there is no split {', '.join(unknown)}; splits are {', '.join(self.spec.splits)}")
         self._questions = {question.id: question for question in (fiction_questions() if files is None else load_questions(files))}
+        if questions is not None and corpus is None and takes_corpus(retriever):
+            raise ValueError(
+                f"{retriever} searches a corpus, and the default one does not hold the answers to your questions; give corpus too"
+            )
         kept = None if cache is None else Cache(cache, cache_mode)
         self._retriever = build(retriever, retriever_settings, corpus, kept)
         self._summariser: Summariser | None = None if summary is None else ChatSummariser(**summary, cache=kept)
@@ -295,8 +300,17 @@ def _sandbox() -> Sandbox:
 
 def _parse(action: str) -> tuple[str, str]:
     """Verb and text; both empty if there is no action."""
-    match = _LINE.match(action) or _TAG.search(_THOUGHT.sub("", action))
+    match = _LINE.match(action) or _TAG.search(_without_thoughts(action))
     return (match[1].lower(), match[2]) if match else ("", "")
+
+
+def _without_thoughts(text: str) -> str:
+    """The text without ``<think>..</think>``. One pass: a pattern for both tags looks for the end once for each beginning that has none."""
+    kept, start = [], 0
+    while (begin := _THOUGHT.search(text, start)) and (end := _THOUGHT_END.search(text, begin.end())):
+        kept.append(text[start : begin.start()])
+        start = end.end()
+    return "".join((*kept, text[start:]))
 
 
 def _result(text: str, status: CallStatus) -> Observed:

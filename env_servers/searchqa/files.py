@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from env_servers.retrieval.corpus import read_json, read_jsonl
+from env_servers.records import read_json, read_jsonl
 from env_servers.searchqa.answers import normalise
 from env_servers.searchqa.questions import Question
 

@@ -11,13 +11,14 @@ from pydantic import BaseModel
 
 from env_servers.agentgym import ActionBody, DataBody, Games, errors_as_answers, shared_routes, whole
 from env_servers.dialect import ClientDialect
+from env_servers.protocol import Text
 
 CLIENT = ClientDialect()
 
 
 class CreateBody(BaseModel):
-    commands: str | None = None
-    goal: str | None = None
+    commands: Text | None = None
+    goal: Text | None = None
 
 
 def routes(games: Games) -> APIRouter:

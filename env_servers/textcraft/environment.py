@@ -6,7 +6,7 @@ Two families of tasks share the world and its rules:
   machine that it ran on and cannot be recovered, so N counts in *our* fixed order (depth, then name): same sizes, same structure, but
   not the same goal for each N as in published results.
 - ``ITEM@SEED``: ours. SEED chooses the distractors and, in ``exact`` mode, which item stands for each tag. The splits divide the
-  *goals*: no goal of ``dev`` or ``test`` is a goal of ``train``.
+  *goals*: no goal of ``dev`` or ``test`` is a goal of ``train``. The option ``goals`` puts goals of a user's files in their place.
 
 Known faults of the original that are not repeated: order by directory listing, recipe text ordered by hash seed, a module-wide
 ``random.seed`` in every reset, a traversal that writes into the recipe table while reading it.
@@ -16,15 +16,20 @@ from __future__ import annotations
 
 import random
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, Literal
 
-from env_servers.base import Environment, ExpertStep, Observed, TaskInfo, UnknownTask
+from env_servers.base import Environment, ExpertStep, Observed, TaskInfo, UnknownTask, read_spec
+from env_servers.protocol import EnvironmentSpec, Split
 from env_servers.textcraft.expert import Plan, make_plan
+from env_servers.textcraft.files import load_goals
 from env_servers.textcraft.world import Recipe, World, display, item_id
 
+#: The splits that are ours, and that a user's goals may take the place of.
+OWN_SPLITS = ("train", "dev", "test")
 #: Seeds of our own tasks for each goal in a split.
 SEEDS_PER_GOAL = 8
 #: Longest plan of our own tasks, in actions.
@@ -52,12 +57,19 @@ class TextCraft(Environment[TextCraftState]):
         recipes: ``original`` shows recipes with tags ("2 planks"), every alternative, as AgentGym does; ``exact`` shows one recipe for
             each needed item with concrete ingredients ("2 oak planks"): shorter prompts, the same rules.
         distractors: Most recipes shown that the goal does not need (10 in the original).
+        goals: File of goals for each of the splits ``train``, ``dev`` and ``test`` (`files.py`); a single path stands for the test split.
+            Of these splits there are then only those with a file. No goal may be in ``train`` and in another one.
     """
 
     folder = Path(__file__).parent
     fast = True
 
-    def __init__(self, recipes: Literal["original", "exact"] = "original", distractors: int = 10) -> None:
+    def __init__(
+        self,
+        recipes: Literal["original", "exact"] = "original",
+        distractors: int = 10,
+        goals: str | Mapping[str, str] | None = None,
+    ) -> None:
         if recipes not in ("original", "exact"):
             raise ValueError(f"recipes must be 'original' or 'exact', not {recipes!r}")
         if distractors < 0:
@@ -65,6 +77,36 @@ class TextCraft(Environment[TextCraftState]):
         self.world = World.minecraft()
         self.recipes = recipes
         self.max_distractors = distractors
+        self._goals = None if goals is None else self._checked({"test": goals} if isinstance(goals, str) else goals)
+
+    def _checked(self, files: Mapping[str, str]) -> dict[str, list[tuple[str, int]]]:
+        """The goals of each split's file.
+
+        Raises:
+            ValueError: A file cannot be used, a goal cannot be reached in an episode, or training and held-out goals are not apart.
+        """
+        if not files or (unknown := sorted(files.keys() - set(OWN_SPLITS))):
+            raise ValueError(f"goals: name a file for {', '.join(OWN_SPLITS)}" + (f", not for {', '.join(unknown)}" if files else ""))
+        found, limit = load_goals(files, self.world), read_spec(self.folder).step_limit
+        for split, goals in found.items():
+            for goal, seed in goals:
+                plan = self._plan(goal, seed)
+                if plan is None or len(plan.steps()) > limit:
+                    needed = "cannot be crafted" if plan is None else f"takes {len(plan.steps())} actions, and an episode has {limit}"
+                    raise ValueError(f"{files[split]}: {display(goal)} {needed}")
+        trained = {goal for goal, _ in found.get("train", ())}
+        if shared := sorted({display(goal) for split in found if split != "train" for goal, _ in found[split] if goal in trained}):
+            raise ValueError(f"goals to train on and held-out goals must differ; both have {', '.join(shared[:3])}")
+        return found
+
+    @cached_property
+    def spec(self) -> EnvironmentSpec:
+        spec = super().spec
+        if self._goals is None:
+            return spec
+        splits = {name: split for name, split in spec.splits.items() if name not in OWN_SPLITS}
+        given = {name: Split(about="Goals from a file of the user's", train=name == "train") for name in OWN_SPLITS if name in self._goals}
+        return spec.model_copy(update={"splits": given | splits})
 
     # tasks ------------------------------------------------------------------------------------------------------------
 
@@ -74,9 +116,11 @@ class TextCraft(Environment[TextCraftState]):
         if name == "agentgym_train":
             rest = [i for i in range(len(self.world.goals)) if i not in set(AGENTGYM_TEST)]
             return [self._agentgym_info(i) for i in sorted(random.Random(0).sample(rest, AGENTGYM_TRAIN_SIZE))]
-        if name in ("train", "dev", "test"):
+        if self._goals is not None and name in self._goals:
+            return [_info(goal, seed, plan) for goal, seed in self._goals[name] if (plan := self._plan(goal, seed)) is not None]
+        if self._goals is None and name in OWN_SPLITS:
             return [
-                TaskInfo(f"{display(goal)}@{seed}", {"depth": plan.depth(), "plan_length": len(plan.steps()), "goal": display(goal)})
+                _info(goal, seed, plan)
                 for seed in range(SEEDS_PER_GOAL)
                 for goal in goals_of_split(name)
                 if (plan := self._plan(goal, seed)) is not None and len(plan.steps()) <= MAX_PLAN
@@ -175,23 +219,28 @@ class TextCraft(Environment[TextCraftState]):
         return TextCraftState(state.task, state.goal, dict(state.inventory), state.done)
 
     def snapshot(self, state: TextCraftState) -> dict[str, Any]:
-        return {"task": state.task, "goal": state.goal, "inventory": dict(state.inventory), "done": state.done}
+        """The inventory as pairs in its order: who stores an object may sort its keys."""
+        return {"task": state.task, "goal": state.goal, "inventory": [list(pair) for pair in state.inventory.items()], "done": state.done}
 
     def restore(self, data: dict[str, Any]) -> TextCraftState:
         try:
-            task, goal, inventory, done = data["task"], data["goal"], data["inventory"], data["done"]
+            task, goal, inventory, done = data["task"], data["goal"], dict(data["inventory"]), data["done"]  # once it was an object
             if self._parse(task)[0] != goal or not isinstance(done, bool):
                 raise ValueError("goal and task disagree")
             if any(item not in self.world.items or type(count) is not int or count < 1 for item, count in inventory.items()):
                 raise ValueError("the inventory holds unknown items or counts")
         except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise ValueError(f"not a TextCraft snapshot: {error}") from error
-        return TextCraftState(task, goal, dict(inventory), done)
+        return TextCraftState(task, goal, inventory, done)
 
     def expert(self, task_id: str) -> list[ExpertStep] | None:
         goal, seed, agentgym = self._parse(task_id)
         plan = _cached_plan(self.world, goal, None) if agentgym else self._plan(goal, seed)
         return None if plan is None else plan.steps()
+
+
+def _info(goal: str, seed: int, plan: Plan) -> TaskInfo:
+    return TaskInfo(f"{display(goal)}@{seed}", {"depth": plan.depth(), "plan_length": len(plan.steps()), "goal": display(goal)})
 
 
 @cache

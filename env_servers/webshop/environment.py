@@ -208,11 +208,13 @@ class WebShop(Environment[WebShopState]):
         return WebShopState(state.task, state.page, state.query, state.number, state.asin, dict(state.options))
 
     def snapshot(self, state: WebShopState) -> dict[str, Any]:
-        return {**vars(state), "options": dict(state.options), "goal": self._goal(state.task).instruction}
+        """The options as pairs in the order of choice: who stores an object may sort its keys."""
+        return {**vars(state), "options": [list(pair) for pair in state.options.items()], "goal": self._goal(state.task).instruction}
 
     def restore(self, data: dict[str, Any]) -> WebShopState:
         try:
-            state = WebShopState(data["task"], data["page"], data["query"], data["number"], data["asin"], dict(data["options"]))
+            options = dict(data["options"])  # once it was an object
+            state = WebShopState(data["task"], data["page"], data["query"], data["number"], data["asin"], options)
             self._check(state, data["goal"])
         except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise ValueError(f"not a WebShop snapshot: {error}") from error

@@ -103,6 +103,14 @@ class LossySnapshot(Walk):
         return {**super().snapshot(state), "moves": 0}
 
 
+class KeysInOrder(Walk):
+    """Takes the order of a stored object's keys to mean something."""
+
+    def restore(self, data: dict[str, Any]) -> Position:
+        super().restore(data)
+        return Position(*data.values())
+
+
 class Misreporting(Walk):
     """Says that it did something else than it did."""
 
@@ -161,6 +169,17 @@ class ShuffledActions(Walk):
         return random.sample(["left", "right", "back", "forth", "up", "down"], 6)
 
 
+class SwitchedActions(Walk):
+    """What every session suggests depends on the task that was opened last."""
+
+    def reset(self, task_id: str) -> tuple[Position, Observed]:
+        self.far = task_id.startswith("test-")
+        return super().reset(task_id)
+
+    def actions(self, state: Position) -> list[str]:
+        return [*super().actions(state), *(["right"] if self.far else [])]
+
+
 class LeakySplits(Walk):
     def split(self, name: str) -> list[TaskInfo]:
         return [*super().split(name), TaskInfo(f"{name}-again", {"goal": 3})]
@@ -201,6 +220,7 @@ FAULTS: dict[type[Walk], set[str]] = {
         "a repeated step is not carried out again",
     },
     LossySnapshot: {"a snapshot survives storage"},
+    KeysInOrder: {"a snapshot survives storage"},
     Misreporting: {"what was carried out can be asked for"},
     TrustingRestore: {"a damaged snapshot is refused"},
     OtherStatus: {"a fork plays on as a replay does", "a snapshot survives storage"},
@@ -209,6 +229,7 @@ FAULTS: dict[type[Walk], set[str]] = {
     FragileStep: {"nonsense is answered, not understood"},
     LazyExpert: {"the expert earns the reward"},
     ShuffledActions: {"suggested actions are usable and in a fixed order"},
+    SwitchedActions: {"suggested actions are usable and in a fixed order"},
     LeakySplits: {"training and held-out splits share no problem"},
     SameTaskTwice: {
         "splits list distinct tasks in a stable order",

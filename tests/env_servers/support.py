@@ -45,11 +45,19 @@ class Counter(Environment[Count]):
     Args:
         noisy: Each answer carries a number that no replay repeats.
         look_up_s: Seconds that a split or an expert takes.
+        parallel: What its specification says of that.
     """
 
     def __init__(
-        self, fast: bool = True, can_fork: bool = True, noisy: bool = False, die_at_start: bool = False, look_up_s: float = 0.0
+        self,
+        fast: bool = True,
+        can_fork: bool = True,
+        noisy: bool = False,
+        die_at_start: bool = False,
+        look_up_s: float = 0.0,
+        parallel: int = 0,
     ) -> None:
+        self.parallel = parallel
         self.look_up_s = look_up_s
         self.fast = fast
         self.can_fork = can_fork
@@ -71,6 +79,7 @@ class Counter(Environment[Count]):
                 "splits": splits,
                 "reward": {"low": 0.0, "high": 100.0},
                 "can_fork": self.can_fork,
+                "parallel": self.parallel,
             }
         )
 

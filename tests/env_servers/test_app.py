@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
@@ -13,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from env_servers.protocol import MAX_ACTION_CHARS, ErrorBody
+from env_servers.protocol import MAX_ACTION_CHARS, MAX_EXPAND, ErrorBody
 from tests.env_servers.support import TOKEN, Counter, child_server, counter_server, http_client
 
 
@@ -82,6 +83,7 @@ def test_every_endpoint_but_health_wants_the_token(counter: httpx.Client):
         ("/v1/step", json.dumps({"session": "a", "action": "x" * (MAX_ACTION_CHARS + 1)}).encode(), 422, "4096"),
         ("/v1/expand", b'{"session": "a.b", "actions": []}', 422, "at least 1"),
         ("/v1/expand", json.dumps({"session": "a.b", "actions": ["x"] * 257}).encode(), 422, "256"),
+        ("/v1/expand", json.dumps({"session": "a.b", "actions": ["x", "x" * (MAX_ACTION_CHARS + 1)]}).encode(), 422, "actions.1: String"),
         ("/v1/close", b'{"sessions": "all"}', 422, "list"),
         ("/v1/restore", b'{"environment": "counter"}', 422, "version: Field required"),
         ("/v1/nowhere", b"{}", 404, "Not Found"),
@@ -114,6 +116,17 @@ def test_bodies_are_limited_announced_or_not():
         unannounced = client.post("/v1/open", content=iter([b"x" * 600] * 3), headers=headers)
         assert "1000 bytes" in error_of(unannounced, 413)
         assert client.post("/v1/open", content=iter([b'{"task":', b'"train-0"}']), headers=headers).status_code == 200
+
+
+def test_only_what_holds_many_things_may_be_large(shared_counter: httpx.Client):
+    """Whatever a body holds is parsed in the event loop. The longest action fits everywhere, however it is escaped."""
+    json_ = {"Content-Type": "application/json"}
+    body = {"session": "a", "action": "\U0001f600" * MAX_ACTION_CHARS}
+    assert "no such session" in error_of(shared_counter.post("/v1/step", content=json.dumps(body), headers=json_), 404)
+    for path in ("open", "step", "fork", "actions", "snapshot"):
+        assert "131072 bytes" in error_of(shared_counter.post(f"/v1/{path}", content=b"[" + b"0," * 100_000 + b"0]"), 413)
+    full = {"session": "a", "actions": [body["action"]] * MAX_EXPAND}
+    assert "no such session" in error_of(shared_counter.post("/v1/expand", content=json.dumps(full), headers=json_), 404)
 
 
 def test_status_and_scores_are_sent_only_where_they_say_something(counter: httpx.Client):
@@ -166,6 +179,28 @@ def test_a_stuck_environment_answers_504_and_then_fails_its_health():
         assert "longer than 0.2 s" in error_of(client.post("/v1/step", json={"session": session, "action": "sleep 1"}), 504)
         assert "stuck" in error_of(client.get("/health"), 503)
         assert error_of(client.post("/v1/open", json={"task": "train-0"}), 503)
+
+
+def test_a_call_that_waits_for_its_turn_has_its_whole_deadline():
+    """Eight sleeps of 0.25 s, one at a time: the last begins long after its deadline would have passed."""
+    with counter_server(Counter(fast=False, parallel=1), step_timeout_s=1.0, wait_s=30.0) as client, ThreadPoolExecutor(8) as pool:
+        assert client.get("/v1/spec").json()["parallel"] == 1
+        sessions = [open_session(client) for _ in range(8)]
+        start = time.monotonic()
+        steps = [pool.submit(client.post, "/v1/step", json={"session": s, "action": "sleep 0.25"}) for s in sessions]
+        assert [step.result().status_code for step in steps] == [200] * 8 and time.monotonic() - start >= 2.0
+
+
+def test_a_wait_for_a_turn_ends_too():
+    with counter_server(Counter(fast=False, parallel=1), wait_s=0.1) as client, ThreadPoolExecutor(1) as pool:
+        first, second = open_session(client), open_session(client)
+        step = pool.submit(client.post, "/v1/step", json={"session": first, "action": "sleep 1"})
+        time.sleep(0.3)
+        assert "no thread was free for step within 0.1 s" in error_of(
+            client.post("/v1/step", json={"session": second, "action": "add 1"}), 503
+        )
+        assert step.result().status_code == 200
+        assert client.post("/v1/step", json={"session": second, "action": "add 1"}).json()["observation"] == "total 1"
 
 
 @pytest.mark.parametrize("path", ["/v1/expert?task=train-0", "/v1/splits/train"])

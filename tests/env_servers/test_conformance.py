@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import time
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
+import yaml
 
+from agentr.recipes import recipes
 from env_servers.app import create_app
 from env_servers.conformance import Check, Effort, Outcome, run
 from env_servers.registry import ENVIRONMENTS, Description, describe, load
 from tests.env_servers.broken import FAULTS, Walk
-from tests.env_servers.support import TOKEN, child_server, http_client, serving, wait_until
+from tests.env_servers.support import ROOT, TOKEN, child_server, http_client, serving, wait_until
 
 DESCRIBED = {found.name: found for found in describe()}
 SMALL = Effort(tasks=1, steps=6, sessions=24)
@@ -27,17 +31,31 @@ def faults(checks: list[Check]) -> dict[str, str]:
     return {check.name: check.detail for check in checks if check.outcome is Outcome.FAILED}
 
 
-#: Options under which an environment does other things than by default.
-OPTIONS = {"searchqa": ["python=true"], "mathtool": ["calls={python: 1}"]}
+#: Options under which an environment does other things than by default, and that no configuration uses.
+OPTIONS: dict[str, dict[str, Any]] = {"mathtool": {"calls": {"python": 1}}, "sciworld": {"rewrite": True}}
+
+
+def option_sets() -> list[tuple[str, str]]:
+    """Every environment with its defaults, with the options of every configuration that comes with agentr, and with `OPTIONS`; as JSON."""
+    sections = [yaml.safe_load(path.read_text(encoding="utf-8")).get("env") for path in (ROOT / "configs").rglob("*.yaml")]
+    shipped = [(env["name"], env.get("options", {})) for env in sections if env and "name" in env]
+    found = [*((name, {}) for name in ENVIRONMENTS), *shipped, *OPTIONS.items()]
+    return sorted({(name, json.dumps(options, sort_keys=True)) for name, options in found})
+
+
+def test_the_options_of_configurations_are_among_those_tried():
+    assert {("textcraft", '{"distractors": 3, "recipes": "exact"}'), ("sciworld", '{"simplifications": "easy"}')} < set(option_sets())
+    assert not [preset for recipe in recipes().values() for preset in recipe.presets.values() if "env" in preset], "presets name no options"
 
 
 @pytest.mark.timeout(900)  # ScienceWorld starts two virtual machines
-@pytest.mark.parametrize(("name", "option"), [(name, o) for name in sorted(ENVIRONMENTS) for o in ("", *OPTIONS.get(name, ()))])
-def test_every_environment_conforms(name: str, option: str):
+@pytest.mark.parametrize(("name", "options"), option_sets())
+def test_every_environment_conforms(name: str, options: str):
     skip_unless_available(DESCRIBED[name])
-    if option and (missing := [r.name for r in DESCRIBED[name].requirements if f"'{option.split('=')[0]}'" in r.name and not r.present]):
+    given = json.loads(options)
+    if missing := [r.name for r in DESCRIBED[name].requirements if not r.present and any(f"'{option}'" in r.name for option in given)]:
         pytest.skip(f"{missing[0]} is missing")
-    arguments = [name, *(("--option", option) if option else ())]
+    arguments = [name, *(f"--option={option}={json.dumps(value)}" for option, value in given.items())]
     with child_server(*arguments, hash_seed="1") as (url, _), child_server(*arguments, hash_seed="2") as (second, _):
         checks = run(url, TOKEN, second_url=second, effort=SMALL)
     assert not faults(checks)

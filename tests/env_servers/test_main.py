@@ -64,6 +64,15 @@ def test_without_a_token_on_loopback_everybody_may_enter():
         assert child.stdout is not None and child.stdout.read() == b"", "one line and no more"
 
 
+@pytest.mark.parametrize(("host", "warned"), [("127.0.0.1", True), ("0.0.0.0", False)])
+def test_agentgym_on_loopback_warns_that_it_is_open(host: str, warned: bool):
+    arguments = command("serve", "textcraft", "--agentgym", "--host", host)
+    server = subprocess.Popen(arguments, env={**ENVIRON, TOKEN_ENV: "x"}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert server.stdout is not None and server.stdout.readline().startswith('{"url"')
+    server.terminate()
+    assert ("AgentGym's paths need no token" in server.communicate(timeout=30)[1]) is warned
+
+
 def test_agentgym_needs_the_token_beyond_loopback():
     with child_server("textcraft", "--agentgym", "--host", "0.0.0.0") as (url, _):
         local = url.replace("0.0.0.0", "127.0.0.1")

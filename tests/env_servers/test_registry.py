@@ -23,7 +23,7 @@ def available(name: str) -> Environment:
 
 def test_about_says_what_a_configuration_is_checked_against():
     found = about("textcraft")
-    assert (found.name, found.title, found.options, found.step_limit) == ("textcraft", "TextCraft", ("recipes", "distractors"), 20)
+    assert (found.name, found.title, found.options, found.step_limit) == ("textcraft", "TextCraft", ("recipes", "distractors", "goals"), 20)
     assert found.splits == {"train": True, "dev": False, "test": False, "agentgym_train": True, "agentgym_test": False}
     assert found.available and found == DESCRIBED["textcraft"]
     assert about("mathtool").examples == 1
@@ -45,7 +45,7 @@ def test_about_agrees_with_the_loaded_environment(name: str):
 
 def test_about_a_class_that_lives_elsewhere():
     found = about("tests.env_servers.support:Counter")
-    assert found.options == ("fast", "can_fork", "noisy", "die_at_start", "look_up_s")
+    assert found.options == ("fast", "can_fork", "noisy", "die_at_start", "look_up_s", "parallel")
     assert (found.splits, found.step_limit, found.examples) == ({}, 0, 0), "it writes its specification itself"
     assert about("env_servers.textcraft:TextCraft").splits == about("textcraft").splits
 

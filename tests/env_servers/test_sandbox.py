@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
+import random
 import signal
 import socket
 import sys
@@ -86,6 +87,24 @@ def test_only_the_last_cell_is_heard(sandbox: Sandbox):
 def test_the_same_code_gives_the_same_output(sandbox: Sandbox):
     code = "import random\nrandom.random(), hash('a'), list({'x', 'y', 'z'})"
     assert sandbox.run(code) == sandbox.run(code)
+
+
+CHANCE = """
+import os, random, secrets, tempfile, uuid
+def f(): pass
+drawn = (str(f), id(f), uuid.uuid4(), os.urandom(4), secrets.token_hex(4), random.SystemRandom().random(), random.Random().random())
+drawn += (random.random(), random.Random(1).random(), next(tempfile._get_candidate_names()))
+"""
+
+
+def test_chance_and_addresses_are_the_same_everywhere(sandbox: Sandbox):
+    first = sandbox.run(CHANCE + "print(drawn)")
+    assert first.status is Status.OK and "0x7" in first.output
+    assert sandbox.run(CHANCE, "print(drawn)").output.split("UUID")[1] == first.output.split("UUID")[1], "an earlier cell drew the same"
+    with bare(sandbox.isolation, LIMITS) as other:
+        other.run("1")
+        assert other.run(CHANCE + "print(drawn)") == first
+    assert sandbox.run("import random\nprint(random.Random(1).random())").output == f"{random.Random(1).random()}\n"
 
 
 def test_files_threads_and_processes_of_its_own(sandbox: Sandbox):
@@ -170,6 +189,14 @@ def test_no_way_to_more_rights(sandbox: Sandbox, code: str):
 def test_the_sandboxs_own_descriptors_are_closed(sandbox: Sandbox):
     code = "import contextlib, os\nfor fd in range(3, 4096):\n    with contextlib.suppress(OSError):\n        print(os.write(fd, bytes(4)))"
     assert sandbox.run(code) == Outcome(Status.OK, "")
+
+
+def test_an_earlier_cell_cannot_write_a_later_ones_answer(sandbox: Sandbox):
+    everywhere = "import contextlib, os\nfor fd in range(64):\n    with contextlib.suppress(OSError):\n        os.write(fd, {})"
+    assert sandbox.run(everywhere.format("b'made up'"), "print('real')") == Outcome(Status.OK, "real\n")
+    assert sandbox.run(everywhere.format("b'made up'"), "x = 1") == Outcome(Status.OK, "")
+    assert sandbox.run("1", everywhere.format("b'a' * (1 << 14)"), "print('real')").status in (Status.OK, Status.OUTPUT)
+    assert sandbox.run(everywhere.format("b'made up'") + "\nos._exit(0)", "print('real')") == Outcome(Status.OK, "")
 
 
 def test_it_cannot_kill_what_runs_it(sandbox: Sandbox):
@@ -295,5 +322,9 @@ def test_numpy_and_sympy():
     sandbox = Sandbox()
     code = "import numpy, sympy\nprint(numpy.linalg.det(numpy.eye(3)), numpy.random.random() == numpy.random.RandomState(0).random())"
     assert sandbox.run(code) == Outcome(Status.OK, "1.0 True\n")
+    unseeded = "print(numpy.random.default_rng().random(), numpy.random.RandomState().random(), numpy.random.random())"
+    other = Sandbox()
+    assert sandbox.run("import numpy\n" + unseeded) == other.run("import numpy", unseeded) == sandbox.run("import numpy\n" + unseeded)
+    other.close()
     assert sandbox.run(code, "sympy.solve(sympy.Symbol('x')**2 - 4)") == Outcome(Status.OK, "[-2, 2]\n")
     sandbox.close()

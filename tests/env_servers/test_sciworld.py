@@ -183,6 +183,17 @@ def test_listing_actions_changes_nothing(game: ScienceWorld):
 
 
 @needs_java
+def test_a_session_lists_the_actions_of_its_own_task_and_options_whatever_others_open(game: ScienceWorld):
+    """What is made easier is one switch for all games of a virtual machine, and "easy" leaves circuits as they are where a task has one."""
+    easy = ScienceWorld(simplifications="easy")
+    easy._machines = game._machines
+    boiling, circuit, plain = (env.reset(task)[0] for env, task in ((easy, "boil/0"), (easy, "power-component/0"), (game, "boil/0")))
+    for _ in range(2):  # also after another one was asked
+        kinds = [{action.split()[0] for action in env.actions(state)} for env, state in ((easy, boiling), (easy, circuit), (game, plain))]
+        assert [("connect" in found, "teleport" in found) for found in kinds] == [(False, True), (True, True), (True, False)]
+
+
+@needs_java
 def test_a_snapshot_goes_on_in_another_virtual_machine(game: ScienceWorld, replaying: ScienceWorld):
     task = PLAYED[0]
     state, _ = game.reset(task)
@@ -245,6 +256,17 @@ def test_a_rewritten_action_is_told_and_recorded(game: ScienceWorld):
     again = rewriting.step(rewriting.reset("boil/0")[0], answer.executed)
     assert (again.observation, again.executed) == (answer.observation, ""), "what was carried out stands as it is"
     assert rewriting.step(state, "go to kitchen").observation == "You move to the kitchen."
+
+
+@needs_java
+def test_where_actions_are_rewritten_the_expert_wins_or_there_is_none(game: ScienceWorld):
+    """In boil/14 an action that is carried out in place of one of the solver's ends the game."""
+    rewriting = ScienceWorld(rewrite=True)
+    rewriting._machines = rewriting._solvers = game._machines
+    assert game.expert("boil/14") and rewriting.expert("boil/14") is None
+    state, _ = rewriting.reset("find-animal/7")
+    answers = [rewriting.step(state, step.action) for step in rewriting.expert("find-animal/7") or ()]
+    assert answers and answers[-1].reward == 100 and all(answer.valid for answer in answers)
 
 
 def test_the_nearest_action():

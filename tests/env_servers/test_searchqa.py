@@ -7,6 +7,7 @@ import os
 import random
 import subprocess
 import sys
+import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -228,6 +229,16 @@ def test_a_search_may_be_written_in_several_ways(qa: SearchQA, action: str):
     assert found.valid and not found.done and found.observation.startswith("<result>\n[1] River Eldis\n")
     assert state.searches[0].query == "River Eldis" and len(state.searches[0].titles) == 4
     assert found.observation.count("\n\n[") == 3
+
+
+def test_an_action_is_read_in_one_pass(qa: SearchQA):
+    """The tags of 420,000 characters once kept a server for a minute."""
+    state, _ = qa.reset("single/0")
+    start = time.thread_time()
+    for text in ("<think>" * 60_000, "<think></think>" * 28_000, "<search" * 60_000, "</think>" * 50_000):
+        assert not qa.step(state, text).valid
+    assert qa.step(state, "<THINK>a</THINK><think><think>b</think><search>River Eldis").valid
+    assert time.thread_time() - start < 3.0
 
 
 @pytest.mark.parametrize(
@@ -503,7 +514,8 @@ def test_questions_come_from_files(tmp_path: Path):
     (tmp_path / "flash.jsonl").write_text('{"id": "a", "question": "Who?", "golden_answers": ["Ada", "Ada Orwen"]}\n')
     (tmp_path / "hotpot.json").write_text('[{"question": "Same?", "answer": "yes", "type": "comparison", "level": "hard"}]')
     files = {"train": str(tmp_path / "arpo.parquet"), "dev": str(tmp_path / "flash.jsonl"), "test": str(tmp_path / "hotpot.json")}
-    qa = SearchQA(questions=files)
+    (tmp_path / "corpus.jsonl").write_text('{"id": "0", "contents": "Ada Orwen\\nAda Orwen counted the bells."}\n')
+    qa = SearchQA(questions=files, corpus=str(tmp_path / "corpus.jsonl"))
     assert [task.id for task in qa.split("train")] == ["train/1", "train/2"]
     assert qa.question("train/2") == Question("train/2", "train", "How many?", ("six",), "how many")
     assert qa.question("dev/0").answers == ("Ada", "Ada Orwen")
@@ -511,7 +523,12 @@ def test_questions_come_from_files(tmp_path: Path):
     assert qa.expert("test/0") is None
     state, _ = qa.reset("dev/0")
     assert qa.step(state, "answer: ada orwen").reward == 1.0
-    assert [task.id for task in SearchQA(questions=files["dev"]).split("test")] == ["test/0"] and qa.actions(qa.reset("test/0")[0])
+    single = SearchQA(questions=files["dev"], corpus=str(tmp_path / "corpus.jsonl"))
+    assert [task.id for task in single.split("test")] == ["test/0"] and qa.actions(qa.reset("test/0")[0])
+    with pytest.raises(BadOptions, match=r"bm25 searches a corpus, and the default one .*; give corpus too"):
+        load("searchqa", {"questions": files})
+    remote = load("searchqa", {"questions": files, "retriever": "remote", "retriever_settings": {"url": "http://127.0.0.1:9"}})
+    assert remote.split("dev") == qa.split("dev"), "a service searches what it has"
 
 
 def test_real_question_files(shared_data: Path):
@@ -522,7 +539,7 @@ def test_real_question_files(shared_data: Path):
     assert "Ed Wood" in qa.step(state, "search: Ed Wood nationality").observation
     assert qa.step(state, "answer: Yes").reward == 1.0
     folder = shared_data / "qa"
-    arpo = SearchQA(questions={"train": str(folder / "arpo_valid.parquet"), "test": str(folder / "2wiki_test.jsonl")})
+    arpo = SearchQA(questions={"train": str(folder / "arpo_valid.parquet"), "test": str(folder / "2wiki_test.jsonl")}, corpus=hotpot)
     assert len(arpo.split("train")) == 80 and len(arpo.split("test")) == 200
     web = SearchQA(questions=hotpot, corpus=str(folder / "arpo_search_cache.json"))
     assert "Campfire Tales" in web.step(web.reset("test/0")[0], "search: Amy Smart film debut").observation

@@ -190,7 +190,7 @@ def test_no_free_thread_leaves_the_session_as_it_was():
         await asyncio.sleep(0.4)
         assert (await table.step(other.id, "add 1", 0)).observation == "total 1"
 
-    run(test, Counter(fast=False), step_timeout_s=0.2, threads=1)
+    run(test, Counter(fast=False), step_timeout_s=0.2, wait_s=0.1, threads=1)
 
 
 def test_one_call_at_a_time_in_a_session():

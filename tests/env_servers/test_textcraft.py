@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from env_servers.base import UnknownTask
+from env_servers.registry import BadOptions, load
 from env_servers.textcraft import TextCraft
 from env_servers.textcraft.world import item_id
 from tests.env_servers.support import ROOT
@@ -72,6 +75,60 @@ def test_splits_share_no_goal(game: TextCraft):
     assert not ids["agentgym_train"] & ids["agentgym_test"]
 
 
+def test_goals_come_from_files(tmp_path: Path):
+    (tmp_path / "train.jsonl").write_text('{"goal": "stick"}\n{"goal": "minecraft:oak_sign", "seed": 3}\n')
+    (tmp_path / "test.json").write_text('["ender eye"]')
+    files = {"train": str(tmp_path / "train.jsonl"), "test": str(tmp_path / "test.json")}
+    game = TextCraft(recipes="exact", distractors=3, goals=files)
+    assert {name: split.train for name, split in game.spec.splits.items()} == {
+        "train": True,
+        "test": False,
+        "agentgym_train": True,
+        "agentgym_test": False,
+    }
+    assert [task.id for task in game.split("train")] == ["stick@0", "oak sign@3"]
+    assert game.split("train")[1].labels == {"depth": 2, "plan_length": len(game.expert("oak sign@3") or ()), "goal": "oak sign"}
+    plain = TextCraft(recipes="exact", distractors=3)
+    assert game.reset("oak sign@3")[1] == plain.reset("oak sign@3")[1], "the same task as without the file"
+    assert [task.id for task in TextCraft(goals=files["test"]).split("test")] == ["ender eye@0"]
+    with pytest.raises(UnknownTask, match="no split 'dev'; it has train, test, agentgym_train"):
+        game.split("dev")
+
+
+@pytest.mark.parametrize(
+    ("content", "complaint"),
+    [
+        ('["stick", "diamond hat"]', "entry 1: 'diamond hat' is no item that can be crafted"),
+        ('["oak logs"]', "entry 0: 'oak logs' is fetched, not crafted"),
+        ('["stick", {"goal": "stick", "seed": 0}]', "entry 1: stick with seed 0 is entry 0, too"),
+        ('[{"goal": "stick", "seed": -1}]', "entry 0: a seed is a whole number from 0"),
+        ('[{"item": "stick"}]', "entry 0: a goal is a text, or"),
+        ('{"goal": "stick"}', "holds a list"),
+        ("[]", "holds no goals"),
+        ("no json", "goals.json"),
+    ],
+)
+def test_goals_that_cannot_be_used_are_named(tmp_path: Path, content: str, complaint: str):
+    (tmp_path / "goals.json").write_text(content)
+    with pytest.raises(BadOptions, match=complaint):
+        load("textcraft", {"goals": str(tmp_path / "goals.json")})
+
+
+def test_files_of_goals_that_do_not_fit_are_named(tmp_path: Path):
+    (tmp_path / "a.json").write_text('["stick", "oak sign"]')
+    (tmp_path / "b.json").write_text('[{"goal": "oak sign", "seed": 5}]')
+    a, b = str(tmp_path / "a.json"), str(tmp_path / "b.json")
+    for goals, complaint in (
+        ({"train": a, "test": b}, "goals to train on and held-out goals must differ; both have oak sign"),
+        ({"valid": a}, "name a file for train, dev, test, not for valid"),
+        ({}, "name a file for train, dev, test"),
+        (str(tmp_path / "c.json"), "there is no file of goals"),
+        (str(tmp_path), "there is no file of goals"),
+    ):
+        with pytest.raises(BadOptions, match=complaint):
+            load("textcraft", {"goals": goals})
+
+
 def play(game: TextCraft, task: str, seed: int) -> list[str]:
     """Expert actions with junk and repetitions between them."""
     rng = random.Random(seed)
@@ -106,6 +163,18 @@ def test_a_snapshot_restores_to_the_same_play(game: TextCraft):
         copy = game.restore(game.snapshot(state))
         rest = play(game, task, seed + 1000)
         assert [game.step(copy, action) for action in rest] == [game.step(state, action) for action in rest]
+
+
+def test_a_stored_inventory_keeps_its_order(game: TextCraft):
+    state, _ = game.reset("stick@0")
+    for action in ("get 1 stone", "get 3 oak logs", "get 1 apple"):
+        game.step(state, action)
+    stored = game.snapshot(state)
+    sorted_keys = game.restore(json.loads(json.dumps(stored, sort_keys=True)))
+    earlier = game.restore({**stored, "inventory": dict(stored["inventory"])})
+    told = game.step(state, "inventory").observation
+    assert told == "Inventory: [stone] (1) [oak logs] (3) [apple] (1) "
+    assert [game.step(copy, "inventory").observation for copy in (sorted_keys, earlier)] == [told, told]
 
 
 @pytest.mark.parametrize("data", [{}, {"task": "stick@0"}, {"task": "stick@0", "goal": "x", "inventory": {}, "done": False}])

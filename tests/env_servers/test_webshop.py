@@ -280,6 +280,20 @@ def test_options_with_brackets_and_the_same_value_twice_can_be_chosen(files: dic
     assert (again.valid, again.done, again.reward) == (False, True, 0.0), "nothing happens after the purchase"
 
 
+def test_chosen_options_are_stored_in_the_order_of_choice(files: dict[str, Any]):
+    shop = WebShop(**files)
+    state, _ = shop.reset("goal/0")
+    for action in ("search[mug]", "click[B000000000]", "click[red [matt]]", "click[red [matt]]", "click[dark | blue]"):
+        shop.step(state, action)
+    state.options = dict(reversed(state.options.items()))
+    stored = shop.snapshot(state)
+    copies = [shop.restore(json.loads(json.dumps(stored, sort_keys=True))), shop.restore({**stored, "options": dict(stored["options"])})]
+    bought = shop.step(state, "click[buy now]").observation
+    assert bought.index('"size"') < bought.index('"color"') and all(
+        shop.step(copy, "click[buy now]").observation == bought for copy in copies
+    )
+
+
 def test_what_cannot_be_done_returns_the_same_page(files: dict[str, Any]):
     shop = WebShop(**files)
     state, start = shop.reset("goal/0")

@@ -56,6 +56,20 @@ def test_those_that_wait_for_room_have_their_whole_deadline(monkeypatch: pytest.
     assert (slow.most, slow.all) == (3, 15)
 
 
+def test_a_server_gets_as_many_requests_about_sessions_as_it_works_on(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(transport, "AT_A_SERVER", 9)
+    slow = Slow(0.2)
+
+    async def test(url: str, client: Transport) -> None:
+        client.parallel = 2
+        answers = await asyncio.gather(*(client.exchange("POST", url, "/") for _ in range(8)))  # two at a time, 0.8 s in all
+        assert answers == [(200, b"ok")] * 8 and slow.most == 2
+        await asyncio.gather(*(client.exchange("GET", url, "/") for _ in range(8)))
+        assert slow.most == 8, "experts do not take turns with steps"
+
+    run(slow, test, timeout_s=2.0)
+
+
 def test_a_server_that_hangs_costs_one_deadline_however_many_wait_for_it(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(transport, "AT_A_SERVER", 2)
     slow = Slow(3600.0)

@@ -4,6 +4,7 @@ import java.util.Arrays;
 import java.util.TreeSet;
 import java.util.function.Function;
 import java.util.function.Supplier;
+import main.scala.scienceworld.runtime.SimplifierProcessor;
 import scala.Tuple3;
 import scienceworld.runtime.AgentInterface;
 import scienceworld.runtime.pythonapi.PythonInterface;
@@ -16,7 +17,8 @@ import util.UniqueIdentifier$;
  * load resets, and the order of things in a room follows from identity hashes. With several games, a load would make the others give
  * an id twice and change what happens in them. So each game keeps its own counter and generator, which are put in place for every
  * call, one call at a time; and the virtual machine must run with {@code -XX:hashCode=2}, under which all identity hashes are equal
- * ({@link #isExact}).
+ * ({@link #isExact}). What is made easier is a switch of the process, too, and "easy" means something else for each task: a game knows
+ * its own, which is put in place as well.
  *
  * <p>Calls go to the game's core, not to the package's Python interface: that one describes the room, lists what can be referred to
  * and extends a history in every step.
@@ -125,11 +127,12 @@ public final class Simulator {
         }
     }
 
-    /** Runs a call with this game's own counter and generator in place. */
+    /** Runs a call with this game's own counter, generator and simplifications in place. */
     private <T> T inside(Supplier<T> call) {
         synchronized (Simulator.class) {
             noise.use();
             UniqueIdentifier$.MODULE$.count_$eq(lastId);
+            SimplifierProcessor.parseSimplificationStr(game.simplificationStr());
             try {
                 return call.get();
             } finally {
