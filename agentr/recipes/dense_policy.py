@@ -33,7 +33,7 @@ class DensePolicy(Preferring[DensePolicyConfig]):
 
     name = "dense_policy"
     title = "DensePolicy (released code)"
-    environments = ("mathtool", "alfworld", "household", "babyai")
+    environments = ("mathtool",)
     page = "docs/dense_policy.md"
     Config = DensePolicyConfig
 

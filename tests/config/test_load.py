@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from agentr.config.checks import range_of
-from agentr.config.identity import at_default, changed_keys, plain, to_yaml
+from agentr.config.identity import at_default, changed_keys, flatten, plain, to_yaml
 from agentr.config.renamed import RENAMED
 from agentr.config.schema import Config
 from agentr.config.training import TrainConfig
@@ -288,6 +288,26 @@ def test_paper_preset_has_the_papers_values() -> None:
     search, revise = config.method.search, config.method.revise
     assert (search.iterations, search.max_depth, search.width, search.c_uct) == (8, 20, 4, 0.25)
     assert (revise.alpha, revise.beta, config.method.mixture.eta) == ([0.5, 0.7, 1.0], 0.2, 0.2)
+
+
+def test_the_released_presets_have_the_released_codes_values() -> None:
+    """Of each switch: the default, the preset `paper`, the preset `released`."""
+    found = {preset: dict(flatten(plain(load(None, [f"method.preset={preset}"])))) for preset in ("default", "paper", "released")}
+    for key, values in {
+        "turns.without_action": ("refused", "refused", "last_line"),
+        "turns.cut_off": ("refused", "refused", "run"),
+        "turns.full_context": ("end", "end", "truncate"),
+        "env.one_line": (False, False, True),
+        "prompt.system": ("", "", "You are a helpful assistant."),
+        "method.search.dedupe": ("action", "none", "normalised"),
+        "method.dedupe_good": (True, False, False),
+        "method.dedupe_revisions": (True, False, False),
+        "method.revise.alpha_inclusive": (True, True, False),
+        "method.revise.reflection_for": ("transition", "pair", "pair"),
+    }.items():
+        assert tuple(found[preset][key] for preset in found) == values, key
+    dense = load(None, ["method.type=dense_policy", "method.preset=released", "env.name=household"])
+    assert plain(dense)["method"]["pairs"]["turns_left"] == "rollouts"
 
 
 @pytest.mark.parametrize(("method", "preset"), [(name, preset) for name, recipe in recipes().items() for preset in recipe.presets])
