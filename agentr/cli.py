@@ -105,7 +105,7 @@ def resume(
     from agentr.recipes import load
 
     opened = agentr.open(run_dir)
-    config = load(opened.layout.config, [*(overrides or []), f"run.dir={opened.path}"], files=False)
+    config = load(opened.layout.config, [*(overrides or []), f"run.dir={opened.path}"], files=False, whole=True)
     run_experiment(config, Reporter())
 
 

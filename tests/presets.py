@@ -69,7 +69,7 @@ def fluent_tokenizer() -> PreTrainedTokenizerBase:
 
 
 class Learner:
-    """Knows the expert's plan and mostly takes its next action. Greedily it never comes to the last one, so that there is something to
+    """Knows the expert's plan and mostly takes its next action. Greedily it takes none of the last two, so that there is something to
     learn. As a judge it finds every other step bad.
 
     Args:
@@ -103,7 +103,7 @@ class Learner:
             if message.role == "assistant" and done < len(plan) and self.turns.parse(message.content).action == plan[done][1]:
                 done += 1
         greedy = request.sampling.temperature == 0
-        if rng.random() < 0.8 and done < len(plan) - greedy:
+        if rng.random() < 0.8 and done < len(plan) - 2 * greedy:
             return plan[done]
         return f"let me see {rng.randrange(3)}", rng.choice(self.noise[self.turns.name])
 

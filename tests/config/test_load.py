@@ -13,6 +13,7 @@ from agentr.config.checks import range_of
 from agentr.config.identity import at_default, changed_keys, flatten, plain, to_yaml
 from agentr.config.renamed import RENAMED
 from agentr.config.schema import Config
+from agentr.config.text import dump_yaml
 from agentr.config.training import TrainConfig
 from agentr.errors import ConfigError
 from agentr.launch.reference import reference, undocumented
@@ -262,6 +263,16 @@ def test_a_key_that_came_later_is_no_change() -> None:
     assert changed_keys(before, plain(config), at_default(config)) == []
     del before["train"][0]["steps"]
     assert changed_keys(before, plain(config), at_default(config)) == ["train[0].steps: None -> 3"]
+
+
+def test_a_run_that_was_stored_before_a_key_came_has_its_default_and_not_the_presets(tmp_path: Path) -> None:
+    stored = plain(load(None, ["method.preset=released"]))
+    del stored["turns"], stored["method"]["dedupe_good"]
+    (tmp_path / "config.yaml").write_text(dump_yaml(stored))
+    config = load(tmp_path / "config.yaml", whole=True)
+    assert (config.turns.full_context, config.method.dedupe_good) == ("end", True)  # type: ignore[attr-defined]
+    assert (config.method.preset, config.env.one_line) == ("released", True), "what it says holds"
+    assert changed_keys(stored, plain(config), at_default(config)) == []
 
 
 def test_a_part_that_came_later_has_the_defaults_that_its_section_gives_it() -> None:
