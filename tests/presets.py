@@ -36,14 +36,14 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 ROOT = Path(__file__).parents[1]
-#: Tasks of which the one with the shortest plan is explored.
-CHOICE = 4
+#: Tasks of which the one with the shortest plan is explored; if there is one with so many actions at least, so that it can be done by half.
+CHOICE, LEAST = 4, 4
 #: Ways to end an episode too early, in WebShop and ScienceWorld; elsewhere they are not understood.
 WRONG = ["click[Buy Now]", "focus on agent"]
 #: What makes the exploration of a task small, and what else takes long.
 SMALL = {
     "agent_r": ["method.search.iterations=3", "method.search.max_depth=6"],
-    "dense_policy": ["method.search.stop_rollouts=24"],
+    "dense_policy": ["method.search.stop_rollouts=40"],
     "arpo": ["method.steps=1"],
     "tree_grpo": ["method.steps=1"],
 }
@@ -69,8 +69,9 @@ def fluent_tokenizer() -> PreTrainedTokenizerBase:
 
 
 class Learner:
-    """Knows the expert's plan and mostly takes its next action. Greedily it takes none of the last two, so that there is something to
-    learn. As a judge it finds every other step bad.
+    """Knows the expert's plan and mostly takes its next action, less often once it went astray.
+
+    Greedily it takes none of the last two, so that there is something to learn. As a judge it finds every other step bad.
 
     Args:
         plans: Thoughts and actions by the task's key.
@@ -103,9 +104,11 @@ class Learner:
             if message.role == "assistant" and done < len(plan) and self.turns.parse(message.content).action == plan[done][1]:
                 done += 1
         greedy = request.sampling.temperature == 0
-        if rng.random() < 0.8 and done < len(plan) - 2 * greedy:
+        astray = any("let me see" in message.content for message in request.messages)
+        if rng.random() < (0.4 if astray else 0.8) and done < len(plan) - 2 * greedy:
             return plan[done]
-        return f"let me see {rng.randrange(3)}", rng.choice(self.noise[self.turns.name])
+        wrong = WRONG if greedy and self.turns.name == "react" else self.noise[self.turns.name]
+        return f"let me see {rng.randrange(3)}", rng.choice(wrong)
 
 
 class Here:
@@ -129,7 +132,7 @@ class Here:
     async def _chosen(self, env: EnvClient) -> tuple[Any, Task, list[tuple[str, str]]]:
         tasks = await env.tasks(replace(self.config.collect.tasks, limit=CHOICE))
         plans = [(task, plan) for task in tasks if (plan := await env.expert(task))]
-        return (await env.spec(), *min(plans, key=lambda found: len(found[1])))
+        return (await env.spec(), *min(plans, key=lambda found: (len(found[1]) < LEAST, len(found[1]))))
 
     def spec(self) -> Any:
         return self._spec
