@@ -153,6 +153,25 @@ def test_good_rows_with_the_same_actions_are_kept_where_that_is_asked_for() -> N
     assert found[False, True] == [(1, 2)] and found[False, False] == [(1, 2), (1, 4)]
 
 
+@pytest.mark.parametrize(
+    ("change", "kinds"),
+    [
+        ("", ["good", "revision"]),
+        ("method.dedupe_revisions=false", ["good", "revision", "revision"]),
+        ("method.dedupe_good=false", ["good", "good", "revision"]),
+        ("method.revise.alpha_inclusive=false", ["revision"]),
+    ],
+)
+def test_a_rounds_rows_are_distinct_and_good_enough_as_the_method_says(tmp_path: Path, change: str, kinds: list[str]) -> None:
+    tree = door()
+    tree.revisions.append(tree.revisions[0])
+    for node in tree.successes():
+        node.reward = 0.5
+    add(tree, tree.nodes[3].parent, reasoned("unlock", 0.5, Outcome.SUCCESS))
+    made, _ = dataset(round_of(tmp_path, ["method.type=agent_r", "method.revise.alpha=[0.5]", *filter(None, [change])], revise=[tree]))
+    assert sorted(row.provenance.kind for row in read_rows(made)) == kinds
+
+
 @pytest.mark.parametrize(("reflection_for", "most"), [(ReflectionFor.transition, 1), (ReflectionFor.pair, 9)])
 def test_a_reflection_is_drawn_for_each_transition_or_for_each_pair(reflection_for: ReflectionFor, most: int) -> None:
     tree = tree_of("open / wait / sleep: 0.0", *(f"open / take {n}: 1.0" for n in range(9)))
