@@ -218,8 +218,8 @@ class FullContext(StrEnum):
     end = "end"
     """The path ends, with its return so far."""
     truncate = "truncate"
-    """The policy no longer sees the oldest turns (the released code of Agent-R). What it says then is context in rows, and not learnt: no
-    row shows it what the policy saw."""
+    """The policy no longer sees the oldest turns (the released code of Agent-R). What it says then is context in rows that are whole paths,
+    and not learnt: they show more than it saw."""
 
 
 @dataclass
@@ -231,7 +231,8 @@ class TurnsConfig:
     cut_off: CutOff = CutOff.refused
     """Of a turn that reached max_tokens: whether it is run."""
     full_context: FullContext = FullContext.end
-    """Where the context leaves no room for a turn: end the path, or leave out the oldest turns (which then are in no row's loss)."""
+    """Where the context leaves no room for a turn: end the path, or no longer show the oldest turns to the policy. What it says without
+    them is not learnt from rows that are whole paths."""
 
 
 @dataclass
