@@ -64,10 +64,11 @@ def methods() -> None:
     from agentr.observe.progress import Reporter
     from agentr.recipes import recipes
 
-    shown = Table("method.type", "method", "what it does", "loss", "presets", "page", title="Methods")
+    shown = Table("method.type", "method", "what it does", "loss", "presets", "their environments", "page", title="Methods")
     for name, recipe in recipes().items():
         about = (recipe.__doc__ or "").strip().splitlines()[0]
-        shown.add_row(name, recipe.title, about, recipe.loss.value, ", ".join(["default", *recipe.presets]), recipe.page)
+        presets, environments = ", ".join(["default", *recipe.presets]), ", ".join(recipe.environments)
+        shown.add_row(name, recipe.title, about, recipe.loss.value, presets, environments, recipe.page)
     Reporter().console.print(shown)
 
 
@@ -104,7 +105,7 @@ def resume(
     from agentr.recipes import load
 
     opened = agentr.open(run_dir)
-    config = load(opened.layout.config, [*(overrides or []), f"run.dir={opened.path}"], files=False)
+    config = load(opened.layout.config, [*(overrides or []), f"run.dir={opened.path}"], files=False, whole=True)
     run_experiment(config, Reporter())
 
 

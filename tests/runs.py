@@ -11,7 +11,7 @@ from typing import Any, cast
 
 from agentr.config.schema import Config
 from agentr.observe.progress import Reporter
-from agentr.recipes import load, recipe_of
+from agentr.recipes import config_at, load, recipe_of
 from agentr.rounds.experiment import Experiment
 from agentr.rounds.round import Round
 from agentr.rounds.services import Services
@@ -50,29 +50,34 @@ def round_of(
     number: int = 1,
     experts: Sequence[Tree] = (),
     model: Path | None = None,
+    config: Config | None = None,
+    services: Services = _SERVICES,
     **stages: Sequence[Tree],
 ) -> Round:
     """A round of a run.
 
     Args:
         model: Folder of its model; by default one that holds nothing.
+        config: In place of that of the overrides.
+        services: What its stages run on; by default nothing that could run one.
         experts: Trees of the warm start's demonstrations.
         stages: Trees of the round's stages, by their names.
     """
-    config = deepcopy(_loaded(tuple(overrides)))
+    config = config or deepcopy(_loaded(tuple(overrides)))
     store = RunStore(root)
     store.open(config)
     try:
-        experiment = Experiment(config, store, _SERVICES, Reporter())
+        experiment = Experiment(config, store, services, Reporter(), lambda round_: config_at(config, round_))
         experiment.codec = codec()
         store.stage(MODEL, ModelSummary, lambda folder: ModelSummary(path=store.stored_path(model or folder)))
-        given(store, arm_of(0).stage("demonstrations"), experts)
+        if services is _SERVICES:
+            given(store, arm_of(0).stage("demonstrations"), experts)
         for name, trees in stages.items():
             given(store, arm_of(number).stage(name), trees)
     except BaseException:  # also when a test is interrupted: the next one takes the run again
         store.close()
         raise
-    return Round(experiment, number, Checkpoint("test", root))
+    return Round(experiment, number, Checkpoint(MODEL, store.layout.stage(MODEL)))
 
 
 @cache

@@ -7,9 +7,11 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
 from typer.testing import CliRunner, Result
 
 from agentr.cli import app, main
+from agentr.config.schema import Config
 from agentr.errors import ConfigError
 from agentr.store.run import RunStore
 from agentr.store.summaries import TrainSummary
@@ -177,3 +179,16 @@ def test_a_run_of_an_earlier_version_is_refused_with_what_to_do(tmp_path: Path) 
         error = str(agentr(command, tmp_path).exception)
         assert "was made by an earlier version of agentr" in error and "start it anew" in error
     assert RunStore(tmp_path).records() == []
+
+
+def test_a_run_is_resumed_with_the_defaults_of_keys_that_its_preset_did_not_have_then(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    round_of(tmp_path / "run", ["method.preset=released"]).experiment.store.close()
+    stored = tmp_path / "run" / "config.yaml"
+    without = {key: value for key, value in yaml.safe_load(stored.read_text()).items() if key != "turns"}
+    stored.write_text(yaml.safe_dump(without))
+    resumed: list[Config] = []
+    monkeypatch.setattr("agentr.launch.run.run", lambda config, reporter: resumed.append(config))
+    assert agentr("resume", tmp_path / "run").exit_code == 0
+    assert [(config.method.preset, config.turns.cut_off) for config in resumed] == [("released", "refused")]

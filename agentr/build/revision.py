@@ -23,13 +23,21 @@ from agentr.types import Outcome
 
 
 def revision_rows(
-    tree: Tree, splice: Splice, codec: ChatCodec, action_format: ActionFormat, *, limit: int, train_on_invalid: bool
+    tree: Tree,
+    splice: Splice,
+    codec: ChatCodec,
+    action_format: ActionFormat,
+    *,
+    limit: int,
+    train_on_invalid: bool,
+    dedupe: bool = True,
 ) -> Iterator[Row | Dropped]:
-    """Yields the revision trajectories of one tree, each sequence of actions once.
+    """Yields the revision trajectories of one tree.
 
     Args:
         limit: Most rows; 0 means all.
         train_on_invalid: Also train on turns that the environment did not understand.
+        dedupe: Equal rows are one.
     """
     seen: set[tuple[int, ...]] = set()
     made = 0
@@ -58,7 +66,7 @@ def revision_rows(
             continued=int(revision.continued),
             reflection=revision.reflection,
         )
-        if row is None or row.input_ids in seen:
+        if row is None or (dedupe and row.input_ids in seen):
             yield dropped(tree, "revision made twice" if row else "revision with nothing to train on", [turn.node for turn in turns])
             continue
         seen.add(row.input_ids)
@@ -96,8 +104,10 @@ def _spliced(tree: Tree, revision: Revision, codec: ChatCodec, action_format: Ac
     return [*recorded(bad, trained=False), wait, *recorded(good, trained=True)]
 
 
-def good_rows(tree: Tree, min_return: float, *, limit: int, train_on_invalid: bool) -> Iterator[Row | Dropped]:
-    """Yields the policy's trajectories with a return of at least ``min_return``, each sequence of actions once, then the others.
+def good_rows(
+    tree: Tree, min_return: float, *, limit: int, train_on_invalid: bool, inclusive: bool = True, dedupe: bool = True
+) -> Iterator[Row | Dropped]:
+    """Yields the policy's trajectories with a return of at least ``min_return``, then the others.
 
     Trajectories with the fewest invalid turns come first, then the shortest, then the most likely: of equal actions, the thoughts that
     the policy finds most likely are learnt.
@@ -105,17 +115,20 @@ def good_rows(tree: Tree, min_return: float, *, limit: int, train_on_invalid: bo
     Args:
         limit: Most rows.
         train_on_invalid: Also train on turns that the environment did not understand.
+        inclusive: A return of ``min_return`` itself is enough.
+        dedupe: Trajectories with the same actions are one.
     """
     leaves = [n for n in tree.ended() if n.depth > 0 and n.origin is Origin.POLICY]
-    good = [n for n in leaves if n.reward >= min_return]
+    good = [n for n in leaves if n.reward > min_return or (inclusive and n.reward == min_return)]
+    enough = {n.id for n in good}
     made = 0
-    for candidate in _whole(tree, good, train_on_invalid, "good"):
+    for candidate in _whole(tree, good, train_on_invalid, "good", dedupe):
         if isinstance(candidate, Row) and made == limit:
             yield Dropped(candidate.provenance, "trajectories over the cap")
         else:
             made += isinstance(candidate, Row)
             yield candidate
-    yield from (_left_out(tree, n, "trajectory with too low a return") for n in leaves if n.reward < min_return)
+    yield from (_left_out(tree, n, "trajectory with too low a return") for n in leaves if n.id not in enough)
 
 
 def demonstrated_rows(tree: Tree, *, train_on_invalid: bool) -> Iterator[Row | Dropped]:
@@ -128,11 +141,11 @@ def demonstrated_rows(tree: Tree, *, train_on_invalid: bool) -> Iterator[Row | D
     yield from (_left_out(tree, n, "demonstration without a success") for n in leaves if n.outcome is not Outcome.SUCCESS)
 
 
-def _whole(tree: Tree, leaves: list[Node], train_on_invalid: bool, kind: str) -> Iterator[Row | Dropped]:
+def _whole(tree: Tree, leaves: list[Node], train_on_invalid: bool, kind: str, dedupe: bool = True) -> Iterator[Row | Dropped]:
     seen: set[tuple[str, ...]] = set()
     for path in sorted((tree.path(leaf.id) for leaf in leaves), key=_rank):
         actions = tuple(n.action for n in path)
-        if actions in seen:
+        if dedupe and actions in seen:
             yield _left_out(tree, path[-1], "trajectory with the same actions as another")
             continue
         seen.add(actions)

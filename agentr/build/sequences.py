@@ -46,11 +46,13 @@ class Joined:
 def recorded(nodes: Iterable[Node], trained: bool, on_invalid: bool = True) -> list[Turn]:
     """Returns nodes of a tree as turns of a sequence.
 
+    A turn that was drawn where the policy no longer saw the oldest ones is context: a sequence shows it more than that.
+
     Args:
         trained: Whether the turns are trained on.
         on_invalid: Whether turns that the environment did not understand are trained on, too.
     """
-    return [Turn(n.token_ids, n.bridge_ids, trained and (n.valid or on_invalid), n.id, n.logprobs) for n in nodes]
+    return [Turn(n.token_ids, n.bridge_ids, trained and not n.forgotten and (n.valid or on_invalid), n.id, n.logprobs) for n in nodes]
 
 
 def inserted(codec: ChatCodec, text: str, observation: str, trained: bool) -> Turn:

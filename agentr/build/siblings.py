@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import TypeVar
 
 from agentr.build.sequences import dropped, make_pair, recorded
@@ -57,7 +57,7 @@ def preference_rows(tree: Tree, config: SiblingsConfig, max_length: int, *, trai
         max_length: Most tokens of a pair's longer side.
         train_on_invalid: Also choose turns that the environment did not understand; they may be rejected in any case.
     """
-    found = estimates(tree)
+    found = estimates(tree, config.turns_left)
     below: Counter[int] = Counter()
     for pair in sibling_candidates(tree, config):
         chosen, rejected = tree.nodes[pair.chosen], tree.nodes[pair.rejected]
@@ -93,8 +93,9 @@ def _row(tree: Tree, pair: SiblingPair, chosen: Node, rejected: Node, found: lis
         "rejected_visits": rejected.visits,
         "depth": chosen.depth,
     }
-    better_side, worse_side = ((tree, recorded([turn], trained=True)) for turn in (chosen, rejected))
-    made = make_pair(tree.prompt(chosen.parent), better_side, worse_side, "sibling", **detail)
+    # Siblings were drawn from the same prompt, also where it was shortened: the pair has just that one.
+    better_side, worse_side = ((tree, recorded([replace(turn, forgotten=0)], trained=True)) for turn in (chosen, rejected))
+    made = make_pair(tree.prompt(chosen.parent, chosen.forgotten), better_side, worse_side, "sibling", **detail)
     assert made is not None, "both turns have tokens"
     return made
 

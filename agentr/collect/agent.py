@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from agentr.collect.meter import Meter
-from agentr.config.schema import Config, PromptConfig, SamplingConfig
+from agentr.config.schema import Config, CutOff, FullContext, PromptConfig, SamplingConfig, TurnsConfig, WithoutAction
 from agentr.envs.client import EnvClient, Recorded, Session
 from agentr.policy.base import GenerateRequest, Policy, cost_of
 from agentr.policy.chat import ChatCodec
@@ -70,6 +70,7 @@ class Agent:
     prompt: PromptConfig
     sampling: SamplingConfig
     max_model_len: int
+    turns: TurnsConfig = field(default_factory=TurnsConfig)
     policy_name: str = ""
     on_start: Callable[[Tree], None] = lambda tree: None
     secrets: Mapping[str, str] = field(default_factory=lambda: os.environ, repr=False)
@@ -92,8 +93,9 @@ class Agent:
             env=env,
             codec=codec,
             spec=spec,
-            format=action_format(spec.action_format),
+            format=action_format(spec.action_format, config.turns.without_action is WithoutAction.last_line),
             prompt=config.prompt,
+            turns=config.turns,
             sampling=config.collect.sampling,
             max_model_len=config.model.max_model_len,
             secrets=os.environ if secrets is None else secrets,
@@ -120,12 +122,13 @@ class Agent:
         Raises:
             InfraError: The policy or the environment did not answer, after their own retries.
         """
+        forgotten = self._forgotten(tree, expansion.node)
         request = GenerateRequest(
-            tuple(tree.prompt(expansion.node)),
+            tuple(tree.prompt(expansion.node, forgotten)),
             expansion.n,
             self._sampling(expansion.seed, expansion.temperature),
             affinity=tree.task.key,
-            messages=tuple(tree.conversation(expansion.node)),
+            messages=tuple(tree.conversation(expansion.node, forgotten)),
             reuse_prefix=reuse_prefix,
         )
         completions, seconds = await self._drawn(request)
@@ -143,7 +146,7 @@ class Agent:
 
     def can_complete(self, tree: Tree, node: int, prefix: str) -> bool:
         """Whether the context has room for a turn after ``node`` that begins with ``prefix``, by at least one more token."""
-        return len(tree.prompt(node)) + len(self.codec.begin(prefix)) < self.max_model_len
+        return len(tree.prompt(node, self._forgotten(tree, node))) + len(self.codec.begin(prefix)) < self.max_model_len
 
     async def complete(self, tree: Tree, node: int, session: Session, prefix: str, seed: int) -> Expanded:
         """Lets the policy finish a turn that begins with ``prefix``. The turn is no longer than the context allows.
@@ -152,9 +155,9 @@ class Agent:
             ContextOverflow: There is no room for it (``can_complete``).
             InfraError: The policy or the environment did not answer, after their own retries.
         """
-        begun = self.codec.begin(prefix)
-        messages = (*tree.conversation(node), Message("assistant", prefix))
-        prompt = (*tree.prompt(node), *begun)
+        begun, forgotten = self.codec.begin(prefix), self._forgotten(tree, node)
+        messages = (*tree.conversation(node, forgotten), Message("assistant", prefix))
+        prompt = (*tree.prompt(node, forgotten), *begun)
         sampling = self._sampling(seed)
         sampling = replace(sampling, max_tokens=min(sampling.max_tokens, max(1, self.max_model_len - len(prompt))))
         request = GenerateRequest(prompt, 1, sampling, affinity=tree.task.key, messages=messages)
@@ -182,7 +185,9 @@ class Agent:
         executed = dict(zip(actions, await session.expand(actions) if actions else [], strict=True))
         env_s = round(time.monotonic() - started, 4)
         self.meter.turns(tree, node, cost, policy_s, env_s)
-        room_used = len(tree.prompt(node))
+        forgotten = self._forgotten(tree, node)
+        # Where turns may be left out, all before this one may.
+        room_used = len(tree.prompt_ids if self.turns.full_context is FullContext.truncate else tree.prompt(node))
         unparsed = sum(p.action is None for p in parsed)
         turns = Expanded([], [], cost + Cost(env_steps=len(actions)), {"unparsed": unparsed} if unparsed else {}, policy_s, env_s)
         for completion, turn in zip(completions, parsed, strict=True):
@@ -190,16 +195,27 @@ class Agent:
             seen = after.last
             if turn.action is None:  # the environment is not asked, and the return so far stays
                 seen = Observation(turn.problem, tree.nodes[node].reward, valid=False, status=CallStatus.error)
-            turns.children.append(self._child(completion, seen.executed or turn.action or "", seen, room_used))
+            turns.children.append(self._child(completion, seen.executed or turn.action or "", seen, room_used, forgotten))
             turns.sessions.append(after)
         return turns
 
     def _parse(self, completion: Completion) -> Parsed:
-        if completion.finish is FinishReason.LENGTH:
+        if completion.finish is FinishReason.LENGTH and self.turns.cut_off is CutOff.refused:
             return Parsed(None, problem=CUT_OFF)
         return self.format.parse(completion.text if self.format.reasons else self.codec.answer(completion.text))
 
-    def _child(self, completion: Completion, action: str, seen: Observation, room_used: int) -> Child:
+    def _forgotten(self, tree: Tree, node: int) -> int:
+        """How many of the oldest turns the policy does not see after ``node``: none, or as few as leave room for a turn."""
+        if self.turns.full_context is FullContext.end:
+            return 0
+        lengths = [len(turn.token_ids) + len(turn.bridge_ids) for turn in tree.path(node)]
+        used, forgotten = len(tree.prompt_ids) + sum(lengths), 0
+        while self._full(used) and forgotten < len(lengths) - 1:
+            used -= lengths[forgotten]
+            forgotten += 1
+        return forgotten
+
+    def _child(self, completion: Completion, action: str, seen: Observation, room_used: int, forgotten: int) -> Child:
         closed = bool(completion.token_ids) and completion.token_ids[-1] == self.codec.end_id
         bridge = tuple(self.codec.bridge(seen.observation, closed=closed))
         outcome = None
@@ -220,6 +236,7 @@ class Agent:
             outcome=outcome,
             status=seen.status,
             scores=seen.scores,
+            forgotten=forgotten,
         )
 
     def _full(self, tokens: int) -> bool:

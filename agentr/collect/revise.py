@@ -11,6 +11,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from enum import StrEnum
 
 from agentr.collect.agent import Agent, Sessions, take_turn
 from agentr.collect.judge import JudgeConfig, find_transition
@@ -21,6 +22,15 @@ from agentr.search.revision import Revision, Splice
 from agentr.search.tree import Node
 from agentr.seeds import derived_seed
 from agentr.types import Outcome
+
+
+class ReflectionFor(StrEnum):
+    """What a reflection is drawn for."""
+
+    transition = "transition"
+    """Each transition: all revisions that leave a bad path at the same turn have the same."""
+    pair = "pair"
+    """Each pair of paths (the original)."""
 
 
 @dataclass
@@ -41,7 +51,9 @@ class ReviseConfig(JudgeConfig, PairingConfig):
             "I need to change my plan.",
         ]
     )
-    """Openings of a reflection; the tree's seed and the transition choose one. A very small model needs one that it can learn to say."""
+    """Openings of a reflection, of which one is drawn. A very small model needs one that it can learn to say."""
+    reflection_for: ReflectionFor = ReflectionFor.transition
+    """Whether one is drawn for each transition, or for each pair."""
     reflect_with_reason: bool = False
     """Put the judge's reason into the reflection; the original has a fixed sentence only."""
     continue_with_policy: bool = True
@@ -71,7 +83,8 @@ async def transition(tree: Tree, pair: Pair, agent: Agent, config: ReviseConfig)
 
 def splice(tree: Tree, pair: Pair, last: Node, config: ReviseConfig) -> Revision:
     """Returns the revision that joins the bad prefix up to ``last`` with the good path's end by a reflection."""
-    sentence = random.Random(derived_seed(tree.seed, "reflection", last.id)).choice(config.reflections)
+    place = (last.id,) if config.reflection_for is ReflectionFor.transition else (pair.bad, pair.good)
+    sentence = random.Random(derived_seed(tree.seed, "reflection", *place)).choice(config.reflections)
     reason = (last.verdict.reason if last.verdict else None) or ""
     reflection = f"{sentence} {reason}".strip() if config.reflect_with_reason else sentence
     return Revision(bad=pair.bad, good=pair.good, ancestor=pair.ancestor, transition=last.id, reflection=reflection)

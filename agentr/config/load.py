@@ -58,7 +58,15 @@ class Layer(NamedTuple):
     data: dict[str, Any]
 
 
-def load(path: Path | None, overrides: Sequence[str] = (), base: Path | None = None, *, find: FindMethod, files: bool = True) -> Config:
+def load(
+    path: Path | None,
+    overrides: Sequence[str] = (),
+    base: Path | None = None,
+    *,
+    find: FindMethod,
+    files: bool = True,
+    whole: bool = False,
+) -> Config:
     """Reads and checks a configuration.
 
     Args:
@@ -66,6 +74,8 @@ def load(path: Path | None, overrides: Sequence[str] = (), base: Path | None = N
         overrides: ``key=value`` pairs, as on the command line.
         base: Another such file, which ``path`` is laid over.
         find: Finds the method that ``method.type`` names.
+        whole: The file is one that a run has stored, and says all there was to say when it was: a key that came later has its default,
+            whatever the preset has for it now.
         files: Whether the files, the model and the environment that it names must be there, as at the start of a run.
 
     Raises:
@@ -79,7 +89,8 @@ def load(path: Path | None, overrides: Sequence[str] = (), base: Path | None = N
     by_type = _by_type(layers)
     layers = [_selected(layer, method, find, problems) for layer in layers]
     merged = _defaults(method.Config)
-    for layer in [_preset(method, layers), *layers]:
+    preset = _preset(method, layers)
+    for layer in [*([] if whole else [preset]), *layers]:
         below = OmegaConf.to_container(merged, throw_on_missing=False)
         merged = _merge(merged, Layer(layer.source, _indexed(layer.data, below, layer.source, problems)), problems)
     _complete_changes(merged, by_type)

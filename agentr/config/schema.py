@@ -70,7 +70,7 @@ class SamplingConfig:
     top_p: float = number(1.0, above=0, most=1)
     """Nucleus sampling: the most likely tokens that together have this probability; 1 means all."""
     max_tokens: int = number(256, least=1)
-    """Longest completion, in tokens; a turn that reaches it is cut off and not executed."""
+    """Longest completion, in tokens; a turn that reaches it is cut off, and turns.cut_off says whether it is executed."""
 
 
 def rounds_kept(rule: str) -> int | None:
@@ -167,6 +167,8 @@ class EnvConfig:
     """A name of ``agentr envs``, or ``module:class``."""
     options: dict[str, Any] = field(default_factory=dict)
     """Arguments of the environment's class, e.g. distractors: 3."""
+    one_line: bool = False
+    """Line breaks and tabs in answers to actions become spaces (the released code of Agent-R); the first observation stays as it is."""
     allow_leaks: bool = False
     """Train on tasks that are held out or evaluated on, as released splits of ETO and DensePolicy do; reports then say so."""
     servers: int = number(1, least=1)
@@ -195,6 +197,47 @@ class PromptConfig:
     """Start with the environment's instruction; a model fine-tuned on the format does without."""
     examples: int = number(0, least=0)
     """Worked episodes before the task."""
+
+
+class WithoutAction(StrEnum):
+    """What becomes of a turn in the format react that has no ``Action:``."""
+
+    refused = "refused"
+    """Nothing is run, and the agent is told."""
+    last_line = "last_line"
+    """Its last line is the action (the released code of Agent-R)."""
+
+
+class CutOff(StrEnum):
+    """What becomes of a turn that reached ``max_tokens``."""
+
+    refused = "refused"
+    """Nothing is run, and the agent is told."""
+    run = "run"
+    """It is read as if it were whole (the released code of Agent-R)."""
+
+
+class FullContext(StrEnum):
+    """What happens where the context leaves no room for a turn."""
+
+    end = "end"
+    """The path ends, with its return so far."""
+    truncate = "truncate"
+    """The policy no longer sees the oldest turns (the released code of Agent-R). What it says then is context in rows that are whole paths,
+    and not learnt: they show more than it saw."""
+
+
+@dataclass
+class TurnsConfig:
+    """How turns are read and carried out, wherever the agent acts: exploration, revision, evaluation."""
+
+    without_action: WithoutAction = WithoutAction.refused
+    """Of a turn in the format react that has no ``Action:``: whether its last line is run."""
+    cut_off: CutOff = CutOff.refused
+    """Of a turn that reached max_tokens: whether it is run."""
+    full_context: FullContext = FullContext.end
+    """Where the context leaves no room for a turn: end the path, or no longer show the oldest turns to the policy. What it says without
+    them is not learnt from rows that are whole paths."""
 
 
 @dataclass
@@ -423,6 +466,7 @@ class Config:
     model: ModelConfig = field(default_factory=ModelConfig)
     env: EnvConfig = field(default_factory=EnvConfig)
     prompt: PromptConfig = field(default_factory=PromptConfig)
+    turns: TurnsConfig = field(default_factory=TurnsConfig)
     policy: PolicyConfig = field(default_factory=PolicyConfig)
     warm_start: WarmStartConfig = field(default_factory=WarmStartConfig)
     collect: CollectConfig = field(default_factory=CollectConfig)

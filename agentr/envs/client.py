@@ -29,6 +29,7 @@ class EnvClient:
         expert_timeout_s: Deadline of a request for a split or an expert. The default is a little more than a server's own deadline, so
             that it is the server that says what took so long.
         retries: Attempts after the first. With waits of about 0.5, 1, 2, .. s between them, 4 outlast the restart of a server.
+        one_line: As in ``Session``.
         transport: Makes what speaks to the servers, from token, deadline and counters; another one for another protocol.
 
     Attributes:
@@ -44,12 +45,14 @@ class EnvClient:
         timeout_s: float = 30.0,
         expert_timeout_s: float = EXPERT_TIMEOUT_S + 10.0,
         retries: int = 4,
+        one_line: bool = False,
         transport: Callable[[str, float, EnvStats], Transport] = Transport,
     ) -> None:
         self.stats = EnvStats()
         self._transport = transport(token, timeout_s, self.stats)
         self.pool = ServerPool(urls, self._transport, self.stats, retries)
         self._expert_timeout_s = expert_timeout_s
+        self._one_line = one_line
         self._spec: EnvironmentSpec | None = None
         self._splits: dict[str, list[Task]] = {}
 
@@ -104,7 +107,7 @@ class EnvClient:
             ConfigError: The environment has no such task.
             InfraError: No server answered, or an observation was not the recorded one; names the task, the step and both texts.
         """
-        session = Session(self.pool, await self.spec(), task, tuple(actions), opening=opening)
+        session = Session(self.pool, await self.spec(), task, tuple(actions), opening=opening, one_line=self._one_line)
         await self.pool.retry(f"opening task {task.id!r}", session.ready)
         return session
 

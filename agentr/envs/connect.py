@@ -17,7 +17,7 @@ def connect(config: EnvConfig, urls: Urls, token: str) -> EnvClient:
     Raises:
         ConfigError: The protocol is AgentGym's, and there is no such server, or no environment here that knows its tasks.
     """
-    client = partial(EnvClient, urls, token, timeout_s=config.timeout_s, retries=config.retries)
+    client = partial(EnvClient, urls, token, timeout_s=config.timeout_s, retries=config.retries, one_line=config.one_line)
     if config.protocol is EnvProtocol.agentr:
         return client()
     if not config.url:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from agentr.envs.pool import Remote, ServerPool
@@ -31,6 +31,9 @@ from env_servers.protocol import (
 
 Result = TypeVar("Result")
 
+#: What becomes a space where observations are to be one line.
+_SPACES = str.maketrans("\n\t", "  ")
+
 
 @dataclass(frozen=True)
 class Recorded:
@@ -45,6 +48,9 @@ class Session:
 
     Not for two ``step`` calls at the same time; any number of ``expand`` calls may run at once. All methods raise ``InfraError``
     after the pool's retries, and where a replay does not give the recorded observations.
+
+    Args:
+        one_line: Line breaks and tabs in answers to actions become spaces, in what is recorded as well.
 
     Attributes:
         last: What was last observed, reward in [0, 1].
@@ -62,6 +68,7 @@ class Session:
         opening: str | None = None,
         last: Observation | None = None,
         remote: Remote | None = None,
+        one_line: bool = False,
     ) -> None:
         self.task = task
         self.history = history
@@ -70,6 +77,7 @@ class Session:
         self._opening = opening
         self._last = last
         self._remote = remote
+        self._one_line = one_line
         self._rebuilding = asyncio.Lock()
 
     def __del__(self) -> None:
@@ -205,7 +213,7 @@ class Session:
 
     def _copy(self) -> Session:
         """The same history, with nothing on a server."""
-        return Session(self._pool, self._spec, self.task, self.history, opening=self._opening, last=self._last)
+        return Session(self._pool, self._spec, self.task, self.history, opening=self._opening, last=self._last, one_line=self._one_line)
 
     async def _expand_by_replay(self, actions: Sequence[str]) -> list[Session]:
         """Children that each play the history again, but for one, which takes over this session's state: a rollout without
@@ -241,7 +249,7 @@ class Session:
         """Plays the history on a fresh session, and says how many actions that took."""
         self._check(0, self._opening, opened.observation)
         self._opening = opened.observation
-        last, index = self._observe(opened), 0
+        last, index = replace(self._observe(opened), observation=opened.observation), 0
         for number, recorded in enumerate(self.history, start=1):
             fault = unsendable(recorded.action)
             if fault is not None:
@@ -268,7 +276,8 @@ class Session:
     def _observe(self, observed: ObservedState) -> Observation:
         low, high = self._spec.reward.low, self._spec.reward.high
         reward = min(1.0, max(0.0, (observed.reward - low) / (high - low)))
-        return Observation(observed.observation, reward, observed.done, observed.valid, observed.executed, observed.status, observed.scores)
+        text = observed.observation.translate(_SPACES) if self._one_line else observed.observation
+        return Observation(text, reward, observed.done, observed.valid, observed.executed, observed.status, observed.scores)
 
     def _refuse_ended(self) -> None:
         if self.last.done:

@@ -24,7 +24,7 @@ from agentr.store.layout import DATASET, DEMONSTRATIONS, EVAL, JUDGED, MODEL, RE
 from agentr.store.run import RunStore
 
 #: Keys that must be equal in all configurations of a comparison: the setting. Methods are free to differ in the rest.
-SAME = ("model.", "env.", "prompt.", "eval.", "warm_start.", "build.max_length")
+SAME = ("model.", "env.", "prompt.", "turns.", "eval.", "warm_start.", "build.max_length")
 
 #: The stages that runs of one seed share.
 SHARED = (MODEL, *(WARM_START.stage(name) for name in (DEMONSTRATIONS, DATASET, TRAIN, EVAL, RECOVERY, SHORTENED, JUDGED)))

@@ -30,7 +30,7 @@ def ideal_prefill(trees: Iterable[Tree], block: int, samples: int = 1) -> int:
         for node in tree.nodes:
             if not node.expansions:
                 continue
-            prompt = tree.prompt(node.id)
+            prompt = tree.prompt(node.id, max((tree.nodes[child].forgotten for child in node.children), default=0))
             total += len(prompt) - cache.hit(prompt)
             cache.add(prompt)
             total += (samples - 1) * (len(prompt) - cache.hit(prompt))

@@ -62,9 +62,9 @@ def config_at(config: Config, round_: int) -> Config:
     return loading.at_round(config, round_, find_recipe)
 
 
-def load(path: Path | None, overrides: Sequence[str] = (), base: Path | None = None, *, files: bool = True) -> Config:
+def load(path: Path | None, overrides: Sequence[str] = (), base: Path | None = None, *, files: bool = True, whole: bool = False) -> Config:
     """Reads and checks a configuration; see ``agentr.config.load.load``."""
-    return loading.load(path, overrides, base, find=find_recipe, files=files)
+    return loading.load(path, overrides, base, find=find_recipe, files=files, whole=whole)
 
 
 @cache

@@ -38,6 +38,10 @@ class AgentRConfig(ImitationConfig):
     """Most good trajectories of a task (shortest first); 0 means none."""
     revisions_per_task: int = number(4, least=0)
     """Most revision trajectories of a task; 0 means all."""
+    dedupe_good: bool = True
+    """Good trajectories of a task with the same actions are one; the original keeps all."""
+    dedupe_revisions: bool = True
+    """Equal revision trajectories of a task are one; the original keeps all, one for each pair."""
 
 
 @dataclass(frozen=True)
@@ -80,6 +84,7 @@ class AgentR(Imitation[AgentRConfig]):
 
     name = "agent_r"
     title = "Agent-R (arXiv 2501.11425)"
+    environments = ("webshop", "sciworld", "textcraft")
     page = "docs/agent_r.md"
     Config = AgentRConfig
 
@@ -101,8 +106,16 @@ class AgentR(Imitation[AgentRConfig]):
                 round_.action_format,
                 limit=config.revisions_per_task,
                 train_on_invalid=invalid,
+                dedupe=config.dedupe_revisions,
             )
-            yield from good_rows(tree, alpha, limit=config.good_per_task, train_on_invalid=invalid)
+            yield from good_rows(
+                tree,
+                alpha,
+                limit=config.good_per_task,
+                train_on_invalid=invalid,
+                inclusive=config.revise.alpha_inclusive,
+                dedupe=config.dedupe_good,
+            )
 
     def facts(self, round_: Round) -> dict[str, Any]:
         executed = self.config.revise.splice is Splice.executed or self.config.revise.audit
@@ -128,6 +141,7 @@ class AgentR(Imitation[AgentRConfig]):
                 "alpha": [0.5, 0.7, 1.0],
                 "alpha_inclusive": True,
                 "beta": 0.2,
+                "reflection_for": "pair",
                 "pairing": "threshold",
                 "pairs_per_task": 0,
                 "judge": "actor",
@@ -137,18 +151,24 @@ class AgentR(Imitation[AgentRConfig]):
             },
             "good_per_task": 1_000_000,
             "revisions_per_task": 0,
+            "dedupe_good": False,
+            "dedupe_revisions": False,
             "mixture": {"eta": 0.2},
         },
         "collect": {"sampling": {"temperature": 1.0, "max_tokens": 500}},
         "build": {"train_on_invalid": True},
     }
     # The released code differs: siblings with the same text are one node, good - bad > beta in place of Eq. 4, good > alpha in place
-    # of >= (with which the paper's last alpha, 1.0, leaves no data: 0.99 stands for it here).
+    # of >= (with which the paper's last alpha, 1.0, leaves no data: 0.99 stands for it here). Of what the paper does not say: a system
+    # message, one line for an observation, and all that the model says is run, as far as the context goes.
     _released: ClassVar[Mapping[str, Any]] = {
         **_paper,
+        "env": {"one_line": True},
+        "prompt": {"system": "You are a helpful assistant."},
+        "turns": {"without_action": "last_line", "cut_off": "run", "full_context": "truncate"},
         "method": {
             **_paper["method"],
-            "search": {**_paper["method"]["search"], "dedupe": "text"},
+            "search": {**_paper["method"]["search"], "dedupe": "normalised"},
             "revise": {**_paper["method"]["revise"], "pairing": "gap", "alpha_inclusive": False, "alpha": [0.5, 0.7, 0.99]},
         },
     }

@@ -38,6 +38,7 @@ class ARPO(Online[ARPOConfig]):
 
     name = "arpo"
     title = "ARPO (arXiv 2507.19849)"
+    environments = ("mathtool", "searchqa")
     page = "docs/rl.md"
     Config = ARPOConfig
 

@@ -33,6 +33,7 @@ class DensePolicy(Preferring[DensePolicyConfig]):
 
     name = "dense_policy"
     title = "DensePolicy (released code)"
+    environments = ("mathtool",)
     page = "docs/dense_policy.md"
     Config = DensePolicyConfig
 
@@ -60,7 +61,7 @@ class DensePolicy(Preferring[DensePolicyConfig]):
         "warm_start": {"enabled": False},
         "method": {
             "search": {"base": 10, "max_depth": 8, "window": 8, "stop_pairs": 512, "stop_rollouts": 1000, "stop_empty": 1000},
-            "pairs": {"min_gap": 0.5, "max_visits": 8, "released_visits": True, "dedupe": False},
+            "pairs": {"min_gap": 0.5, "max_visits": 8, "turns_left": "rollouts", "released_visits": True, "dedupe": False},
         },
         "collect": {"sampling": {"temperature": 1.0, "max_tokens": 1024}},
         "build": {"max_length": 4096, "train_on_invalid": True},

@@ -58,6 +58,7 @@ class ETAgent(Imitation[ETAgentConfig]):
 
     name = "et_agent"
     title = "ET-Agent (arXiv 2601.06860)"
+    environments = ("mathtool", "searchqa")
     page = "docs/et_agent.md"
     Config = ETAgentConfig
 

@@ -46,6 +46,7 @@ class ETO(Preferring[ETOConfig]):
 
     name = "eto"
     title = "ETO (arXiv 2403.02502)"
+    environments = ("webshop", "sciworld", "alfworld", "household")
     page = "docs/eto.md"
     Config = ETOConfig
 

@@ -52,6 +52,7 @@ class TreeGRPO(Online[TreeGRPOConfig]):
 
     name = "tree_grpo"
     title = "Tree-GRPO (arXiv 2509.21240)"
+    environments = ("searchqa",)
     page = "docs/rl.md"
     Config = TreeGRPOConfig
 

@@ -52,6 +52,8 @@ class Recipe(ABC, Generic[C]):
     loss: ClassVar[Loss]
     #: Fragments of a whole configuration, by the preset's name; ``default`` is empty for all.
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
+    #: Environments here that stand for those of the presets' source.
+    environments: ClassVar[Sequence[str]] = ()
     #: Its page, below the repository.
     page: ClassVar[str] = ""
 

@@ -196,7 +196,7 @@ class Dense(Strategy):
 
     def _propose(self, tree: Tree) -> list[list[int]]:
         """The next batch: up to ``window`` new ones of 2 ``window`` indices drawn below the best node, none after ``stop_empty`` tries."""
-        config, found = self.config, estimates(tree)
+        config, found = self.config, estimates(tree, self.siblings.turns_left)
         contrast = contrasts(tree, found)
         rng = random.Random(derived_seed(tree.seed, "batch", tree.search["batches"]))
 

@@ -29,7 +29,7 @@ class PairingConfig:
     alpha: list[float] = share([0.5, 0.7, 1.0])
     """Least return of a good path, by round; the last value holds for later rounds (paper 4.2)."""
     alpha_inclusive: bool = True
-    """good >= alpha; the released code has >, which leaves nothing at alpha = 1."""
+    """good >= alpha, for pairs and for good trajectories; the released code has >, which leaves nothing at alpha = 1."""
     beta: float = share(0.2)
     """Largest return of a bad path, or least difference to the good one: see pairing. Also the tree judge's margin."""
     pairing: Pairing = Pairing.gap

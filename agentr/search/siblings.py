@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from enum import StrEnum
 from itertools import combinations
 from typing import NamedTuple
 
@@ -19,6 +20,15 @@ from agentr.types import Outcome
 _ROUNDING = 1e-9
 
 
+class TurnsLeft(StrEnum):
+    """Over what the turns left below a node are averaged."""
+
+    children = "children"
+    """Its children: one more than the mean of theirs, as values are averaged."""
+    rollouts = "rollouts"
+    """The rollouts that ended below it (the released code)."""
+
+
 @dataclass
 class SiblingRule:
     """Which two turns after the same conversation are a pair (DensePolicy)."""
@@ -27,6 +37,8 @@ class SiblingRule:
     """Least difference in value."""
     max_visits: int = number(8, least=0)
     """Each side needs min(floor(2 ^ mean turns below it), this) visits: deep nodes need more evidence."""
+    turns_left: TurnsLeft = TurnsLeft.children
+    """Over what the mean turns below a node are taken, here and in the search's second term."""
     released_visits: bool = False
     """Count visits as the released code does, 2n - 1 for n rollouts."""
     dedupe: bool = True
@@ -40,7 +52,7 @@ class TurnValue(NamedTuple):
 
     Attributes:
         value: In [0, 1]. The return of an ended leaf; else the unweighted mean of the children's values.
-        turns_left: Turns until the episode ends: 0 at an ended leaf, else one more than the unweighted mean of the children's.
+        turns_left: Turns until the episode ends: 0 at an ended leaf, else a mean, over what ``TurnsLeft`` says.
     """
 
     value: float
@@ -64,7 +76,7 @@ class SiblingPair:
     fault: str = ""
 
 
-def estimates(tree: Tree) -> list[TurnValue | None]:
+def estimates(tree: Tree, turns_left: TurnsLeft = TurnsLeft.children) -> list[TurnValue | None]:
     """The estimate of each node, None where no ended leaf is below it; shape [nodes].
 
     Only the policy's own turns count: a revision's success is not what the policy makes of the point where it begins. A path that ended
@@ -72,21 +84,24 @@ def estimates(tree: Tree) -> list[TurnValue | None]:
     where only the end is rewarded, as in the original.
     """
     found: list[TurnValue | None] = [None] * len(tree.nodes)
-    value, turns, known = [0.0] * len(tree.nodes), [0.0] * len(tree.nodes), [0] * len(tree.nodes)
+    value, known = [0.0] * len(tree.nodes), [0] * len(tree.nodes)
+    turns, weight = [0.0] * len(tree.nodes), [0] * len(tree.nodes)  # of the mean turns left: a sum, and of how many
     for node in reversed(tree.nodes):  # a parent has a smaller id than its children
         if node.outcome is Outcome.INFRA:
             continue
         if node.outcome is not None:
             own = TurnValue(node.reward, 0.0)
         elif known[node.id]:
-            own = TurnValue(value[node.id] / known[node.id], 1 + turns[node.id] / known[node.id])
+            own = TurnValue(value[node.id] / known[node.id], 1 + turns[node.id] / weight[node.id])
         else:
             continue
         found[node.id] = own
         if node.origin is Origin.POLICY:
             value[node.parent] += own.value
-            turns[node.parent] += own.turns_left
             known[node.parent] += 1
+            ended = max(1, weight[node.id]) if turns_left is TurnsLeft.rollouts else 1
+            turns[node.parent] += ended * own.turns_left
+            weight[node.parent] += ended
     return found
 
 
@@ -111,7 +126,7 @@ def sibling_pairs(tree: Tree, rule: SiblingRule) -> list[SiblingPair]:
 
 def sibling_candidates(tree: Tree, rule: SiblingRule) -> list[SiblingPair]:
     """Returns all siblings whose values differ, with the reason why some are no pair. Pairs come first, largest gap first."""
-    found = estimates(tree)
+    found = estimates(tree, rule.turns_left)
     pairs: list[SiblingPair] = []
     faulty: list[SiblingPair] = []
     for parent in tree.nodes:

@@ -38,7 +38,7 @@ _BESIDE = ("stage", "spent")
 #: Fields that came later, with what they are without saying anything: they are in the text only if they say something, so that trees
 #: without them keep their text.
 _LATER: dict[str, Any] = {"evolutions": []}
-_LATER_OF_TURNS: dict[str, Any] = {"status": CallStatus.ok, "scores": {}}
+_LATER_OF_TURNS: dict[str, Any] = {"status": CallStatus.ok, "scores": {}, "forgotten": 0}
 
 
 def to_json(tree: Tree) -> str:

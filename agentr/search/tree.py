@@ -51,6 +51,7 @@ class Child:
         outcome: Why the episode ends here, or None if it goes on.
         status: How the action came out; of a turn without an action, error.
         scores: Of an answer that ended the episode, the environment's scores in [0, 1] by name.
+        forgotten: How many of the oldest turns before this one the policy did not see when it drew it (``turns.full_context``).
     """
 
     text: str
@@ -65,6 +66,7 @@ class Child:
     outcome: Outcome | None = None
     status: CallStatus = CallStatus.ok
     scores: Mapping[str, float] = field(default_factory=dict, hash=False)
+    forgotten: int = 0
 
 
 @dataclass
@@ -105,6 +107,7 @@ class Node:
     draws: int = 1
     status: CallStatus = CallStatus.ok
     scores: Mapping[str, float] = field(default_factory=dict)
+    forgotten: int = 0
     children: list[int] = field(default_factory=list)
 
     @property
@@ -239,18 +242,18 @@ class Tree:
             found.append(self.nodes[0])
         return found[::-1]
 
-    def prompt(self, node: int) -> list[int]:
-        """Token ids that the policy sees when it is to speak after ``node``."""
+    def prompt(self, node: int, forgotten: int = 0) -> list[int]:
+        """Token ids that the policy sees when it is to speak after ``node``, without the ``forgotten`` oldest turns."""
         ids = list(self.prompt_ids)
-        for turn in self.path(node):
+        for turn in self.path(node)[forgotten:]:
             ids += turn.token_ids
             ids += turn.bridge_ids
         return ids
 
-    def conversation(self, node: int) -> list[Message]:
-        """The opening and the turns down to ``node``, as text. An ended episode's last observation is included."""
+    def conversation(self, node: int, forgotten: int = 0) -> list[Message]:
+        """The same as text, with the opening's messages. An ended episode's last observation is included."""
         messages = list(self.messages)
-        for turn in self.path(node):
+        for turn in self.path(node)[forgotten:]:
             messages += [Message("assistant", turn.text), Message("user", turn.observation)]
         return messages
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 import random
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -23,12 +24,16 @@ from agentr.search.tree import Child, Node, Origin, Tree
 from agentr.seeds import derived_seed
 from agentr.types import Outcome
 
+_NUMBERED = re.compile(r"\b(Action|Thought) ?\d+:")
+
 
 class Dedupe(StrEnum):
     none = "none"
     """Every turn is a node of its own."""
     text = "text"
-    """Siblings with the same whole turn are one node (the original)."""
+    """Siblings with the same whole turn are one node."""
+    normalised = "normalised"
+    """The same up to white space at the ends and numbers as in "Action 1:" and "Thought 1:" (the released code)."""
     action = "action"
     """Siblings with the same action are one node."""
 
@@ -151,6 +156,8 @@ class UCT(Strategy):
         match self.config.dedupe:
             case Dedupe.text:
                 return turn.text
+            case Dedupe.normalised:
+                return _NUMBERED.sub(r"\1:", turn.text).strip()
             case Dedupe.action:
                 return turn.action
             case Dedupe.none:

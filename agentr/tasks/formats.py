@@ -49,15 +49,25 @@ class ActionFormat(Protocol):
 
 
 class ReAct:
-    """``Thought: ...`` then ``Action: ...`` (Yao et al. 2023). The action is the first line after the last ``Action:``."""
+    """``Thought: ...`` then ``Action: ...`` (Yao et al. 2023). The action is the first line after the last ``Action:``.
+
+    Args:
+        last_line: The last line of a turn without ``Action:`` is its action (the released code of Agent-R).
+    """
 
     name = "react"
     reasons = False
     stop: tuple[str, ...] = ()
     _marker = re.compile(r"Action(?: ?\d+)?:", re.IGNORECASE)
 
+    def __init__(self, last_line: bool = False) -> None:
+        self.last_line = last_line
+
     def parse(self, text: str) -> Parsed:
         markers = list(self._marker.finditer(text))
+        if not markers and self.last_line and (whole := text.strip()):
+            above, _, last = whole.rpartition("\n")
+            return self.parse(f"{above}\nAction: {last}")
         if not markers:
             return Parsed(None, problem="No action was found. Answer with a line 'Thought: ...' and a line 'Action: ...'.")
         thought = re.sub(r"^\s*Thought(?: ?\d+)?:\s*", "", text[: markers[0].start()], flags=re.IGNORECASE).strip()
@@ -179,12 +189,15 @@ def _block(verb: str, body: str, thought: str) -> Parsed:
 FORMATS: dict[str, ActionFormat] = {f.name: f for f in (ReAct(), Bare(), CodeAct(), Tags())}
 
 
-def action_format(name: str) -> ActionFormat:
+def action_format(name: str, last_line: bool = False) -> ActionFormat:
     """The format that an environment's specification names.
+
+    Args:
+        last_line: As in ``ReAct``; other formats have no such thing.
 
     Raises:
         ConfigError: agentr does not know it.
     """
     if name not in FORMATS:
         raise ConfigError(f"unknown action format {name!r}", hint=f"Known formats: {', '.join(FORMATS)}.")
-    return FORMATS[name]
+    return ReAct(last_line=True) if last_line and name == ReAct.name else FORMATS[name]

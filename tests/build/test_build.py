@@ -11,7 +11,7 @@ import pytest
 from agentr.build.export import export_rows, export_trees
 from agentr.build.mixture import general_rows, mix
 from agentr.build.revision import demonstrated_rows, good_rows, revision_rows
-from agentr.collect.revise import ReviseConfig
+from agentr.collect.revise import ReflectionFor, ReviseConfig, splice
 from agentr.errors import DataError, RunError
 from agentr.recipes.agent_r import AgentRConfig
 from agentr.search.pairs import Pairing, falls_behind, good_suffix, pair_paths
@@ -25,7 +25,7 @@ from agentr.store.summaries import DatasetSummary
 from agentr.tasks.formats import ReAct
 from agentr.types import Message, Outcome
 from tests.runs import dataset, round_of
-from tests.trees import add, codec, conversed, door, reasoned
+from tests.trees import add, child, codec, conversed, door, reasoned, tree_of
 
 CODEC = codec()
 
@@ -127,6 +127,67 @@ def test_revisions_over_the_cap_and_those_made_twice_are_dropped_and_counted() -
     made, dropped = revised(door(), Splice.paper, limit=1)
     assert [row.provenance.nodes for row in made] == [(1, 4, -1, 2, 3)]
     assert dropped == ["revisions over the cap"]
+
+
+def test_equal_revisions_are_kept_where_that_is_asked_for() -> None:
+    tree = door()
+    tree.revisions.append(tree.revisions[0])
+    kept = list(revision_rows(tree, Splice.executed, CODEC, ReAct(), limit=0, train_on_invalid=False, dedupe=False))
+    made = [row for row in kept if isinstance(row, Row)]
+    assert len(made) == 2 and made[0].input_ids == made[1].input_ids
+
+
+def test_good_rows_with_the_same_actions_are_kept_where_that_is_asked_for() -> None:
+    tree = tree_of("open / take: 1.0", "open / wait: 0.5")
+    add(tree, 1, child("take", 1.0, Outcome.SUCCESS))
+    found = {
+        (inclusive, dedupe): [
+            row.provenance.nodes
+            for row in good_rows(tree, 0.5, limit=9, train_on_invalid=False, inclusive=inclusive, dedupe=dedupe)
+            if isinstance(row, Row)
+        ]
+        for inclusive in (True, False)
+        for dedupe in (True, False)
+    }
+    assert found[True, True] == [(1, 2), (1, 3)] and found[True, False] == [(1, 2), (1, 3), (1, 4)]
+    assert found[False, True] == [(1, 2)] and found[False, False] == [(1, 2), (1, 4)]
+
+
+@pytest.mark.parametrize(
+    ("change", "kinds"),
+    [
+        ("", ["good", "revision"]),
+        ("method.dedupe_revisions=false", ["good", "revision", "revision"]),
+        ("method.dedupe_good=false", ["good", "good", "revision"]),
+        ("method.revise.alpha_inclusive=false", ["revision"]),
+    ],
+)
+def test_a_rounds_rows_are_distinct_and_good_enough_as_the_method_says(tmp_path: Path, change: str, kinds: list[str]) -> None:
+    tree = door()
+    tree.revisions.append(tree.revisions[0])
+    for node in tree.successes():
+        node.reward = 0.5
+    add(tree, tree.nodes[3].parent, reasoned("unlock", 0.5, Outcome.SUCCESS))
+    made, _ = dataset(round_of(tmp_path, ["method.type=agent_r", "method.revise.alpha=[0.5]", *filter(None, [change])], revise=[tree]))
+    assert sorted(row.provenance.kind for row in read_rows(made)) == kinds
+
+
+@pytest.mark.parametrize(("reflection_for", "most"), [(ReflectionFor.transition, 1), (ReflectionFor.pair, 9)])
+def test_a_reflection_is_drawn_for_each_transition_or_for_each_pair(reflection_for: ReflectionFor, most: int) -> None:
+    tree = tree_of("open / wait / sleep: 0.0", *(f"open / take {n}: 1.0" for n in range(9)))
+    config = ReviseConfig(pairs_per_task=0, reflection_for=reflection_for)
+    revisions = [splice(tree, pair, tree.nodes[2], config) for pair in pair_paths(tree, config, 1.0)]
+    drawn = {revision.reflection for revision in revisions}
+    assert len(revisions) == 9 and (len(drawn) == 1 if most == 1 else len(drawn) > 2)
+    again = [splice(tree, pair, tree.nodes[2], config).reflection for pair in pair_paths(tree, config, 1.0)]
+    assert again == [revision.reflection for revision in revisions]
+
+
+def test_a_turn_whose_beginning_was_forgotten_is_context() -> None:
+    tree = tree_of("open / take: 1.0")
+    tree.nodes[2].forgotten = 1
+    (row,) = (row for row in good_rows(tree, 1.0, limit=1, train_on_invalid=False) if isinstance(row, Row))
+    assert row.loss_mask == (0, 0, 0, 1, 0, 0), "the opening, the first turn, its bridge, the turn that saw only the opening"
 
 
 def test_good_rows_train_on_every_turn_and_on_nothing_else() -> None:

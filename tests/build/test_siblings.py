@@ -13,7 +13,7 @@ from agentr.config.checks import find_problems
 from agentr.errors import ConfigError
 from agentr.recipes import load
 from agentr.search import Child, Dense, DenseConfig, Expansion, Node, Origin, Tree
-from agentr.search.siblings import SiblingRule, contrasts, estimates, sibling_candidates, sibling_pairs
+from agentr.search.siblings import SiblingRule, TurnsLeft, contrasts, estimates, sibling_candidates, sibling_pairs
 from agentr.store.dataset import read_preferences, write_rows
 from agentr.store.rows import Dropped, Preference, Provenance
 from agentr.types import Outcome, Task
@@ -66,6 +66,23 @@ def rows(
 
 
 # values -------------------------------------------------------------------------------------------------------------------
+
+
+def test_turns_left_are_a_mean_over_children_or_over_rollouts() -> None:
+    """One child ends at once, its sibling has three rollouts that each go on for five turns: 1 + mean(0, 5), or mean(1, 6, 6, 6)."""
+    long = "go / a / b / c / d"
+    tree = tree_of("open / stop: 0.0", *(f"open / {long} / {end}: 0.0" for end in ("x", "y", "z")))
+    for over, expected in ((TurnsLeft.children, 3.5), (TurnsLeft.rollouts, 4.75)):
+        found = estimates(tree, over)[1]
+        assert found is not None and found.turns_left == expected
+    assert SiblingRule().turns_left is TurnsLeft.children
+
+
+def test_the_evidence_that_a_pair_needs_follows_the_turns_left() -> None:
+    """Of five rollouts one ends after one turn and four after four: 2.5 turns over children, floor(2 ^ 2.5) = 5; 3.4 over rollouts, 10."""
+    tree = tree_of("stop: 1.0", "go / end: 0.0", *(f"go / a / b / c / {n}: 0.0" for n in range(4)))
+    assert faults(tree, SiblingRule()) == {}
+    assert faults(tree, SiblingRule(turns_left=TurnsLeft.rollouts)) == {"siblings with too few visits": 1}
 
 
 def test_value_is_the_unweighted_mean_of_the_children_and_turns_left_too() -> None:

@@ -14,13 +14,14 @@ import pytest
 
 from agentr.build.export import export_demonstrations
 from agentr.build.imports import demonstrated_turns
+from agentr.build.sequences import recorded
 from agentr.collect.demonstrate import Demonstrate
 from agentr.collect.grow import BadBeginning, Grow
 from agentr.collect.job import TreeJob, run_job
 from agentr.collect.judge import Judge
 from agentr.collect.revise import ReviseConfig
 from agentr.collect.units import Limits, Progress, run_units
-from agentr.config.schema import SamplingConfig, TaskSelection
+from agentr.config.schema import CutOff, FullContext, SamplingConfig, TaskSelection, TurnsConfig
 from agentr.envs.client import EnvClient
 from agentr.envs.server import EnvServer
 from agentr.errors import InfraError, RunError
@@ -29,9 +30,9 @@ from agentr.policy.base import GenerateRequest, PolicyStats
 from agentr.recipes.agent_r import Revise
 from agentr.rewards import RewardConfig, Rewards
 from agentr.rewards.group import group_of
-from agentr.search import UCT, Dense, DenseConfig, Origin, Sample, Strategy, Tree, UCTConfig
+from agentr.search import UCT, Child, Dense, DenseConfig, Expansion, Origin, Sample, Strategy, Tree, UCTConfig
 from agentr.search.siblings import SiblingRule
-from agentr.search.stored import to_json
+from agentr.search.stored import from_json, to_json
 from agentr.search.uct import Dedupe
 from agentr.store.forest import Forest
 from agentr.store.growing import GrowingForest
@@ -246,6 +247,62 @@ def test_answers_without_an_action_are_told_and_counted(
     assert (bridge[0] == eos) is (finish is FinishReason.LENGTH)
     read = codec().decode(tree.prompt(1)[len(tree.prompt_ids) :], special=True)
     assert read == f"{text}<|im_end|>\n<|im_start|>user\n{tree.nodes[1].observation}<|im_end|>\n<|im_start|>assistant\n"
+
+
+@pytest.mark.parametrize(("cut_off", "taken"), [(CutOff.refused, ""), (CutOff.run, "get 1 sti")])
+def test_a_turn_that_was_cut_off_is_run_only_if_that_is_asked_for(server: EnvServer, cut_off: CutOff, taken: str) -> None:
+    async def scenario(env: EnvClient, tasks: list[Task]) -> Child:
+        class Long(SloppyExpert):
+            async def generate(self, request: GenerateRequest) -> list[Completion]:
+                return [Completion(text, tuple(self.codec.encode(text)), (), FinishReason.LENGTH)]
+
+        agent = await sloppy_agent(env, tasks)
+        agent = replace(agent, policy=Long(agent.codec, tasks), turns=TurnsConfig(cut_off=cut_off))
+        tree, session = await agent.start(tasks[0], 0)
+        return (await agent.sample(tree, Expansion(0, 0, 1, 0), session)).children[0]
+
+    text = "Thought: so\nAction: get 1 sti"
+    child = play(server, scenario)
+    assert child.action == taken and ("cut off" in child.observation) is not bool(taken)
+    assert child.bridge_ids[0] == codec().eos_id, "the turn is closed in the prompt, whatever became of it"
+
+
+def test_a_full_context_forgets_the_oldest_turns_where_that_is_asked_for(server: EnvServer, tmp_path: Path) -> None:
+    """The policy is asked with the opening and the last turns, with the ids that they were stored with, and each node says how many it did
+    not see; those turns are in no loss."""
+    asked: list[GenerateRequest] = []
+
+    class Asked(SloppyExpert):
+        async def generate(self, request: GenerateRequest) -> list[Completion]:
+            asked.append(request)
+            return await super().generate(request)
+
+        def _action(self, request: GenerateRequest, rng: random.Random) -> str:
+            return rng.choice(["inventory", "get 1 moon cheese"])
+
+    async def scenario(env: EnvClient, tasks: list[Task]) -> tuple[Tree, int]:
+        agent = await sloppy_agent(env, tasks, skill=0.0)
+        tree, _ = await agent.start(tasks[0], 0)
+        small = len(tree.prompt_ids) + 260
+        turns = TurnsConfig(full_context=FullContext.truncate)
+        agent = replace(agent, policy=Asked(agent.codec, tasks, 0.0), turns=turns, max_model_len=small)
+        await run_job(job(tmp_path, tasks[:1], work=Grow(Sample(1, max_steps=12))), agent, Progress())
+        return Forest(tmp_path).read(tasks[0].key), small
+
+    tree, limit = play(server, scenario)
+    path = tree.path(len(tree.nodes) - 1)
+    assert tree.nodes[-1].outcome is not Outcome.CONTEXT_LIMIT and len(path) == 12
+    assert [node.forgotten for node in path] == sorted(node.forgotten for node in path), "what is forgotten stays so"
+    assert path[0].forgotten == 0 < path[-1].forgotten < len(path) - 1
+    for node, request in zip(path, asked, strict=True):
+        assert list(request.prompt_ids) == tree.prompt(node.parent, node.forgotten)
+        assert len(request.prompt_ids) + 64 <= limit
+        more = tree.prompt(node.parent, node.forgotten - 1) if node.forgotten else []
+        assert not node.forgotten or len(more) + 64 > limit, "no more is forgotten than has to be"
+        assert list(request.messages) == tree.conversation(node.parent, node.forgotten)
+    trained = [turn.trained for turn in recorded(path, trained=True)]
+    assert trained == [not node.forgotten for node in path]
+    assert [n.forgotten for n in from_json(to_json(tree)).nodes] == [n.forgotten for n in tree.nodes]
 
 
 class Saying:

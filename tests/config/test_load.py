@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 from agentr.config.checks import range_of
-from agentr.config.identity import at_default, changed_keys, plain, to_yaml
+from agentr.config.identity import at_default, changed_keys, flatten, plain, to_yaml
 from agentr.config.renamed import RENAMED
 from agentr.config.schema import Config
+from agentr.config.text import dump_yaml
 from agentr.config.training import TrainConfig
 from agentr.errors import ConfigError
 from agentr.launch.reference import reference, undocumented
@@ -264,6 +265,16 @@ def test_a_key_that_came_later_is_no_change() -> None:
     assert changed_keys(before, plain(config), at_default(config)) == ["train[0].steps: None -> 3"]
 
 
+def test_a_run_that_was_stored_before_a_key_came_has_its_default_and_not_the_presets(tmp_path: Path) -> None:
+    stored = plain(load(None, ["method.preset=released"]))
+    del stored["turns"], stored["method"]["dedupe_good"]
+    (tmp_path / "config.yaml").write_text(dump_yaml(stored))
+    config = load(tmp_path / "config.yaml", whole=True)
+    assert (config.turns.full_context, config.method.dedupe_good) == ("end", True)  # type: ignore[attr-defined]
+    assert (config.method.preset, config.env.one_line) == ("released", True), "what it says holds"
+    assert changed_keys(stored, plain(config), at_default(config)) == []
+
+
 def test_a_part_that_came_later_has_the_defaults_that_its_section_gives_it() -> None:
     """Searches of tree_grpo keep duplicates and a judge of et_agent is nobody, other than those classes say: older runs have neither."""
     tree_grpo = ["method.type=tree_grpo", "train=[{batch_size: 256}]"]
@@ -288,6 +299,26 @@ def test_paper_preset_has_the_papers_values() -> None:
     search, revise = config.method.search, config.method.revise
     assert (search.iterations, search.max_depth, search.width, search.c_uct) == (8, 20, 4, 0.25)
     assert (revise.alpha, revise.beta, config.method.mixture.eta) == ([0.5, 0.7, 1.0], 0.2, 0.2)
+
+
+def test_the_released_presets_have_the_released_codes_values() -> None:
+    """Of each switch: the default, the preset `paper`, the preset `released`."""
+    found = {preset: dict(flatten(plain(load(None, [f"method.preset={preset}"])))) for preset in ("default", "paper", "released")}
+    for key, values in {
+        "turns.without_action": ("refused", "refused", "last_line"),
+        "turns.cut_off": ("refused", "refused", "run"),
+        "turns.full_context": ("end", "end", "truncate"),
+        "env.one_line": (False, False, True),
+        "prompt.system": ("", "", "You are a helpful assistant."),
+        "method.search.dedupe": ("action", "none", "normalised"),
+        "method.dedupe_good": (True, False, False),
+        "method.dedupe_revisions": (True, False, False),
+        "method.revise.alpha_inclusive": (True, True, False),
+        "method.revise.reflection_for": ("transition", "pair", "pair"),
+    }.items():
+        assert tuple(found[preset][key] for preset in found) == values, key
+    dense = load(None, ["method.type=dense_policy", "method.preset=released", "env.name=household"])
+    assert plain(dense)["method"]["pairs"]["turns_left"] == "rollouts"
 
 
 @pytest.mark.parametrize(("method", "preset"), [(name, preset) for name, recipe in recipes().items() for preset in recipe.presets])

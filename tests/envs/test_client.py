@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import socket
 from collections.abc import Callable, Coroutine, Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -19,6 +20,7 @@ from agentr.errors import ConfigError, InfraError
 from agentr.types import Task
 from env_servers.app import create_app
 from env_servers.auth import error_response
+from env_servers.base import Observed
 from env_servers.protocol import ErrorBody
 from env_servers.sessions import Limits
 from tests.env_servers.support import TOKEN, Counter, child_server, serving, wait_until
@@ -141,6 +143,34 @@ def test_status_and_scores_are_observed_and_observed_again_by_a_replay(can_fork:
 
     with bench(Counter(can_fork=can_fork)) as server:
         run([server.url], test)
+
+
+class Lines(Counter):
+    """Answers in several lines."""
+
+    def reset(self, task_id: str) -> tuple[Any, Observed]:
+        state, seen = super().reset(task_id)
+        return state, replace(seen, observation=f"{seen.observation}\n\tgo")
+
+    def step(self, state: Any, action: str) -> Observed:
+        seen = super().step(state, action)
+        return replace(seen, observation=f"{seen.observation}\n\tgo on")
+
+
+@pytest.mark.parametrize("can_fork", [True, False])
+def test_answers_are_one_line_where_that_is_asked_for_in_what_is_replayed_too(can_fork: bool):
+    async def test(client: EnvClient) -> None:
+        root = await client.open(TASK)
+        assert root.last.observation == root.opening == "task train-0, total 0\n\tgo", "the first one stays as it is"
+        (child,) = await root.expand(["add 1"])
+        assert child.history == (Recorded("add 1", "total 1  go on"),)
+        await client.close_all([child])
+        assert (await child.step("add 1")).last.observation == "total 2  go on", "rebuilt from its history"
+        again = await client.open(TASK, child.history)
+        assert again.last.observation == "total 2  go on"
+
+    with bench(Lines(can_fork=can_fork)) as server:
+        run([server.url], test, one_line=True)
 
 
 def test_a_rollout_without_forks_never_replays():

@@ -122,12 +122,14 @@ def test_a_method_that_fails_does_not_stop_the_others(tmp_path: Path, monkeypatc
     assert state == {("rft", 0): "between two stages", ("rft", 1): "done", ("sft", 0): "done", ("sft", 1): "not begun"}
 
 
-def test_unlike_questions_are_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [("eval: {tasks: {limit: 3}}", r"eval\.tasks\.limit: None -> 3"), ("turns: {cut_off: run}", r"turns\.cut_off: 'refused' -> 'run'")],
+)
+def test_unlike_questions_are_refused(tmp_path: Path, change: str, named: str) -> None:
     other = tmp_path / "other.yaml"
-    other.write_text(f"include: [{CONFIGS / 'rft.yaml'}]\neval: {{tasks: {{limit: 3}}}}\n")
-    with pytest.raises(
-        ConfigError, match=r"other and sft differ in keys that must match for a fair comparison: eval\.tasks\.limit: None -> 3"
-    ):
+    other.write_text(f"include: [{CONFIGS / 'rft.yaml'}]\n{change}\n")
+    with pytest.raises(ConfigError, match=f"other and sft differ in keys that must match for a fair comparison: {named}"):
         plan([CONFIGS / "sft.yaml", other], [0], tmp_path)
     with pytest.raises(ConfigError, match="two configurations have the same name: sft, sft"):
         plan([CONFIGS / "sft.yaml", CONFIGS / "sft.yaml"], [0], tmp_path)

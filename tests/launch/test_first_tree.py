@@ -169,16 +169,6 @@ def test_a_shipped_configuration_comes_to_its_first_tree(
     check(config, server_of(config.env, servers, tmp_path_factory.mktemp("server")), tmp_path)
 
 
-@pytest.mark.parametrize("env", ["mathtool", "searchqa", "textcraft"])
-@pytest.mark.parametrize("preset", ["paper", "released"])
-def test_et_agents_presets_open(
-    env: str, preset: str, servers: dict[str, EnvServer], tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    overrides = ["method.type=et_agent", f"method.preset={preset}", f"env.name={env}", "warm_start.enabled=false", "method.max_steps=3"]
-    config = load(None, overrides)
-    check(config, server_of(config.env, servers, tmp_path_factory.mktemp("server")), tmp_path)
-
-
 @pytest.mark.parametrize("env", ["alfworld", "babyai", "household", "sciworld", "textcraft", "webshop"])
 @pytest.mark.parametrize("preset", ["paper", "released"])
 def test_etos_presets_open_in_every_environment_of_the_paper_and_beyond(

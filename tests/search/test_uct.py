@@ -119,6 +119,15 @@ def test_duplicates_are_one_node_by_action_or_by_text() -> None:
         assert tree.events.get("duplicates", 0) == nodes.count(None) == 3 - expected
 
 
+@pytest.mark.parametrize("other", ["Thought: a\nAction: x\n", "Thought 1: a\nAction 1: x", "  Thought 2: a\nAction: x"])
+def test_numbers_and_white_space_make_no_other_turn_where_texts_are_normalised(other: str) -> None:
+    answers = [child("Thought: a\nAction: x"), child(other), child("Thought: a\nAction: x 1:")]
+    for dedupe, expected in ((Dedupe.text, 3), (Dedupe.normalised, 2)):
+        tree, strategy = new_tree(), UCT(UCTConfig(width=3, dedupe=dedupe))
+        strategy.tell(tree, strategy.ask(tree)[0], answers)
+        assert len(tree.root.children) == expected
+
+
 def test_simulation_ends_at_success_only_in_the_default() -> None:
     for stop in (True, False):
         tree, strategy = new_tree(), UCT(UCTConfig(width=2, stop_simulation_at_success=stop, enough_good=0))

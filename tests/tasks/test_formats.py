@@ -102,3 +102,25 @@ def test_an_unknown_format_is_named():
     with pytest.raises(ConfigError, match="sounds"):
         action_format("sounds")
     assert react.parse("hm").problem
+
+
+@pytest.mark.parametrize(
+    ("text", "action", "thought"),
+    [
+        ("I need wood.\nget 2 oak logs", "get 2 oak logs", "I need wood."),
+        ("Thought: I need wood.\n1. get 2 oak logs\n\n", "get 2 oak logs", "I need wood."),
+        ("get 2 oak logs", "get 2 oak logs", ""),
+        ("Thought: first\nAction: look\nget 2 oak logs", "look", "first"),
+        ("Thought: first\nAction:", None, "first"),
+        (" \n", None, ""),
+    ],
+)
+def test_the_last_line_of_a_turn_without_an_action_is_one_only_if_that_is_asked_for(text: str, action: str | None, thought: str):
+    read = action_format("react", last_line=True).parse(text)
+    assert (read.action, read.thought) == (action, thought)
+    assert action_format("react").parse(text).action == (action if "Action:" in text else None)
+
+
+@pytest.mark.parametrize("name", ["bare", "codeact", "tags"])
+def test_other_formats_know_no_last_line(name: str):
+    assert action_format(name, last_line=True) is action_format(name)
