@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from agentr.build.export import export_demonstrations
+from agentr.build.export_trees import export_demonstrations
 from agentr.build.imports import demonstrated_turns
 from agentr.collect.demonstrate import Demonstrate
 from agentr.collect.grow import BadBeginning, Grow
