@@ -335,14 +335,19 @@ def export(
     run_dir: RunDir,
     out: Annotated[Path, typer.Option("--out", help="File to write; a folder for --format agent_r_trees.")],
     kind: Annotated[
-        str, typer.Option("--format", help="sharegpt, trl, agent_r, agent_r_trees, eto-sft, eto-dpo, llamafactory or verl.")
+        str,
+        typer.Option("--format", help="messages, trl, sharegpt, llamafactory, verl, eto-sft, eto-dpo, agent_r or agent_r_trees."),
     ] = "sharegpt",
     round_: RoundNumber = 1,
+    per_turn: Annotated[
+        bool, typer.Option("--per-turn", help="An entry for each trained turn, for trainers without loss masks (messages, llamafactory).")
+    ] = False,
 ) -> None:
-    """Write one round's dataset or trees in the format of another tool."""
+    """Write one round's dataset or trees in the format of another tool, and say what the format does not carry."""
     from agentr.launch.export import export as export_round
 
-    typer.echo(export_round(run_dir, round_, kind, out))
+    for line in export_round(run_dir, round_, kind, out, per_turn=per_turn).lines():
+        typer.echo(line)
 
 
 @app.callback(invoke_without_command=True)

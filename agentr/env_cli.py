@@ -141,7 +141,7 @@ def demos(
     model: Annotated[str, typer.Option(help="For --format trees: nano, smollm2, or a Hugging Face folder or name.")] = "nano",
 ) -> None:
     """Write the expert's demonstrations, each carried out in the environment. Those that do not succeed are counted and left out."""
-    from agentr.build.export import export_demonstrations
+    from agentr.build.export_trees import export_demonstrations
     from agentr.collect.demonstrate import demonstrate_all
     from agentr.config.schema import TaskSelection
     from agentr.envs.client import EnvClient

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
@@ -170,3 +171,8 @@ class Task:
 @lru_cache(maxsize=65_536)
 def _file_name(text: str) -> str:
     return "".join(c if c.isalnum() or c in "-_" else f"~{ord(c):x}~" for c in text)
+
+
+def task_id(key: str) -> str:
+    """Returns the id of the task that has a key: the inverse of ``Task.key``."""
+    return re.sub("~([0-9a-f]+)~", lambda found: chr(int(found[1], 16)), key)

@@ -26,15 +26,15 @@ from tests.trees import codec
 _SERVICES = cast(Services, SimpleNamespace(spec=lambda: SimpleNamespace(action_format="react")))
 
 
-def given(store: RunStore, stage: str, trees: Sequence[Tree]) -> None:
-    """Seals a stage with these trees."""
+def given(store: RunStore, stage: str, trees: Sequence[Tree], includes: str | None = None) -> None:
+    """Seals a stage with these trees, which may be those of another stage with more in them."""
 
     def write(folder: Path) -> TreeSummary:
         forest = GrowingForest(folder, epoch=store.lease.next_epoch())
         for tree in trees:
             forest.write(tree)
         manifest = forest.seal(stage={"action_format": "react"})
-        return TreeSummary(trees=len(trees), trees_hash=manifest["trees_hash"])
+        return TreeSummary(trees=len(trees), trees_hash=manifest["trees_hash"], includes=includes)
 
     store.stage(stage, TreeSummary, write)
 

@@ -17,6 +17,7 @@ from agentr.store.run import RunStore
 from agentr.store.summaries import TrainSummary
 from tests.launch.test_compare import written
 from tests.runs import dataset, round_of
+from tests.support import tiny_tokenizer
 from tests.trees import door
 
 ROOT = Path(__file__).parents[1]
@@ -115,11 +116,19 @@ def test_status_and_report_of_a_comparison(tmp_path: Path) -> None:
 
 
 def test_a_round_is_exported(tmp_path: Path) -> None:
-    round_ = round_of(tmp_path / "run", ["method.revise.alpha=[1.0]"], revise=[door()])
+    tiny_tokenizer().save_pretrained(tmp_path / "model")
+    (tmp_path / "model/config.json").write_text('{"model_type": "llama"}')
+    round_ = round_of(tmp_path / "run", ["method.revise.alpha=[1.0]"], model=tmp_path / "model", revise=[door()])
     dataset(round_)
     round_.experiment.store.close()
-    for kind, written_ in (("sharegpt", "rows in"), ("trl", "rows in"), ("agent_r", "rows in"), ("agent_r_trees", "1 trees in")):
-        shown = agentr("export", tmp_path / "run", "--out", tmp_path / kind, "--format", kind)
+    for words, written_ in (
+        ("sharegpt", "1 of them (1 revision) have turns of the agent that are context"),
+        ("trl", "2 rows in"),
+        ("messages --per-turn", "5 turns in"),
+        ("agent_r_trees", "left out: 2 (2 revision turns)"),
+    ):
+        kind, *more = words.split()
+        shown = agentr("export", tmp_path / "run", "--out", tmp_path / kind, "--format", kind, *more)
         assert shown.exit_code == 0, (kind, shown.exception)
         assert written_ in shown.stdout
     assert "has no round 2" in str(

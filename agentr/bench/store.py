@@ -184,7 +184,7 @@ def _build(folder: Path, trees: int) -> int:
 
 def _export(folder: Path, trees: int) -> int:
     out = folder / "rows.jsonl"
-    export_rows(out, iter_rows(folder / "dataset"), None, None, "trl")
+    export_rows(out, iter_rows(folder / "dataset"), None, "trl")
     return out.stat().st_size
 
 

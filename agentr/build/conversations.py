@@ -3,16 +3,20 @@
 From text: the opening is rendered with the chat template, then come turns with bridges between them, as in a tree. From ids: the reader
 finds the template's tokens between the contents and decodes the contents. Ids made from text by the tokenizer are converted back exactly;
 ids that a policy sampled may spell the same text in other tokens, and text does not keep that spelling.
+
+Rows and pairs as messages are `SpokenRow` and `SpokenPair`; `by_turn` and `parting` make rows of one trained turn of them, whose loss mask
+is a prompt and an answer.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from agentr.errors import DataError, ModelError
 from agentr.policy.chat import ChatCodec
+from agentr.store.rows import Preference, Row
 from agentr.types import Message
 
 Role = Literal["system", "user", "assistant"]
@@ -81,7 +85,7 @@ class ConversationReader:
     """Reads token ids of one tokenizer back into messages: the inverse of :class:`agentr.policy.chat.ChatCodec`."""
 
     def __init__(self, codec: ChatCodec) -> None:
-        self._codec = codec
+        self.codec = codec
         self._openings: list[tuple[tuple[Role, ...], Frame]] = []
         for roles in _OPENINGS:
 
@@ -109,7 +113,7 @@ class ConversationReader:
             if found is not None:
                 return found
         raise DataError(
-            f"these ids are no conversation of {self._codec.name}: they begin {self._codec.decode(ids[:20], special=True)!r}",
+            f"these ids are no conversation of {self.codec.name}: they begin {self.codec.decode(ids[:20], special=True)!r}",
             hint="Export with the model that the dataset was made for.",
         )
 
@@ -126,7 +130,7 @@ class ConversationReader:
             end = _find(ids, piece, start)
             if end < 0:
                 return None
-            text = frame.content(self._codec.decode(ids[start:end]), position)
+            text = frame.content(self.codec.decode(ids[start:end]), position)
             found.append(Passage(Message(role, text), start, end))
             start = end + len(piece)
         return found + self._turns(ids, start)
@@ -138,15 +142,15 @@ class ConversationReader:
             seen = end + len(self._before)
             close = _find(ids, self._after, seen) if end >= 0 else -1
             if close < 0:
-                closed = ids[-1] == self._codec.end_id
+                closed = ids[-1] == self.codec.end_id
                 return [*found, self._turn(ids, start, len(ids) - closed)]
-            observation = self._bridge.content(self._codec.decode(ids[seen:close]), 0)
+            observation = self._bridge.content(self.codec.decode(ids[seen:close]), 0)
             found += [self._turn(ids, start, end), Passage(Message("user", observation), seen, close)]
             start = close + len(self._after)
         return found
 
     def _turn(self, ids: list[int], start: int, end: int) -> Passage:
-        return Passage(Message("assistant", self._codec.said(self._codec.decode(ids[start:end]))), start, end)
+        return Passage(Message("assistant", self.codec.said(self.codec.decode(ids[start:end]))), start, end)
 
 
 def _shared(one: Sequence[int], other: Sequence[int]) -> int:
@@ -166,3 +170,114 @@ def _find(ids: list[int], part: list[int], start: int = 0) -> int:
             return start
         start += 1
     return -1
+
+
+# rows as messages -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class SpokenRow:
+    """A row as messages.
+
+    Attributes:
+        messages: The opening, then turns of the agent and observations in turn.
+        trained: For each message, whether it is a target.
+        respelled: Whether the tokenizer spells the text in other tokens than the row has.
+        partial: Whether targets are no whole turns of the agent: observations, or a turn that was cut off.
+    """
+
+    messages: list[Message]
+    trained: list[bool]
+    respelled: bool
+    partial: bool
+
+    @property
+    def has_context(self) -> bool:
+        """Whether a turn of the agent is no target."""
+        return any(message.role == "assistant" and not target for message, target in zip(self.messages, self.trained, strict=True))
+
+
+@dataclass(frozen=True)
+class SpokenPair:
+    """A pair as messages: a prompt and two ways to go on, each beginning and ending with a turn of the agent.
+
+    Attributes:
+        respelled: As `SpokenRow`.
+        partial: Whether targets are others than all turns of the agent.
+    """
+
+    prompt: list[Message]
+    chosen: list[Message]
+    rejected: list[Message]
+    respelled: bool
+    partial: bool
+
+    @property
+    def has_observations(self) -> bool:
+        """Whether a side is more than one turn, so that observations are between its turns."""
+        return len(self.chosen) > 1 or len(self.rejected) > 1
+
+
+def spoken_row(row: Row, reader: ConversationReader) -> SpokenRow:
+    """Returns a row as messages.
+
+    Raises:
+        DataError: The row is of another tokenizer.
+    """
+    passages = reader.conversation(row.input_ids)
+    messages, trained = [p.message for p in passages], [_is_target(p, row.loss_mask) for p in passages]
+    first = next((i for i, m in enumerate(messages) if m.role == "assistant"), len(messages))
+    prompt = reader.codec.prompt(messages[:first])
+    ids, mask = answers(reader.codec, messages[first:], trained[first:])
+    return SpokenRow(messages, trained, (*prompt, *ids) != row.input_ids, (*(0 for _ in prompt), *mask) != row.loss_mask)
+
+
+def spoken_pair(pair: Preference, reader: ConversationReader) -> SpokenPair:
+    """Returns a pair as messages.
+
+    Raises:
+        DataError: The pair is of another tokenizer.
+    """
+    prompt = [p.message for p in reader.conversation(pair.prompt_ids)]
+    chosen, rejected = ([p.message for p in reader.continuation(ids)] for ids in (pair.chosen_ids, pair.rejected_ids))
+    made = [answers(reader.codec, side, [True] * len(side)) for side in (chosen, rejected)]
+    ids = tuple(reader.codec.prompt(prompt)), made[0][0], made[1][0]
+    masks = made[0][1], made[1][1]
+    respelled = ids != (pair.prompt_ids, pair.chosen_ids, pair.rejected_ids)
+    return SpokenPair(prompt, chosen, rejected, respelled, masks != (pair.chosen_mask, pair.rejected_mask))
+
+
+def by_turn(row: Row, reader: ConversationReader) -> Iterator[Row]:
+    """Yields a row for each trained turn of a row: the conversation up to it, and the turn as the only target."""
+    for passage in reader.conversation(row.input_ids):
+        if _is_target(passage, row.loss_mask):
+            end = passage.end + 1
+            mask = (*(0 for _ in range(passage.start)), *row.loss_mask[passage.start : end])
+            yield Row(row.input_ids[:end], mask, row.provenance, row.logprobs[:end])
+
+
+def parting(pair: Preference, reader: ConversationReader) -> Preference | None:
+    """Returns the turns in which the sides of a pair part, after a prompt with what they begin with together.
+
+    Returns:
+        None if there are none to prefer: one side is the beginning of the other, or a turn there is no target.
+    """
+    sides = [(pair.chosen_ids, pair.chosen_mask), (pair.rejected_ids, pair.rejected_mask)]
+    turns = [[p for p in reader.continuation(ids) if p.message.role == "assistant"] for ids, _ in sides]
+    for better, worse in zip(*turns, strict=False):
+        if pair.chosen_ids[: better.start] != pair.rejected_ids[: worse.start]:
+            return None
+        if better.message != worse.message:
+            (chosen, chosen_mask), (rejected, rejected_mask) = (
+                (ids[p.start : p.end + 1], mask[p.start : p.end + 1]) for (ids, mask), p in zip(sides, (better, worse), strict=True)
+            )
+            if not any(chosen_mask) or not any(rejected_mask):
+                return None
+            prompt = (*pair.prompt_ids, *pair.chosen_ids[: better.start])
+            return Preference(prompt, chosen, chosen_mask, rejected, rejected_mask, pair.provenance)
+    return None
+
+
+def _is_target(passage: Passage, mask: Sequence[int]) -> bool:
+    # One further than the content: an empty turn is its end-of-turn token alone.
+    return passage.message.role == "assistant" and any(mask[passage.start : passage.end + 1])

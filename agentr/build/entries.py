@@ -3,7 +3,8 @@
 - ``eto-sft``: ETO's demonstrations, ``{"id", "conversations": [{"from": "human" or "gpt", "value"}]}``: instruction, "OK", task, turns.
 - ``eto-dpo``: ETO's pairs, ``{"id", "prompt": [...], "chosen": [...], "rejected": [...]}`` of such turns. A prompt or a side may also be
   a text, and a side may repeat the prompt, as in TRL's sets.
-- ``sharegpt``: ``{"conversations": [...]}``; a turn with ``"loss": false`` is context.
+- ``sharegpt``: ``{"conversations": [...]}``; a turn with ``"loss": false`` is context. ``prompt`` and ``completion`` may stand for it: then
+  only the completion is trained on.
 - ``llamafactory``: LLaMA-Factory's ranking sets, ``instruction``, ``input``, ``history``, ``chosen``, ``rejected`` (alpaca) or
   ``conversations``, ``chosen``, ``rejected`` (sharegpt). Without sides they are sequences: the answer is ``output``, or the last turn.
 
@@ -15,7 +16,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -103,6 +104,8 @@ def _format_of(entry: Any) -> str:
         return "eto-dpo" if "prompt" in keys else "llamafactory" if talk is not None or "instruction" in keys else ""
     if {"instruction", "output"} <= keys:
         return "llamafactory"
+    if {"prompt", "completion"} <= keys:
+        return "sharegpt"
     if not isinstance(talk, list):
         return ""
     second = talk[1] if len(talk) > 3 and isinstance(talk[1], dict) else {}
@@ -127,6 +130,9 @@ def parse_entry(entry: Any, format: str, train_opening: bool) -> list[ImportedTu
     if format == "llamafactory" and "instruction" in entry:
         prompt = [*system, *_alpaca(entry)]
         return _pair(entry, prompt) if "chosen" in entry else [*prompt, *_said(entry["output"], "assistant")]
+    if format == "sharegpt" and "completion" in entry:
+        prompt = [replace(turn, loss=False) for turn in _said(entry["prompt"], "user")]
+        return [*system, *prompt, *_said(entry["completion"], "assistant")]
     key = next((key for key in _CONVERSATIONS if key in entry), _CONVERSATIONS[0])
     said = [*system, *_said(entry[key], "user")]
     if format == "llamafactory" and "chosen" in entry:

@@ -1,184 +1,283 @@
-"""Exports trees and datasets in the formats of other tools.
+"""Exports datasets in the formats of other trainers, and counts what a format does not carry.
 
-- ``sharegpt``: a JSON list of ``{"id", "conversations": [{"from", "value", "loss"}]}`` (FastChat, LLaMA-Factory). ``loss`` says which
-  turns are trained on; readers that do not know the key train on all assistant turns.
+- ``messages``: JSON lines with turns as ``{"role", "content"}``, as TRL, Unsloth, Axolotl and others read them: ``messages`` for sequences,
+  ``prompt``, ``chosen`` and ``rejected`` for pairs, ``prompt`` and ``completion`` for sequences turn by turn.
 - ``trl``: JSON lines of ``{"input_ids", "labels"}``, masked by token: exactly what agentr's own trainer sees.
+- ``sharegpt``: a JSON list of ``{"id", "conversations": [{"from", "value", "loss"}]}`` (FastChat).
+- ``llamafactory``: LLaMA-Factory's sharegpt form, for sequences and for pairs of one turn.
+- ``verl``: a table (Parquet) for verl's fine-tuning on conversations: ``messages``, and ``extra_info``.
+- ``eto-sft``, ``eto-dpo``: ETO's JSON lists of demonstrations and of pairs.
 - ``agent_r``: the original's JSON lines (``task_num``, ``revise_log``, ``high_log``, ``low_log``, ...) for its ``--data_type`` files.
-- ETO's and LLaMA-Factory's formats, which need no trees: `agentr.build.export_text`.
-- trees: the original's nested ``search_results_*.json``, for its ``path_collection.py``.
+
+All but ``trl`` are texts, decoded from the token ids, so they have every row, whatever it was made from. ``loss`` says which turns of the
+agent are trained on, where there is a place for it. `agentr.build.imports` reads them back, to the same ids and masks if the tokenizer
+spells the text as the policy did. Trees are exported by `agentr.build.export_trees`.
 """
 
 from __future__ import annotations
 
-import json
+import itertools
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from agentr.build.export_text import TEXT_FORMATS
+from agentr.build.conversations import ConversationReader, SpokenPair, SpokenRow, by_turn, parting, spoken_pair, spoken_row
+from agentr.build.exported import Exported
 from agentr.errors import DataError
-from agentr.search.tree import Node, Origin, Tree
-from agentr.store.files import write_bytes, write_lines, write_list
-from agentr.store.rows import Provenance, Row
-from agentr.tasks.formats import ActionFormat
-from agentr.types import Message
+from agentr.policy.chat import ChatCodec
+from agentr.search.tree import Tree
+from agentr.store.files import write_lines, write_list, writing
+from agentr.store.rows import Preference, Provenance, Rollout, Row
+from agentr.types import Message, task_id
 
-FORMATS = ("sharegpt", "trl", "agent_r")
+#: Formats, and the rows that each has a place for.
+FORMATS: dict[str, tuple[type, ...]] = {
+    "messages": (Row, Preference),
+    "trl": (Row,),
+    "sharegpt": (Row,),
+    "llamafactory": (Row, Preference),
+    "verl": (Row,),
+    "eto-sft": (Row,),
+    "eto-dpo": (Preference,),
+    "agent_r": (Row,),
+}
 
-#: Gives the tree that a row was made from.
+#: Formats that have a form for one trained turn.
+PER_TURN = ("messages", "llamafactory")
+
+#: Gives the tree that a row was made from; None if the row does not say.
 FindTree = Callable[[Provenance], Tree | None]
 
 #: agentr's roles as ShareGPT names them.
-_FROM = {"user": "human", "assistant": "gpt", "system": "system"}
+SPEAKERS = {"user": "human", "assistant": "gpt", "system": "system"}
+
+_RESPELLED = "are spelled in other tokens by the tokenizer than by the policy"
+_PARTIAL = "have targets that are no whole turns of the agent (observations, turns that were cut off), which text does not say"
+#: What a format does not carry of rows in which a turn of the agent is context.
+_CONTEXT = {
+    "messages": 'have turns of the agent that are context ("loss": false): Axolotl looks at that (message_field_training: loss), '
+    "TRL and others train on them; --per-turn writes an entry for each trained turn",
+    "llamafactory": "have turns of the agent that are context, and LLaMA-Factory trains on them; --per-turn writes an entry for each "
+    "trained turn",
+    "verl": "have turns of the agent that are context, and verl trains on them",
+}
+_CONTEXT_BY_KEY = 'have turns of the agent that are context ("loss": false): who does not look at that trains on them'
+_MASK_HISTORY = "have earlier turns of the agent: set mask_history: true, or LLaMA-Factory trains on them, too"
+_OBSERVATIONS = (
+    "have sides of several turns: TRL counts the observations between them as the agent's, Axolotl reads the last turn alone; "
+    "--per-turn writes the turns in which the sides part"
+)
+_ONE_ANSWER = (
+    "a side of several turns, and LLaMA-Factory's ranking sets have one answer on each side; --per-turn writes the turns in which the "
+    "sides part, --format eto-dpo or messages whole sides"
+)
+_PARTED = "are the turns in which the sides part: what comes after them is not there"
+_NOT_PARTING = "no turn in which the sides part is a target on both"
+_NO_TREE = "do not say which tree they were made from: high_log, low_log and revise_feedback are not there"
 
 
-def export_rows(path: Path, rows: Iterable[Any], find: FindTree | None, action_format: ActionFormat | None, kind: str) -> int:
-    """Writes a dataset of sequences in another tool's format, a row at a time, and returns the number of entries.
+def export_rows(
+    path: Path, rows: Iterable[Any], codec: ChatCodec | None, kind: str, *, per_turn: bool = False, find: FindTree | None = None
+) -> Exported:
+    """Writes a dataset, of trees or imported, in another tool's format, a row at a time.
 
     Args:
-        find: Gives the tree that a row was made from, None for rows from files; needed for all formats but ``trl``.
-        action_format: The action format of those trees; needed with them.
+        codec: Of the dataset's tokenizer; ``trl`` does without.
+        per_turn: Write an entry for each trained turn: the conversation up to it, and the turn; of pairs, the turns in which the sides
+            part. What was a loss mask is a prompt and an answer then.
+        find: Gives the tree that a row was made from, for what ``agent_r`` says of a revision besides its texts.
 
     Raises:
-        DataError: The format is unknown, or the rows are pairs.
+        DataError: The format is unknown, has no place for these rows, or the rows are of another tokenizer.
     """
-    if kind == "trl":
-        return write_lines(path, (_labelled(row) for row in _sequences(rows)))
     if kind not in FORMATS:
-        raise DataError(f"unknown export format {kind!r}", hint=f"Formats: {', '.join((*FORMATS, *TEXT_FORMATS))}.")
-    if find is None or action_format is None:
-        hint = "A method that does not explore has no trees: use --format trl, or a format of texts."
-        raise DataError(f"the export format {kind} needs the trees that the rows were made from", hint=hint)
-    own = ((row, tree) for row in _sequences(rows) if (tree := find(row.provenance)) is not None)
-    if kind == "sharegpt":
-        return write_list(path, (_sharegpt(number, row, tree, action_format) for number, (row, tree) in enumerate(own)))
-    return write_lines(path, (_agent_r(row, tree, action_format) for row, tree in own))
+        raise DataError(f"unknown export format {kind!r}", hint=f"Formats: {', '.join(FORMATS)}.")
+    if per_turn and kind not in PER_TURN:
+        raise DataError(f"the format {kind} has no form for one turn", hint=f"Formats that have: {', '.join(PER_TURN)}.")
+    coming = iter(rows)
+    first = next(coming, None)
+    rows = itertools.chain(() if first is None else (first,), coming)
+    _check_place(first, kind)
+    pairs = isinstance(first, Preference)
+    made = Exported(path, "pairs" if pairs else "turns" if per_turn else "rows")
+    if kind == "trl":
+        write_lines(path, (_labelled(row, made) for row in rows))
+        return made
+    assert codec is not None, "only the format trl does without a tokenizer"
+    writer = _Writer(kind, per_turn, ConversationReader(codec), find or (lambda made: None), made)
+    _WRITE.get(kind, write_list)(path, writer.pairs(rows) if pairs else writer.rows(rows))
+    return made
 
 
-def _sequences(rows: Iterable[Any]) -> Iterator[Row]:
-    for row in rows:
-        if not isinstance(row, Row):
-            hint = "Formats for pairs: eto-dpo, llamafactory."
-            raise DataError("the dataset holds preferences, and this format is for sequences", hint=hint)
-        yield row
+def _check_place(row: Any, kind: str) -> None:
+    if row is None or (isinstance(row, FORMATS[kind]) and not isinstance(row, Rollout)):
+        return
+    if isinstance(row, Rollout):
+        raise DataError("the dataset holds rollouts with advantages, which no format has a place for", hint="Read it with agentr.open.")
+    fitting = [name for name, types in FORMATS.items() if isinstance(row, types)]
+    what = "preferences" if isinstance(row, Preference) else "sequences"
+    raise DataError(f"the format {kind} has no place for {what}.", hint=f"Formats that have: {', '.join(fitting)}.")
 
 
-def _labelled(row: Row) -> dict[str, Any]:
+def _labelled(row: Row, made: Exported) -> dict[str, Any]:
+    made.written[row.provenance.kind] += 1
     return {"input_ids": row.input_ids, "labels": [i if m else -100 for i, m in zip(row.input_ids, row.loss_mask, strict=True)]}
 
 
-def export_demonstrations(path: Path, trees: Iterable[Tree]) -> int:
-    """Writes the successful path of each tree of an EXPERT stage and returns their number: JSON lines of ``{"id", "split", "reward",
-    "conversations"}``, the conversations as ShareGPT has them. Trees without a success are left out."""
-    return write_lines(path, (entry for tree in trees for entry in _demonstrations(tree)))
+@dataclass
+class _Writer:
+    """Makes the entries of a file of texts, and counts what comes of them."""
 
+    kind: str
+    per_turn: bool
+    reader: ConversationReader
+    find: FindTree
+    made: Exported
 
-def _demonstrations(tree: Tree) -> Iterator[dict[str, Any]]:
-    for leaf in tree.successes():
-        conversation: list[dict[str, Any]] = [
-            {"from": _FROM[m.role], "value": m.content, **({"loss": False} if m.role == "assistant" else {})} for m in tree.messages
+    def rows(self, rows: Iterable[Row]) -> Iterator[dict[str, Any]]:
+        number = 0
+        for whole in rows:
+            for row in by_turn(whole, self.reader) if self.per_turn else (whole,):
+                yield self._sequence(number, row)
+                number += 1
+
+    def pairs(self, pairs: Iterable[Preference]) -> Iterator[dict[str, Any]]:
+        for number, pair in enumerate(pairs):
+            entry = self._pair(number, pair)
+            if entry is not None:
+                yield entry
+        if self.made.left_out and not self.made.written:
+            (reason, *_) = self.made.left_out
+            raise DataError(f"no pair has a place in the format {self.kind}: each has {reason}")
+
+    def _sequence(self, number: int, row: Row) -> dict[str, Any]:
+        kind, said = row.provenance.kind, spoken_row(row, self.reader)
+        self.made.written[kind] += 1
+        self._changed(kind, said)
+        if self.per_turn:
+            if self.kind == "llamafactory" and said.has_context:
+                self.made.changed[_MASK_HISTORY][kind] += 1
+        elif said.has_context:
+            self.made.changed[_CONTEXT.get(self.kind, _CONTEXT_BY_KEY)][kind] += 1
+        if self.kind == "agent_r":
+            return self._agent_r(row, said)
+        if self.kind == "sharegpt":
+            return {"id": f"{kind}_{number}", "task": task_id(row.provenance.tree), "conversations": _from_value(said)}
+        about = _about(number, row)
+        if self.kind == "verl":
+            return {"messages": _role_content(said.messages), "extra_info": about}
+        if self.kind == "messages":
+            if self.per_turn:
+                return {**about, "prompt": _role_content(said.messages[:-1]), "completion": _role_content(said.messages[-1:])}
+            return {**about, "messages": _role_content_loss(said)}
+        conversation = _from_value(said)
+        return {**about, **({"conversations": conversation} if self.kind == "eto-sft" else _with_system(conversation))}
+
+    def _pair(self, number: int, pair: Preference) -> dict[str, Any] | None:
+        kind, said, about = pair.provenance.kind, spoken_pair(pair, self.reader), _about(number, pair)
+        if self.per_turn and said.has_observations:
+            parted = parting(pair, self.reader)
+            if parted is None:
+                self.made.left_out[_NOT_PARTING][kind] += 1
+                return None
+            self.made.changed[_PARTED][kind] += 1
+            said = spoken_pair(parted, self.reader)
+        if self.kind == "llamafactory" and said.has_observations:
+            self.made.left_out[_ONE_ANSWER][kind] += 1
+            return None
+        self.made.written[kind] += 1
+        self._changed(kind, said)
+        if self.kind == "messages":
+            if said.has_observations:
+                self.made.changed[_OBSERVATIONS][kind] += 1
+            return {**about, **{key: _role_content(getattr(said, key)) for key in ("prompt", "chosen", "rejected")}}
+        if self.kind == "eto-dpo":
+            return {**about, **{key: _said(getattr(said, key)) for key in ("prompt", "chosen", "rejected")}}
+        return {**about, **_with_system(_said(said.prompt)), "chosen": _said(said.chosen)[0], "rejected": _said(said.rejected)[0]}
+
+    def _changed(self, kind: str, said: SpokenRow | SpokenPair) -> None:
+        if said.respelled:
+            self.made.changed[_RESPELLED][kind] += 1
+        elif said.partial:
+            self.made.changed[_PARTIAL][kind] += 1
+
+    def _agent_r(self, row: Row, said: SpokenRow) -> dict[str, Any]:
+        made, revised = row.provenance, row.provenance.kind == "revision"
+        entry: dict[str, Any] = {"task_num": task_id(made.tree), "revise_log": _role_content_loss(said), "revise": revised}
+        tree = self.find(made) if revised else None
+        if tree is None:
+            if revised:
+                self.made.changed[_NO_TREE][made.kind] += 1
+            return entry
+        for revision in tree.revisions:
+            if revision.transition in made.nodes and revision.reflection == made.detail["reflection"]:
+                entry["high_log"] = _log(tree, revision.good)
+                entry["low_log"] = _log(tree, revision.bad)
+                break
+        entry["task_description"] = tree.messages[-1].content
+        entry["revise_feedback"] = [
+            {"revision_feedback": n.verdict.reason or "", "action": n.action, "obs": n.observation, "judgement": n.verdict.rating.value}
+            for n in (tree.nodes[i] for i in made.nodes if i >= 0)
+            if n.verdict is not None
         ]
-        for node in tree.path(leaf.id):
-            conversation.append({"from": "gpt", "value": node.text, "loss": True})
-            conversation.append({"from": "human", "value": node.observation})
-        task = tree.task
-        yield {"id": task.id, "split": task.split, "reward": leaf.reward, "conversations": conversation[:-1]}
-
-
-def export_trees(folder: Path, trees: Iterable[Tree]) -> int:
-    """Writes each tree as the original's ``search_results_<task>.json`` and returns their number. Revision branches are left out."""
-    folder.mkdir(parents=True, exist_ok=True)
-    count = 0
-    for tree in trees:
-        number = tree.task.id.rpartition("/")[2] if tree.task.id.startswith("agentgym/") else tree.task.key
-        data = json.dumps(original_node(tree, tree.root), ensure_ascii=False, indent=2)
-        write_bytes(folder / f"search_results_{number}.json", data.encode())
-        count += 1
-    return count
-
-
-def original_node(tree: Tree, node: Node) -> dict[str, Any]:
-    """Returns a node and everything below it with the keys of the original's files (mcts_utils, ``ExtendedNode``)."""
-    path = tree.path(node.id)
-    root = node.id == 0
-    return {
-        "visits": node.visits,
-        "value": node.value,
-        "prior": 1,
-        "puct_value": 0,
-        "obs": node.observation.replace("\n", " ").replace("\t", " "),
-        "llm_response": "ROOT" if root else node.text,
-        "depth": node.depth,
-        "is_terminal": node.terminal,
-        "recent_actions": [[n.action, n.observation] for n in path],
-        "action": "ROOT" if root else node.action,
-        "env_score": node.reward,
-        "disaster": False,
-        "state": [{"role": m.role, "content": m.content} for m in tree.conversation(node.id)],
-        "children": [original_node(tree, tree.nodes[c]) for c in node.children if tree.nodes[c].origin is Origin.POLICY],
-    }
-
-
-def turns_of(row: Row, tree: Tree, action_format: ActionFormat) -> Iterator[tuple[str, str, bool]]:
-    """Returns the row's turns: the agent's text, the observation, and whether the turn is trained on."""
-    position = len(tree.prompt_ids)
-    for index, number in enumerate(row.provenance.nodes):
-        if number >= 0:
-            node = tree.nodes[number]
-            yield node.text, node.observation, bool(row.loss_mask[position])
-            position += len(node.token_ids) + (len(node.bridge_ids) if index < len(row.provenance.nodes) - 1 else 0)
-        else:
-            text = action_format.compose(str(row.provenance.detail["reflection"]), "wait")
-            yield text, "ok.", True
-            # Its length is what lies before the next turn's own tokens, which are found by counting back from the end.
-            rest = [tree.nodes[n] for n in row.provenance.nodes[index + 1 :]]
-            position = (
-                len(row.input_ids) - sum(len(n.token_ids) + len(n.bridge_ids) for n in rest) + (len(rest[-1].bridge_ids) if rest else 0)
-            )
-
-
-def _messages(row: Row, tree: Tree, action_format: ActionFormat) -> list[tuple[Message, bool | None]]:
-    found: list[tuple[Message, bool | None]] = [(m, None) for m in tree.messages]
-    turns = list(turns_of(row, tree, action_format))
-    for index, (text, observation, trained) in enumerate(turns):
-        found.append((Message("assistant", text), trained))
-        if index < len(turns) - 1:
-            found.append((Message("user", observation), None))
-    return found
-
-
-def _sharegpt(number: int, row: Row, tree: Tree, action_format: ActionFormat) -> dict[str, Any]:
-    conversation = []
-    for message, trained in _messages(row, tree, action_format):
-        turn: dict[str, Any] = {"from": _FROM[message.role], "value": message.content}
-        if trained is not None:
-            turn["loss"] = trained
-        conversation.append(turn)
-    return {"id": f"{row.provenance.kind}_{number}", "task": tree.task.id, "conversations": conversation}
-
-
-def _agent_r(row: Row, tree: Tree, action_format: ActionFormat) -> dict[str, Any]:
-    log = [
-        {"role": m.role, "content": m.content, **({} if trained is None else {"loss": trained})}
-        for m, trained in _messages(row, tree, action_format)
-    ]
-    entry: dict[str, Any] = {"task_num": tree.task.id, "revise_log": log, "revise": row.provenance.kind == "revision"}
-    if row.provenance.kind != "revision":
         return entry
-    for revision in tree.revisions:
-        if revision.transition in row.provenance.nodes and revision.reflection == row.provenance.detail["reflection"]:
-            entry["high_log"] = _log(tree, revision.good)
-            entry["low_log"] = _log(tree, revision.bad)
-            break
-    entry["task_description"] = tree.messages[-1].content
-    entry["revise_feedback"] = [
-        {"revision_feedback": n.verdict.reason or "", "action": n.action, "obs": n.observation, "judgement": n.verdict.rating.value}
-        for n in (tree.nodes[i] for i in row.provenance.nodes if i >= 0)
-        if n.verdict is not None
-    ]
-    return entry
+
+
+def _about(number: int, row: Row | Preference) -> dict[str, Any]:
+    return {"id": f"{row.provenance.tree}_{number}", "kind": row.provenance.kind}
+
+
+def _role_content(messages: Iterable[Message]) -> list[dict[str, Any]]:
+    return [{"role": m.role, "content": m.content} for m in messages]
+
+
+def _role_content_loss(said: SpokenRow) -> list[dict[str, Any]]:
+    turns = zip(_role_content(said.messages), said.trained, strict=True)
+    return [{**turn, "loss": target} if turn["role"] == "assistant" else turn for turn, target in turns]
+
+
+def _said(messages: Iterable[Message]) -> list[dict[str, Any]]:
+    return [{"from": SPEAKERS[m.role], "value": m.content} for m in messages]
+
+
+def _from_value(said: SpokenRow) -> list[dict[str, Any]]:
+    turns = zip(_said(said.messages), said.trained, strict=True)
+    return [{**turn, "loss": target} if turn["from"] == "gpt" else turn for turn, target in turns]
+
+
+def _with_system(said: list[dict[str, Any]]) -> dict[str, Any]:
+    """Moves the system message to a column of its own, as LLaMA-Factory has it."""
+    system = said[0]["value"] if said and said[0]["from"] == "system" else ""
+    return {"system": system, "conversations": said[1:] if system else said}
 
 
 def _log(tree: Tree, leaf: int) -> list[dict[str, Any]]:
-    messages = tree.conversation(leaf)
-    return [{"role": m.role, "content": m.content, **({"loss": True} if m.role == "assistant" else {})} for m in messages]
+    return [{**turn, "loss": True} if turn["role"] == "assistant" else turn for turn in _role_content(tree.conversation(leaf))]
+
+
+#: Rows of a table that are held at a time.
+_BATCH = 1000
+
+
+def _write_table(path: Path, entries: Iterable[dict[str, Any]]) -> int:
+    """Writes verl's entries as a Parquet table, and returns their number."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    said = pa.struct([("role", pa.string()), ("content", pa.string())])
+    about = pa.struct([("id", pa.string()), ("kind", pa.string())])
+    schema = pa.schema([("messages", pa.list_(said)), ("extra_info", about)])
+    count, left = 0, iter(entries)
+    with writing(path) as file, pq.ParquetWriter(file, schema) as table:
+        while batch := list(itertools.islice(left, _BATCH)):
+            table.write_table(pa.Table.from_pylist(batch, schema))
+            count += len(batch)
+    return count
+
+
+_WRITE: dict[str, Callable[[Path, Iterable[dict[str, Any]]], int]] = {
+    "messages": write_lines,
+    "agent_r": write_lines,
+    "verl": _write_table,
+}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterator
-from dataclasses import fields, is_dataclass
+from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
 from agentr.config.checks import Problem
@@ -32,23 +32,25 @@ def environment_problems(config: Config) -> Iterator[Problem]:
     for key, selection, training in _selections(config):
         if selection.split not in known.splits:
             message = f"{config.env.name} has no split {selection.split!r}"
-            yield Problem(f"{key}.split", message, f"Its splits: {', '.join(known.splits)}.")
+            yield Problem(key, message, f"Its splits: {', '.join(known.splits)}.")
         elif training and not known.splits[selection.split] and not config.env.allow_leaks:
             message = f"the split {selection.split!r} of {config.env.name} is held out, and this selection is trained on"
             trainable = ", ".join(name for name, train in known.splits.items() if train)
-            yield Problem(f"{key}.split", message, f"Choose of {trainable}; or set env.allow_leaks=true, and reports will say so.")
+            yield Problem(key, message, f"Choose of {trainable}; or set env.allow_leaks=true, and reports will say so.")
     if config.prompt.examples > known.examples:
         message = f"{config.prompt.examples} are asked for, and {config.env.name} has {known.examples} worked examples"
         yield Problem("prompt.examples", message, "Lower it, or add examples to the environment's spec.yaml.")
 
 
 def _selections(config: Config) -> Iterator[tuple[str, TaskSelection, bool]]:
-    """The selections of tasks by their keys, and whether they are trained on."""
+    """The selections of tasks by the keys of their splits, and whether they are trained on."""
     if config.warm_start.enabled:
-        yield from ((f"warm_start.tasks[{index}]", selection, True) for index, selection in enumerate(config.warm_start.tasks))
-    yield "collect.tasks", config.collect.tasks, True
-    yield "eval.tasks", config.eval.tasks, False
-    yield from ((key, selection, False) for key, selection in _of_method(config.method, "method"))
+        yield from ((f"warm_start.tasks[{index}].split", selection, True) for index, selection in enumerate(config.warm_start.tasks))
+    yield "collect.tasks.split", config.collect.tasks, True
+    yield "eval.tasks.split", config.eval.tasks, False
+    if config.eval.select:
+        yield "eval.select", replace(config.eval.tasks, split=config.eval.select), False
+    yield from ((f"{key}.split", selection, False) for key, selection in _of_method(config.method, "method"))
 
 
 def _of_method(section: Any, prefix: str) -> Iterator[tuple[str, TaskSelection]]:

@@ -423,6 +423,9 @@ class EvalConfig:
 
     tasks: TaskSelection = field(default_factory=lambda: TaskSelection(split="dev"))
     """Held-out tasks."""
+    select: str = ""
+    """Another held-out split, by whose tasks the best round is chosen; otherwise like eval.tasks. Empty means by eval.tasks themselves,
+    which flatters the best round: the report says so."""
     episodes: int = number(1, least=1)
     """Episodes for each task; more than one needs a temperature."""
     sampling: SamplingConfig = field(default_factory=lambda: SamplingConfig(temperature=0.0))
@@ -448,6 +451,9 @@ class EvalConfig:
         if self.episodes > 1 and self.sampling.temperature == 0:
             message = f"eval.episodes = {self.episodes} with temperature 0 would repeat the same episode"
             yield Problem("episodes", message, "Set eval.sampling.temperature, or eval.episodes=1.")
+        if self.select and self.select == self.tasks.split:
+            message = f"{self.select!r} is the split that is reported: choosing by it would flatter the result"
+            yield Problem("select", message, "Choose another held-out split, or leave it out.")
 
 
 #: Experiment trackers that can be told what a run comes to (``agentr.track``).

@@ -20,14 +20,14 @@ from agentr.observe.comparison_page import write_comparison
 from agentr.observe.progress import Reporter
 from agentr.recipes import load, recipe_of
 from agentr.rounds.online import Online
-from agentr.store.layout import DATASET, DEMONSTRATIONS, EVAL, JUDGED, MODEL, RECOVERY, SHORTENED, TRAIN, WARM_START, arm_of
+from agentr.store.layout import DATASET, DEMONSTRATIONS, EVAL, JUDGED, MODEL, RECOVERY, SELECTION, SHORTENED, TRAIN, WARM_START, arm_of
 from agentr.store.run import RunStore
 
 #: Keys that must be equal in all configurations of a comparison: the setting. Methods are free to differ in the rest.
 SAME = ("model.", "env.", "prompt.", "turns.", "eval.", "warm_start.", "build.max_length")
 
 #: The stages that runs of one seed share.
-SHARED = (MODEL, *(WARM_START.stage(name) for name in (DEMONSTRATIONS, DATASET, TRAIN, EVAL, RECOVERY, SHORTENED, JUDGED)))
+SHARED = (MODEL, *(WARM_START.stage(name) for name in (DEMONSTRATIONS, DATASET, TRAIN, EVAL, SELECTION, RECOVERY, SHORTENED, JUDGED)))
 
 #: Keys that change nothing before the first round's dataset is built.
 LATER = ("run.name", "run.dir", "run.rounds", "run.control", "method.", "build.", "train", "trainer.", "eval.")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from agentr.config.schema import Config, ModelSource, PolicyBackend, TaskSelection, Who
@@ -97,7 +97,9 @@ def estimate(config: Config) -> Estimate:
     tokens = _sum(_times(round_.completions, round_.config.collect.sampling.max_tokens) for round_ in each)
     policies = 1 + rounds + (1 if config.run.control and rounds else 0)
     held_out = _count(config, config.eval.tasks)
-    episodes = _sum([_times(held_out, config.eval.episodes * policies), *(round_.validated for round_ in each)])
+    choosing = _count(config, replace(config.eval.tasks, split=config.eval.select)) if config.eval.select else Bound(0)
+    chosen = _times(choosing, config.eval.episodes * (1 + rounds))
+    episodes = _sum([_times(held_out, config.eval.episodes * policies), chosen, *(round_.validated for round_ in each)])
     asked = {"recovery": config.eval.recovery, "conciseness": config.eval.conciseness, "judge": config.eval.judge.who is not Who.nobody}
     beside += [f"eval.{name}" for name, whether in asked.items() if whether]
     actions = config.eval.max_steps or limit

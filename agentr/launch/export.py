@@ -2,73 +2,75 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
 
 import agentr
-from agentr.build.export import FindTree, export_rows, export_trees
-from agentr.build.export_text import TEXT_FORMATS, export_texts
+from agentr.build.export import FORMATS, FindTree, export_rows
+from agentr.build.export_trees import export_trees
+from agentr.build.exported import Exported
 from agentr.errors import DataError
 from agentr.launch.run import codec_of
-from agentr.read.run import Run
-from agentr.read.stage import Trees
+from agentr.read.run import Round, Run
 from agentr.search.tree import Tree
-from agentr.store.layout import DATASET
-from agentr.store.rows import Provenance
-from agentr.tasks.formats import action_format
+from agentr.store.layout import DATASET, ROLLOUTS
+
+#: The format of trees; those of rows are in ``agentr.build.export``.
+TREES = "agent_r_trees"
 
 #: Trees that are kept while rows are written, which name them in no order.
-_TREES = 256
+_KEPT = 256
 
 
-def export(run_dir: Path, round_: int, kind: str, out: Path) -> str:
-    """Writes one round's dataset or trees, and returns what was written in words.
+def export(run_dir: Path, round_: int, kind: str, out: Path, *, per_turn: bool = False) -> Exported:
+    """Writes one round's dataset or trees, and returns what was written, left out and changed.
 
     Args:
-        kind: A format of ``agentr.build.export`` or ``export_text``, or ``agent_r_trees`` for the trees.
+        kind: A format of ``agentr.build.export``, or ``agent_r_trees`` for the trees.
         out: File to write; for trees a folder.
+        per_turn: As `agentr.build.export.export_rows`.
 
     Raises:
-        DataError: The run has no such round, the round has no trees where they are needed, or the format is unknown.
+        DataError: The run has no such round, the round has no rows or trees, or the format is unknown or has no place for them.
     """
     run = agentr.open(run_dir)
     if not 0 <= round_ < len(run.rounds):
         there = f"0 to {len(run.rounds) - 1}" if len(run.rounds) else "none yet"
         raise DataError(f"{run_dir} has no round {round_}", hint=f"Its rounds: {there}.")
     here = run.rounds[round_]
-    # The last stage that left trees: its trees are those that the rows were made from.
-    trees = next((stage for stage in reversed(here.exploration().values()) if stage.sealed), None)
-    if kind == "agent_r_trees":
-        if trees is None:
-            raise DataError(f"{run_dir} has no trees of round {round_}", hint=f"Collect first: agentr collect CONFIG --round {round_}")
-        return f"{export_trees(out, trees)} trees in {out}"
+    if kind == TREES:
+        if per_turn:
+            raise DataError(f"the format {TREES} has no form for one turn", hint="Leave --per-turn out.")
+        return export_trees(out, _trees(here))
+    if kind not in FORMATS:
+        raise DataError(f"unknown export format {kind!r}", hint=f"Formats: {', '.join((*FORMATS, TREES))}.")
+    if ROLLOUTS in here.stages():
+        hint = f"They are read from Python: agentr.open({str(run_dir)!r}).rounds[{round_}].rollouts.steps[1].dataset.rows"
+        raise DataError(f"round {round_} trained online: its rows have advantages, which no format has a place for", hint=hint)
     out.parent.mkdir(parents=True, exist_ok=True)
-    dataset = here[DATASET]
-    if kind in TEXT_FORMATS:
-        entries, inexact = export_texts(out, dataset.rows, codec_of(run), kind)
-        return f"{entries} rows in {out}; {inexact} of them would be read back with other tokens or other targets"
-    turns = action_format(trees.forest.manifest["stage"]["action_format"]) if trees is not None else None
-    entries = export_rows(out, dataset.rows, _finder(run, trees) if trees is not None else None, turns, kind)
-    left_out = len(dataset.rows) - entries
-    return f"{entries} rows in {out}" + (f"; {left_out} name no tree of the run and are left out" if left_out else "")
+    rows = here[DATASET].rows
+    return export_rows(out, rows, None if kind == "trl" else codec_of(run), kind, per_turn=per_turn, find=_finder(run))
 
 
-def _finder(run: Run, trees: Trees) -> FindTree:
-    """Returns what gives the tree that a row was made from, or None if it was made from none.
+def _trees(here: Round) -> Iterator[Tree]:
+    """Yields the trees of all stages of exploration; of a stage that another one includes, those of the other."""
+    stages = [stage for stage in here.exploration().values() if stage.sealed]
+    if not stages:
+        raise DataError(
+            f"{here.run.path} has no trees of round {here.number}", hint=f"Collect first: agentr collect CONFIG --round {here.number}"
+        )
+    included = {stage.summary.includes for stage in stages}
+    for stage in stages:
+        if stage.name not in included:
+            yield from stage
 
-    Args:
-        trees: Where rows of version 1 are looked for, which do not name a stage; demonstrations are never there.
-    """
 
-    @lru_cache(maxsize=_TREES)
+def _finder(run: Run) -> FindTree:
+    """Returns what gives the tree that a row was made from; None for rows of files, and of version 1, which do not name a stage."""
+
+    @lru_cache(maxsize=_KEPT)
     def read(stage: str, key: str) -> Tree:
         return run.stage(stage)[key]
 
-    known = set(trees.keys())
-
-    def find(made: Provenance) -> Tree | None:
-        if made.stage:
-            return read(made.stage, made.tree)
-        return read(trees.name, made.tree) if made.tree in known and made.kind != "demonstration" else None
-
-    return find
+    return lambda made: read(made.stage, made.tree) if made.stage else None

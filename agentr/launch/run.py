@@ -180,6 +180,8 @@ def report(run: Run, reporter: Reporter, out: Path | None = None) -> RunSummary:
     reporter.show(table(summary))
     for comparison in summary.comparisons:
         reporter.say(comparison.words)
+    if summary.selection:
+        reporter.say(summary.selection)
     page = (out or run.path) / run.layout.report.name
     reporter.say(f"Report: {page} (seed {run.config['run']['seed']}, {summary.seconds:.0f} s of work)")
     return summary

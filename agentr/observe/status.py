@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from agentr.observe.progress import Now
-from agentr.store.layout import DATASET, EVAL, RECOVERY, TRAIN, stage_of
+from agentr.store.layout import DATASET, EVAL, RECOVERY, SELECTION, TRAIN, stage_of
 from agentr.store.seal import StageRecord
 from agentr.store.summaries import DatasetSummary, EvalSummary, TrainSummary, TreeSummary
 
@@ -32,7 +32,7 @@ def describe_stage(record: StageRecord) -> str:
             train = record.read(TrainSummary)
             losses = [f"{loss:.4g}" for loss in (train.first_loss, train.last_loss) if loss is not None]
             return f"optimiser steps {train.steps}" + (f", loss {' -> '.join(losses)}" if losses else "")
-        case name if name in (EVAL, RECOVERY):
+        case name if name in (EVAL, SELECTION, RECOVERY):
             measured = record.read(EvalSummary)
             return f"success {100 * measured.success:.1f} % of {measured.tasks} tasks, {measured.steps:.1f} actions an episode"
     trees = record.read(TreeSummary)

@@ -112,6 +112,7 @@ class RunSummary:
     splices: dict[str, int]
     seconds: float
     complete: bool
+    selection: str = ""
 
     @property
     def measured(self) -> list[str]:
@@ -158,6 +159,18 @@ def summarise(run: Run) -> RunSummary:
         splices=splices,
         seconds=sum(stage.seconds for stage in stages.values()),
         complete=sum(a.evaluation is not None for a in arms) == planned,
+        selection=_selection(config) if planned > 1 else "",
+    )
+
+
+def _selection(config: dict[str, Any]) -> str:
+    """Says on which tasks the best round is chosen, and warns if they are those that are reported."""
+    reported, chosen = config["eval"]["tasks"]["split"], config["eval"].get("select")
+    if chosen:
+        return f"The best round is chosen on the split {chosen!r}; success is reported on {reported!r}, which chooses nothing."
+    return (
+        f"The best round is chosen on the reported tasks themselves (split {reported!r}): its success is flattered by the choice. "
+        "Another split chooses with eval.select."
     )
 
 

@@ -19,6 +19,7 @@ from agentr.store.layout import (
     MODEL,
     RECOVERY,
     ROLLOUTS,
+    SELECTION,
     SHORTENED,
     TRAIN,
     Arm,
@@ -37,13 +38,14 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 #: Stages that are no exploration; those of a method's exploration are all others.
-COMMON_STAGES = (DATASET, TRAIN, EVAL, RECOVERY, SHORTENED, JUDGED)
+COMMON_STAGES = (DATASET, TRAIN, EVAL, SELECTION, RECOVERY, SHORTENED, JUDGED)
 
 _KINDS: dict[str, type[Stage]] = {
     ROLLOUTS: Rollouts,
     DATASET: Dataset,
     TRAIN: Training,
     EVAL: Episodes,
+    SELECTION: Episodes,
     RECOVERY: Episodes,
     SHORTENED: Measured,
     JUDGED: Measured,

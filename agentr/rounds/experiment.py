@@ -36,6 +36,7 @@ from agentr.store.dataset import rows_hash
 from agentr.store.files import read_json, write_json
 from agentr.store.forest import Forest
 from agentr.store.layout import (
+    CONTROL,
     DATASET,
     DEMONSTRATIONS,
     EVAL,
@@ -43,6 +44,7 @@ from agentr.store.layout import (
     JUDGED,
     MODEL,
     RECOVERY,
+    SELECTION,
     SHORTENED,
     TRAIN,
     WARM_START,
@@ -257,6 +259,9 @@ class Experiment:
         config = self.config.eval
         episodes = Grow(Sample(config.episodes, config.max_steps, config.max_invalid))
         self._measure(arm.stage(EVAL), episodes, policy, lambda: self.services.tasks(config.tasks, training=False))
+        if config.select and arm != CONTROL:
+            choosing = replace(config.tasks, split=config.select)
+            self._measure(arm.stage(SELECTION), episodes, policy, lambda: self.services.tasks(choosing, training=False))
         if config.recovery:
             self._measure_recovery(arm, policy)
         if config.conciseness:

@@ -14,7 +14,7 @@ from agentr.rounds.prune import delete, prunable
 from agentr.rounds.recipe import Recipe
 from agentr.rounds.round import Round
 from agentr.store.files import write_json, write_link
-from agentr.store.layout import CONTROL, EVAL, TRAIN, WARM_START, Checkpoint, arm_of
+from agentr.store.layout import CONTROL, EVAL, SELECTION, TRAIN, WARM_START, Checkpoint, arm_of
 from agentr.store.summaries import EvalSummary, TrainSummary
 from agentr.train.job import TrainJob
 from agentr.types import Loss
@@ -79,15 +79,15 @@ def _control_config(experiment: Experiment, recipe: Recipe, round_: int) -> Trai
 
 
 def promote(experiment: Experiment) -> None:
-    """Points ``best`` at the round with the highest held-out success; among equals the earliest.
+    """Points ``best`` at the round with the highest success on ``eval.select``, or on ``eval.tasks``; among equals the earliest.
 
     Raises:
         RunError: Something else is called ``best`` in the run directory.
     """
-    store = experiment.store
+    store, eval_ = experiment.store, experiment.config.eval
     results = {}
     for number in range(experiment.config.run.rounds + 1):
-        record = store.record(arm_of(number).stage(EVAL))
+        record = store.record(arm_of(number).stage(SELECTION if eval_.select else EVAL))
         if record is not None and record.sealed:
             results[arm_of(number)] = record.read(EvalSummary).success
     if not results:
@@ -100,4 +100,7 @@ def promote(experiment: Experiment) -> None:
             raise RunError(f"{link} is in the way of the link to the best checkpoint", hint="Move it, and start the same run again.")
         write_link(link, model.relative_to(store.root))
     everything = {arm.folder: success for arm, success in results.items()}
-    write_json(store.root / "best.json", {"round": best.folder, "success": results[best], "all": everything})
+    write_json(
+        store.root / "best.json",
+        {"round": best.folder, "success": results[best], "all": everything, "split": eval_.select or eval_.tasks.split},
+    )

@@ -11,7 +11,7 @@ from agentr.errors import ConfigError
 from agentr.read.run import Run
 from agentr.read.stage import Training
 from agentr.store.files import remove
-from agentr.store.layout import EVAL, TRAIN
+from agentr.store.layout import EVAL, SELECTION, TRAIN
 from agentr.store.model_folder import WEIGHTS
 from agentr.store.records import read_index, write_index
 from agentr.store.run import RunStore
@@ -49,10 +49,11 @@ def prunable(run: Run, rule: str) -> Iterator[Prunable]:
     count = rounds_kept(rule)
     if count is None:
         raise ConfigError(f"{rule!r} does not say which checkpoints are kept", hint="Give all, best, or last N, such as 'last 2'.")
+    chosen_by = SELECTION if run.config["eval"].get("select") else EVAL
     measured = {
         round_.number: evaluated.summary.success
         for round_ in run.rounds
-        if (evaluated := round_.stages().get(EVAL)) is not None and evaluated.sealed
+        if (evaluated := round_.stages().get(chosen_by)) is not None and evaluated.sealed
     }
     rounds = [run.rounds[number] for number in measured if number]
     best = max(measured, key=lambda number: measured[number], default=0)

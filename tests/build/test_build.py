@@ -1,4 +1,4 @@
-"""Pairs, splices, masks and mixtures on a golden tree that can be checked by eye, and exports that read back."""
+"""Pairs, splices, masks and mixtures on a golden tree that can be checked by eye."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from agentr.build.export import export_rows, export_trees
 from agentr.build.mixture import general_rows, mix
 from agentr.build.revision import demonstrated_rows, good_rows, revision_rows
 from agentr.collect.revise import ReflectionFor, ReviseConfig, splice
@@ -18,8 +17,6 @@ from agentr.search.pairs import Pairing, falls_behind, good_suffix, pair_paths
 from agentr.search.revision import Splice
 from agentr.search.tree import Origin, Tree
 from agentr.store.dataset import read_row, read_row_table, read_rows, write_rows
-from agentr.store.forest import Forest
-from agentr.store.growing import GrowingForest
 from agentr.store.rows import Dropped, Provenance, Row
 from agentr.store.summaries import DatasetSummary
 from agentr.tasks.formats import ReAct
@@ -325,50 +322,3 @@ def test_general_conversations_are_read_and_masked(tmp_path: Path) -> None:
     path.write_text("{broken")
     with pytest.raises(DataError, match="is not JSON"):
         general_rows(path, CODEC, 1000)
-
-
-# exports --------------------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def forest(tmp_path: Path) -> Forest:
-    made = GrowingForest(tmp_path / "forest")
-    made.write(door())
-    made.seal()
-    return made
-
-
-@pytest.mark.parametrize("splice", [Splice.executed, Splice.paper])
-def test_sharegpt_says_which_turns_are_trained_on(tmp_path: Path, forest: Forest, splice: Splice) -> None:
-    path = tmp_path / "rows.json"
-    assert export_rows(path, rows(splice)[:1], lambda made: forest.read(made.tree), ReAct(), "sharegpt") == 1
-    (entry,) = json.loads(path.read_text())
-    said = [(t["value"].split("Action: ")[1], t["loss"]) for t in entry["conversations"] if t["from"] == "gpt"]
-    middle = [("take key", True), ("unlock", True)] if splice is Splice.executed else [("wait", True), ("take key", True), ("unlock", True)]
-    assert said == [("open", False), ("wait", False), *middle]
-    assert entry["conversations"][0] == {"from": "human", "value": "Open the door."}
-    assert general_rows(path, CODEC, 10_000), "our own export is not ShareGPT"
-
-
-def test_trl_export_is_masked_by_token(tmp_path: Path) -> None:
-    (row,) = rows(Splice.executed)
-    export_rows(tmp_path / "rows.jsonl", [row], None, ReAct(), "trl")
-    entry = json.loads((tmp_path / "rows.jsonl").read_text())
-    assert [label for label in entry["labels"] if label != -100] == [i for i, m in zip(row.input_ids, row.loss_mask, strict=True) if m]
-
-
-def test_agent_r_jsonl_and_trees_have_the_originals_keys(tmp_path: Path, forest: Forest) -> None:
-    export_rows(tmp_path / "rows.jsonl", rows(Splice.executed), lambda made: forest.read(made.tree), ReAct(), "agent_r")
-    entry = json.loads((tmp_path / "rows.jsonl").read_text())
-    assert set(entry) == {"task_num", "revise_log", "high_log", "low_log", "task_description", "revise", "revise_feedback"}
-    assert export_trees(tmp_path / "trees", forest) == 1
-    root = json.loads((tmp_path / "trees" / "search_results_door.json").read_text())
-    assert root["llm_response"] == root["action"] == "ROOT"
-    assert root["visits"] == 3
-    assert root["value"] == pytest.approx(1.2)
-    leaf = root["children"][0]["children"][0]["children"][0]
-    assert leaf["recent_actions"] == [["open", "It is locked."], ["take key", "Taken."], ["unlock", "It opens."]]
-    assert leaf["env_score"] == 1.0
-    # The original's pairing looks at exactly this: terminal leaves without children, and value over visits.
-    assert leaf["is_terminal"]
-    assert leaf["children"] == []

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from agentr.build.contrast import ContrastConfig, contrast_rows
 from agentr.build.conversations import ConversationReader
-from agentr.build.export_text import export_texts
+from agentr.build.export import export_rows
 from agentr.build.imports import demonstrated_turns, import_file
 from agentr.errors import DataError
 from agentr.policy.chat import ChatCodec
@@ -303,7 +303,9 @@ def test_missing_files_and_unknown_formats_are_refused(tmp_path: Path) -> None:
 
 def again(folder: Path, rows: list[Any], format: str, codec: ChatCodec = CODEC) -> list[Any]:
     path = folder / "exported.json"
-    assert export_texts(path, rows, codec, format) == (len(rows), 0)
+    made = export_rows(path, rows, codec, format)
+    assert made.entries == len(rows) and not made.left_out
+    assert not any(word in what for what in made.changed for word in ("spelled", "no whole turns"))
     back, dropped = import_file(path, "auto", codec, 10_000)
     assert not dropped
     return list(back)
@@ -322,7 +324,7 @@ SEQUENCES = [
 ]
 
 
-@pytest.mark.parametrize("format", ["eto-sft", "llamafactory"])
+@pytest.mark.parametrize("format", ["eto-sft", "llamafactory", "messages", "sharegpt"])
 def test_sequences_come_back_with_the_same_ids_and_masks(tmp_path: Path, format: str) -> None:
     rows, _ = imported(tmp_path, SEQUENCES, "sharegpt")
     demonstrations, _ = imported(tmp_path, [ETO_SFT], "eto-sft")
@@ -335,7 +337,9 @@ def test_sequences_become_verls_table(tmp_path: Path) -> None:
     import pyarrow.parquet as pq
 
     rows, _ = imported(tmp_path, SEQUENCES, "sharegpt")
-    assert export_texts(tmp_path / "out.parquet", list(rows) * 401, CODEC, "verl") == (3 * 401, 401)
+    made = export_rows(tmp_path / "out.parquet", list(rows) * 401, CODEC, "verl")
+    assert made.entries == 3 * 401
+    assert made.changed == {"have turns of the agent that are context, and verl trains on them": {"imported": 401}}
     table = pq.read_table(tmp_path / "out.parquet", use_threads=False).to_pylist()
     assert len(table) == 3 * 401 and set(table[0]["extra_info"]) == {"id", "kind"}
     roles = {"human": "user", "gpt": "assistant", "system": "system"}
@@ -348,8 +352,9 @@ def test_pairs_of_trees_come_back_with_the_same_ids_and_masks(tmp_path: Path) ->
     tree = explored(("wait sleep", 0.0), ("pull", 0.5))
     pairs = list(contrast_rows(tree, expert(), ContrastConfig(pairs_per_task=0), max_length=1000))
     assert len(pairs) == 2
-    back = again(tmp_path, pairs, "eto-dpo")
-    assert list(map(ids_of, back)) == list(map(ids_of, pairs))
+    for format in ("messages", "eto-dpo"):
+        back = again(tmp_path, pairs, format)
+        assert list(map(ids_of, back)) == list(map(ids_of, pairs))
     write_rows(tmp_path / "dataset", back)
     assert read_preferences(tmp_path / "dataset") == back
 
@@ -365,11 +370,11 @@ def test_single_turn_pairs_come_back_through_llamafactory(tmp_path: Path) -> Non
 
 def test_exports_have_the_originals_keys(tmp_path: Path) -> None:
     rows, _ = imported(tmp_path, [ETO_DPO])
-    export_texts(tmp_path / "out.json", rows, CODEC, "eto-dpo")
+    export_rows(tmp_path / "out.json", rows, CODEC, "eto-dpo")
     (entry,) = json.loads((tmp_path / "out.json").read_text())
     assert {key: entry[key] for key in ("prompt", "chosen", "rejected")} == {k: ETO_DPO[k] for k in ("prompt", "chosen", "rejected")}
     rows, _ = imported(tmp_path, [ETO_SFT])
-    export_texts(tmp_path / "out.json", rows, CODEC, "eto-sft")
+    export_rows(tmp_path / "out.json", rows, CODEC, "eto-sft")
     (entry,) = json.loads((tmp_path / "out.json").read_text())
     assert [{k: t[k] for k in ("from", "value")} for t in entry["conversations"]] == DEMONSTRATION
     assert [t["loss"] for t in entry["conversations"] if t["from"] == "gpt"] == [False, True, True]
@@ -384,7 +389,10 @@ def test_what_text_cannot_say_is_counted(tmp_path: Path) -> None:
     cut_off = [*prompt, *first[:-1], end, *bridge, *first]  # the first turn has no end of its own: its closing is part of the bridge
     mask = [*[0] * len(prompt), *[1] * (len(first) - 1), 0, *[0] * len(bridge), *[1] * len(first)]
     rows = [spelled, Row(tuple(cut_off), tuple(mask), Provenance("t", (), "good"))]
-    assert export_texts(tmp_path / "out.json", rows, CODEC, "eto-sft") == (2, 2)
+    said = "are spelled in other tokens by the tokenizer than by the policy"
+    # The closing of the turn that was cut off is a token of the tokenizer's turn, and no target: the ids are the same.
+    partial = "have targets that are no whole turns of the agent (observations, turns that were cut off), which text does not say"
+    assert export_rows(tmp_path / "out.json", rows, CODEC, "eto-sft").changed == {said: {"good": 1}, partial: {"good": 1}}
     assert "look" in (tmp_path / "out.json").read_text()
     asked = CODEC.prompt([Message("user", "look")])
     at = next(i for i in range(len(asked)) if asked[i : i + len(first) - 1] == first[:-1])
@@ -394,22 +402,29 @@ def test_what_text_cannot_say_is_counted(tmp_path: Path) -> None:
         Preference(tuple(p), tuple(c), (1,) * len(c), tuple(r), (1,) * len(r), Provenance("t", (), "step"))
         for p, c, r in ((asked, yes, no), (respelled, yes, no), (asked, odd, no), (asked, yes, odd))
     ]
-    assert export_texts(tmp_path / "out.json", pairs, CODEC, "eto-dpo") == (4, 3)
+    assert export_rows(tmp_path / "out.json", pairs, CODEC, "eto-dpo").changed == {said: {"step": 3}}
 
 
 def test_rows_are_refused_by_formats_without_a_place_for_them(tmp_path: Path) -> None:
     (sequence,), _ = imported(tmp_path, [ETO_SFT])
     (pair,), _ = imported(tmp_path, [ETO_DPO])
     out = tmp_path / "out.json"
-    with pytest.raises(DataError, match=r"eto-dpo has no place for sequences.*eto-sft, llamafactory"):
-        export_texts(out, [sequence], CODEC, "eto-dpo")
-    with pytest.raises(DataError, match=r"side of several turns.*Export it as eto-dpo"):
-        export_texts(out, [pair], CODEC, "llamafactory")
+    with pytest.raises(
+        DataError, match=r"eto-dpo has no place for sequences.*messages, trl, sharegpt, llamafactory, verl, eto-sft, agent_r"
+    ):
+        export_rows(out, [sequence], CODEC, "eto-dpo")
+    with pytest.raises(DataError, match=r"trl has no place for preferences.*messages, llamafactory, eto-dpo"):
+        export_rows(out, [pair], None, "trl")
+    with pytest.raises(DataError, match=r"each has a side of several turns.*eto-dpo or messages"):
+        export_rows(out, [pair], CODEC, "llamafactory")
     with pytest.raises(DataError, match="unknown export format 'csv'"):
-        export_texts(out, [pair], CODEC, "csv")
+        export_rows(out, [pair], CODEC, "csv")
+    with pytest.raises(DataError, match=r"eto-sft has no form for one turn.*messages, llamafactory"):
+        export_rows(out, [sequence], CODEC, "eto-sft", per_turn=True)
     foreign = Row((1, 2, 3), (0, 1, 1), Provenance("t", (), "good"))
     with pytest.raises(DataError, match="no conversation of"):
-        export_texts(out, [foreign], CODEC, "eto-sft")
+        export_rows(out, [foreign], CODEC, "eto-sft")
+    assert not out.exists()
 
 
 contents = st.text(st.characters(codec="utf-8"), max_size=12) | st.sampled_from(["<|im_end|>", "\n<|im_start|>user\n", " a ", "\r\n"])

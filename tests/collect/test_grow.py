@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from agentr.build.export import export_demonstrations
+from agentr.build.export_trees import export_demonstrations
 from agentr.build.imports import demonstrated_turns
 from agentr.build.sequences import recorded
 from agentr.collect.demonstrate import Demonstrate
@@ -264,7 +264,7 @@ def test_a_turn_that_was_cut_off_is_run_only_if_that_is_asked_for(server: EnvSer
     text = "Thought: so\nAction: get 1 sti"
     child = play(server, scenario)
     assert child.action == taken and ("cut off" in child.observation) is not bool(taken)
-    assert child.bridge_ids[0] == codec().eos_id, "the turn is closed in the prompt, whatever became of it"
+    assert child.bridge_ids[0] == codec().end_id, "the turn is closed in the prompt, whatever became of it"
 
 
 def test_a_full_context_forgets_the_oldest_turns_where_that_is_asked_for(server: EnvServer, tmp_path: Path) -> None:

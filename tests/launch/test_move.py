@@ -56,7 +56,7 @@ def test_a_moved_run_is_reported_exported_and_continued(moved: Path, tmp_path: P
     assert str(tmp_path / "here") not in (moved / "manifest.json").read_text()
     report(agentr.open(moved), Reporter())
     assert "revision" in (moved / "report.html").read_text()
-    assert "2 rows in" in export(moved, 1, "sharegpt", tmp_path / "rows.json")
+    assert export(moved, 1, "trl", tmp_path / "rows.jsonl").entries == 2
     # The tree's tokens are not nano's; what matters is which tokenizer was loaded.
     with pytest.raises(DataError, match="elsewhere/there/model/nano"):
         export(moved, 1, "llamafactory", tmp_path / "rows.json")

@@ -8,11 +8,13 @@ from typing import cast
 
 import pytest
 
+import agentr
 from agentr.cluster.causes import Kind
 from agentr.collect.demonstrate import Demonstrate
 from agentr.collect.units import Progress, as_dict
 from agentr.errors import ConfigError, RunError
 from agentr.observe.progress import Reporter
+from agentr.observe.summary import summarise
 from agentr.observe.troubles import troubles
 from agentr.recipes import load, recipe_of
 from agentr.rounds.experiment import Experiment
@@ -22,7 +24,7 @@ from agentr.rounds.services import Services
 from agentr.search.tree import Tree
 from agentr.store.files import read_lines
 from agentr.store.growing import GrowingForest
-from agentr.store.layout import EVAL, TRAIN, Checkpoint, arm_of
+from agentr.store.layout import EVAL, SELECTION, TRAIN, Checkpoint, arm_of
 from agentr.store.rows import Preference, Provenance
 from agentr.store.run import RunStore
 from agentr.store.summaries import EvalSummary, TrainSummary
@@ -91,9 +93,33 @@ def test_the_best_checkpoint_is_the_earliest_with_the_highest_success(tmp_path: 
     promote(run)
     assert run.store.layout.best.resolve() == run.store.layout.checkpoint("rounds/01/train").path
     found = json.loads((run.root / "best.json").read_text())
-    assert found == {"round": "rounds/01", "success": 0.4, "all": {"rounds/00": 0.1, "rounds/01": 0.4, "rounds/02": 0.4}}
+    assert found == {"round": "rounds/01", "success": 0.4, "all": {"rounds/00": 0.1, "rounds/01": 0.4, "rounds/02": 0.4}, "split": "dev"}
     promote(run)
     assert run.store.layout.best.is_symlink(), "a link of ours is replaced"
+
+
+def test_another_split_chooses_the_best_checkpoint_and_which_weights_are_kept(tmp_path: Path) -> None:
+    run = experiment(tmp_path, "run.rounds=2", "eval.select=test")
+    measured(run, [0.1, 0.4, 0.3])
+    for number, success in enumerate([0.1, 0.2, 0.5]):
+        run.store.stage(arm_of(number).stage(SELECTION), EvalSummary, lambda _, success=success: EvalSummary(success=success))
+    promote(run)
+    assert run.store.layout.best.resolve() == run.store.layout.checkpoint("rounds/02/train").path
+    found = json.loads((run.root / "best.json").read_text())
+    assert (found["round"], found["success"], found["split"]) == ("rounds/02", 0.5, "test")
+
+
+@pytest.mark.parametrize(("select", "words"), [("", "flattered by the choice"), ("test", "'dev', which chooses nothing")])
+def test_the_report_says_on_which_tasks_the_best_round_is_chosen(tmp_path: Path, select: str, words: str) -> None:
+    run = experiment(tmp_path, "run.rounds=2", f"eval.select='{select}'")
+    run.store.stage(arm_of(0).stage(TRAIN), TrainSummary, lambda folder: TrainSummary(steps=1))
+    run.store.close()
+    assert words in summarise(agentr.open(run.root)).selection
+
+
+def test_the_reported_split_cannot_be_the_one_that_chooses() -> None:
+    with pytest.raises(ConfigError, match="would flatter the result"):
+        load(None, ["eval.select=dev"])
 
 
 def test_a_folder_of_the_users_is_not_deleted_for_the_link(tmp_path: Path) -> None:

@@ -56,10 +56,19 @@ def test_it_is_read_as_objects(old: Path) -> None:
     assert first.train.summary.checkpoint == "rounds/01/train/model"
 
 
-@pytest.mark.parametrize(("kind", "name"), [("sharegpt", "sharegpt.json"), ("trl", "trl.jsonl"), ("llamafactory", "llamafactory.json")])
+@pytest.mark.parametrize(("kind", "name"), [("trl", "trl.jsonl"), ("llamafactory", "llamafactory.json")])
 def test_it_is_exported_as_version_1_did(old: Path, unpacked: Path, tmp_path: Path, kind: str, name: str) -> None:
     export(old, 1, kind, tmp_path / name)
     assert (tmp_path / name).read_text() == (unpacked / name).read_text()
+
+
+def test_its_conversations_are_those_that_version_1_exported_and_the_demonstrations(old: Path, unpacked: Path, tmp_path: Path) -> None:
+    """Version 1 left rows out that are no trees of the round."""
+    export(old, 1, "sharegpt", tmp_path / "rows.json")
+    now, then = (json.loads(path.read_text()) for path in (tmp_path / "rows.json", unpacked / "sharegpt.json"))
+    own = [entry for entry in now if not entry["id"].startswith("demonstration")]
+    assert (len(now), len(own)) == (9, 6)
+    assert [(e["task"], e["conversations"]) for e in own] == [(e["task"], e["conversations"]) for e in then]
 
 
 def test_it_is_reported(old: Path) -> None:

@@ -1,0 +1,52 @@
+"""What an export came to: what it wrote, what it left out, and what the reader of a format does not get of what is there."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+
+def _counters() -> defaultdict[str, Counter[str]]:
+    return defaultdict(Counter)
+
+
+@dataclass
+class Exported:
+    """What an export came to.
+
+    Attributes:
+        path: File or folder that was written.
+        what: Name of the entries: rows, turns, pairs, trees.
+        written: Entries by kind.
+        left_out: What is not in the file, by reason and kind.
+        changed: Entries that are there, and in which something is not as it was, by what that is and kind.
+    """
+
+    path: Path
+    what: str
+    written: Counter[str] = field(default_factory=Counter)
+    left_out: defaultdict[str, Counter[str]] = field(default_factory=_counters)
+    changed: defaultdict[str, Counter[str]] = field(default_factory=_counters)
+
+    @property
+    def entries(self) -> int:
+        """Entries of the file."""
+        return self.written.total()
+
+    def lines(self) -> Iterator[str]:
+        """Yields what there is to say, a line each, counts by kind included."""
+        yield f"{self.entries} {self.what} in {self.path}{_kinds(self.written)}"
+        for what, kinds in self.changed.items():
+            yield f"{kinds.total()} of them{_kinds(kinds)} {what}"
+        for why, kinds in self.left_out.items():
+            yield f"left out: {kinds.total()}{_kinds(kinds)}: {why}"
+
+    def __str__(self) -> str:
+        return "\n".join(self.lines())
+
+
+def _kinds(counts: Counter[str]) -> str:
+    found = ", ".join(f"{count} {kind}" for kind, count in sorted(counts.items()) if kind)
+    return f" ({found})" if found else ""
