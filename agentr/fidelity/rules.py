@@ -12,6 +12,10 @@ import yaml
 FOLDER = Path(__file__).parent / "vectors"
 
 
+class CannotRun(Exception):
+    """Raised by a check for what this installation lacks."""
+
+
 @dataclass(frozen=True)
 class Case:
     """Inputs of a rule, and what comes of them.
@@ -100,5 +104,7 @@ def _read(file: Path) -> list[Rule]:
     for entry in data["rules"]:
         cases = tuple(Case(**case) for case in entry.pop("cases", ()))
         mutant = Mutant(**entry.pop("mutant")) if "mutant" in entry else None
-        found.append(Rule(**{**common, **entry, "cases": cases, "mutant": mutant}))
+        method = entry.get("method", data["method"])
+        settings = {**data.get("settings", {}).get(method, {}), **entry.pop("settings", {})}
+        found.append(Rule(**{**common, **entry, "cases": cases, "mutant": mutant, "settings": settings}))
     return found

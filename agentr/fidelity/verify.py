@@ -16,13 +16,9 @@ from omegaconf import OmegaConf
 from agentr.config.identity import plain
 from agentr.config.schema import Config
 from agentr.errors import ConfigError
-from agentr.fidelity.rules import Rule, read_rules
+from agentr.fidelity.rules import CannotRun, Rule, read_rules
 from agentr.recipes import load
 from agentr.rewards import known
-
-
-class CannotRun(Exception):
-    """Raised by a check for what this installation lacks."""
 
 
 @dataclass(frozen=True)
@@ -161,7 +157,7 @@ def _configured(overrides: tuple[str, ...]) -> Config:
 def value_at(config: Config, key: str) -> Any:
     """Returns the value of a key, such as ``method.search.c_uct``; of a reward's option that is not set, the reward's default."""
     value = OmegaConf.select(OmegaConf.create(plain(config)), key)
-    if value is None and ".options." in key:
+    if value is None and key.startswith("method.rewards"):
         reward, _, option = key.partition(".options.")
         name = OmegaConf.select(OmegaConf.create(plain(config)), f"{reward}.name")
         value = inspect.signature(known()[name]).parameters[option].default
@@ -170,4 +166,6 @@ def value_at(config: Config, key: str) -> Any:
 
 def shown(value: Any) -> str:
     """Returns a value as a command line takes it."""
+    if value is None:
+        return "(not set)"
     return value if isinstance(value, str) else json.dumps(value)
