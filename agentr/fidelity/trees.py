@@ -99,14 +99,16 @@ def spoken(tree: Tree, ids: Sequence[int], mask: Sequence[int]) -> list[list[Any
     return found
 
 
-def searched(strategy: Strategy, answers: Mapping[str, Sequence[str]], most: int = 100_000) -> tuple[Tree, int]:
-    """Runs a search to its end and returns its tree, and how many turns were drawn.
+def searched(
+    strategy: Strategy, answers: Mapping[str, Sequence[str]], turns: Turns | None = None, most: int = 100_000
+) -> tuple[Tree, list[list[Any]]]:
+    """Runs a search to its end and returns its tree, and how many turns were drawn after which turn, in the order asked.
 
     Args:
         answers: The turns after a turn, by its name; after others, each has a new name and goes on. Draws beyond the last begin anew.
         most: Turns after which it is stopped.
     """
-    tree, drawn, fresh = new_tree(), 0, itertools.count()
+    tree, drawn, fresh = new_tree(), list[list[Any]](), itertools.count()
     taken: dict[str, int] = {}
     while expansions := strategy.ask(tree):
         for expansion in expansions:
@@ -115,9 +117,9 @@ def searched(strategy: Strategy, answers: Mapping[str, Sequence[str]], most: int
             for _ in range(expansion.n):
                 place = taken[at] = taken.get(at, -1) + 1
                 specs.append(answers[at][place % len(answers[at])] if at in answers else f"turn {next(fresh)}")
-            drawn += expansion.n
-            strategy.tell(tree, expansion, [child_of(spec, len(tree.nodes) + i) for i, spec in enumerate(specs)])
-            assert drawn <= most, "the search does not end"
+            drawn.append([at, expansion.n])
+            strategy.tell(tree, expansion, [child_of(spec, len(tree.nodes) + i, turns) for i, spec in enumerate(specs)])
+            assert len(drawn) <= most, "the search does not end"
     return tree, drawn
 
 

@@ -45,7 +45,8 @@ def backed_up(config: Config, width: int, depth: int, answers: Mapping[str, Sequ
 
 
 def drawn(config: Config, width: int, depth: int, iterations: int, answers: Mapping[str, Sequence[str]] | None = None) -> int:
-    return searched(uct(config, width=width, max_depth=depth, iterations=iterations), answers or {})[1]
+    asked = searched(uct(config, width=width, max_depth=depth, iterations=iterations), answers or {})[1]
+    return sum(turns for _, turns in asked)
 
 
 def siblings(config: Config, turns: Turns) -> list[str]:

@@ -117,7 +117,8 @@ def _evolved(config: Config, path: str, world: Mapping[str, Any]) -> Tree:
 
     async def evolve() -> None:
         for _ in range(evolver.config.evolutions):
-            await work._evolve(evolver)
+            if not await work._evolve(evolver):
+                break
 
     asyncio.run(evolve())
     return evolver.tree
