@@ -121,5 +121,3 @@ def searched(
             strategy.tell(tree, expansion, [child_of(spec, len(tree.nodes) + i, turns) for i, spec in enumerate(specs)])
             assert len(drawn) <= most, "the search does not end"
     return tree, drawn
-
-

@@ -27,40 +27,49 @@ class Finding:
 
     Attributes:
         difference: How agentr's answer differs, with the published values of the switches; empty if it does not.
-        not_run: Why there is no answer; empty if there is one.
-        default: By default: the switches' values if agentr deviates then; empty if it does not.
+        missing: What this installation lacks to ask for an answer; empty if nothing.
+        default: The default values of the rule's switches if agentr deviates with them; empty if it does not.
     """
 
     rule: Rule
     difference: str = ""
-    not_run: str = ""
+    missing: str = ""
     default: Mapping[str, Any] = field(default_factory=dict)
 
     @property
-    def result(self) -> str:
-        """The result in words: equal, differs by so much, or not run and why."""
-        if self.not_run:
-            return f"not run: {self.not_run}"
-        return f"differs by {self.difference}" if self.difference else "equal"
+    def state(self) -> str:
+        """equal, differs or not run."""
+        return "not run" if self.missing or self.rule.omitted else "differs" if self.difference else "equal"
 
     @property
-    def by_default(self) -> str:
+    def result(self) -> str:
+        """The result in words."""
+        if self.rule.omitted:
+            return "not run: no switch"
+        return f"not run: {self.missing}" if self.missing else f"differs by {self.difference}" if self.difference else "equal"
+
+    @property
+    def ours(self) -> str:
         """What agentr does by default, in words."""
-        if self.not_run:
-            return ""
-        return ", ".join(f"{key}={shown(value)}" for key, value in self.default.items()) or "the same"
+        if self.missing or self.rule.omitted:
+            return self.rule.omitted
+        return _keys({key.rpartition(".")[2]: value for key, value in self.default.items()}) or "the same"
 
     @property
     def switch(self) -> str:
         """The keys that a user sets to follow the rule; empty if agentr does so by default."""
-        return " ".join(f"{key}={shown(self.rule.switches[key])}" for key in self.default)
+        return _keys({key: self.rule.switches[key] for key in self.default})
 
     def as_dict(self) -> dict[str, Any]:
         rule = self.rule
-        about = {"section": rule.section, "rule": rule.name, "says": rule.says, "paper": rule.paper, "where": rule.where}
-        result = "not run" if self.not_run else "differs" if self.difference else "equal"
+        about = {"method": rule.section, "name": rule.name, "rule": rule.says, "paper": rule.paper, "where": rule.where}
         switches = {key: rule.switches[key] for key in self.default}
-        return {**about, "result": result, "why": self.difference or self.not_run, "default": dict(self.default), "switches": switches}
+        found = {"result": self.state, "why": self.difference or self.missing or rule.omitted, "default": dict(self.default)}
+        return {**about, **found, "switches": switches}
+
+
+def _keys(values: Mapping[str, Any]) -> str:
+    return " ".join(f"{key}={shown(value)}" for key, value in values.items())
 
 
 def select(method: str = "") -> list[Rule]:
@@ -85,15 +94,15 @@ def verify(rules: Sequence[Rule]) -> list[Finding]:
 def find(rule: Rule) -> Finding:
     """Asks agentr for a rule's vectors."""
     if rule.omitted:
-        return Finding(rule, not_run=rule.omitted)
+        return Finding(rule)
     try:
         difference = differs(rule, published=True)
     except CannotRun as error:
-        return Finding(rule, not_run=str(error))
+        return Finding(rule, missing=str(error))
     if not rule.switches or not differs(rule, published=False):
         return Finding(rule, difference)
     ours = configured(rule.method, rule.settings)
-    return Finding(rule, difference, default={key: value_at(ours, key) for key in rule.switches})
+    return Finding(rule, difference, default={key: _alike(value_at(ours, key), value) for key, value in rule.switches.items()})
 
 
 def differs(rule: Rule, *, published: bool) -> str:
@@ -164,8 +173,15 @@ def value_at(config: Config, key: str) -> Any:
     return OmegaConf.to_container(value) if OmegaConf.is_config(value) else value
 
 
+def _alike(ours: Any, published: Any) -> Any:
+    """Returns our value with only what the published one speaks of."""
+    if isinstance(ours, list) and isinstance(published, list) and isinstance(published[0], dict):
+        return [{key: entry[key] for key in published[0]} for entry in ours]
+    return ours
+
+
 def shown(value: Any) -> str:
     """Returns a value as a command line takes it."""
     if value is None:
         return "(not set)"
-    return value if isinstance(value, str) else json.dumps(value)
+    return value if isinstance(value, str) else json.dumps(value, separators=(",", ":"))

@@ -92,7 +92,7 @@ def revised(config: Config, paths: Sequence[str], revisions: Sequence[Mapping[st
     tree = tree_of(paths)
     tree_of(executed, origin=Origin.REVISION, into=tree)
     for about in revisions:
-        places = {name: named(tree, about[name]).id for name in ("bad", "good", "transition")}
+        places: dict[str, Any] = {name: named(tree, about[name]).id for name in ("bad", "good", "transition")}
         above = tree.common_ancestor(places["bad"], places["good"])
         end = named(tree, about["end"]).id if "end" in about else -1
         tree.revisions.append(Revision(**places, ancestor=above, reflection="That was wrong.", end=end))

@@ -27,7 +27,7 @@ def group(earned: Sequence[float], calls: Sequence[int], tokens: Sequence[int], 
     tree = new_tree()
     for number, reward in enumerate(earned):
         made = calls[number] + malformed[number]
-        turns = {f"{number}.{turn}": {"tokens": 1} for turn in range(made)}
+        turns: dict[str, dict[str, Any]] = {f"{number}.{turn}": {"tokens": 1} for turn in range(made)}
         turns[f"{number}.0"] = {"tokens": tokens[number] - made + 1, "seen": seen[number]}
         for turn in range(malformed[number]):
             turns[f"{number}.{turn}"]["action"] = ""

@@ -46,4 +46,6 @@ def steps(config: Config, expert: str, runs: Sequence[str]) -> list[list[str]]:
     tree = tree_of([expert], origin=Origin.EXPERT)
     tree_of(runs, into=tree)
     found = [row for row in contrast_rows(tree, None, cast(Any, config.method).pairs, 10_000) if isinstance(row, Preference)]
-    return sorted([*names(tree.nodes[n] for n in row.provenance.nodes), *names(tree.nodes[n] for n in row.provenance.rejected)] for row in found)
+    return sorted(
+        [*names(tree.nodes[n] for n in row.provenance.nodes), *names(tree.nodes[n] for n in row.provenance.rejected)] for row in found
+    )

@@ -43,7 +43,13 @@ def _model(table: Table, folder: Path) -> Any:
     from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
 
     size = len(table)
-    shape = {"vocab_size": size, "hidden_size": size, "intermediate_size": size, "num_hidden_layers": 0, "num_attention_heads": 1}
+    shape: dict[str, Any] = {
+        "vocab_size": size,
+        "hidden_size": size,
+        "intermediate_size": size,
+        "num_hidden_layers": 0,
+        "num_attention_heads": 1,
+    }
     model = LlamaForCausalLM(LlamaConfig(**shape, num_key_value_heads=1, rms_norm_eps=0.0, tie_word_embeddings=False, pad_token_id=0))
     _fill(model, table)
     model.save_pretrained(folder)
@@ -115,9 +121,7 @@ def dpo(config: Config, table: Table, pairs: Sequence[Mapping[str, Any]]) -> flo
         return float(trainer.compute_loss(trainer.model, trainer.data_collator([{"pair": number} for number in range(len(rows))])))
 
 
-def grpo(
-    config: Config, table: Table, rows: Sequence[Mapping[str, Any]], max_length: int = 16, reference: Table | None = None
-) -> float:
+def grpo(config: Config, table: Table, rows: Sequence[Mapping[str, Any]], max_length: int = 16, reference: Table | None = None) -> float:
     """The loss of a step of rollouts in one micro-batch.
 
     Args:
@@ -136,7 +140,7 @@ def grpo(
         sizes = {"batch_size": len(rows), "micro_batch_size": len(rows), "bf16": False, "max_length": max_length}
         job = OnlineJob(folder, folder, folder, replace(config.train[0], **sizes), steps=1)
         arguments = {key: value for key, value in trl_arguments(job, 1).items() if key not in _ENGINE}
-        trainer = AgentGRPOTrainer(
+        trainer: Any = AgentGRPOTrainer(
             job,
             iter([rollouts]),
             model=_model(reference or table, folder),
