@@ -16,7 +16,7 @@ _COLUMNS = (("paper", 24), ("rule", 46), ("result", 18), ("ours by default", 32)
 
 def table(findings: Sequence[Finding]) -> Table:
     """Returns the table, in the order of the findings, with a section for each method."""
-    shown = Table(title="Equations and rules", box=box.SIMPLE_HEAD, pad_edge=False)
+    shown = Table(title="Equations and rules", title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
     for column, width in _COLUMNS:
         shown.add_column(column, max_width=width, overflow="fold")
     for place, finding in enumerate(findings):

@@ -101,8 +101,7 @@ def find(rule: Rule) -> Finding:
         return Finding(rule, missing=str(error))
     if not rule.switches or not differs(rule, published=False):
         return Finding(rule, difference)
-    ours = configured(rule.method, rule.settings)
-    return Finding(rule, difference, default={key: _alike(value_at(ours, key), value) for key, value in rule.switches.items()})
+    return Finding(rule, difference, default=ours_of(rule, configured(rule.method, rule.settings)))
 
 
 def differs(rule: Rule, *, published: bool) -> str:
@@ -125,6 +124,11 @@ def differs(rule: Rule, *, published: bool) -> str:
         if difference := compare(answer, case.expected, rule.tolerance):
             return difference
     return ""
+
+
+def ours_of(rule: Rule, config: Config) -> dict[str, Any]:
+    """Returns a configuration's values of a rule's switches, as far as the published ones speak of them."""
+    return {key: _alike(value_at(config, key), published) for key, published in rule.switches.items()}
 
 
 def check_of(rule: Rule) -> Callable[..., Any]:
@@ -174,7 +178,6 @@ def value_at(config: Config, key: str) -> Any:
 
 
 def _alike(ours: Any, published: Any) -> Any:
-    """Returns our value with only what the published one speaks of."""
     if isinstance(ours, list) and isinstance(published, list) and isinstance(published[0], dict):
         return [{key: entry[key] for key in published[0]} for entry in ours]
     return ours

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from agentr.fidelity.rules import Rule, read_rules
-from agentr.fidelity.verify import compare, configured, differs, find, value_at
+from agentr.fidelity.verify import compare, configured, differs, find, ours_of
 from tests.fidelity.mutants import changed
 
 RULES = read_rules()
@@ -55,12 +55,7 @@ def test_expected_numbers_are_what_the_derivation_gives() -> None:
 
 @pytest.mark.parametrize("rule", [rule for rule in RULES if rule.preset], ids=lambda rule: rule.id)
 def test_a_preset_has_the_published_values(rule: Rule) -> None:
-    preset = configured(rule.method, {"method.preset": rule.preset})
-    for key, published in rule.switches.items():
-        ours = value_at(preset, key)
-        if key == "method.rewards":
-            ours = [{"name": reward["name"]} for reward in ours]
-        assert ours == published, key
+    assert ours_of(rule, configured(rule.method, {"method.preset": rule.preset})) == rule.switches
 
 
 def test_every_rule_is_complete() -> None:
