@@ -11,7 +11,7 @@ from rich.table import Table
 from agentr.fidelity.verify import Finding
 
 #: Columns and their widths.
-_COLUMNS = (("paper", 24), ("rule", 46), ("result", 18), ("ours by default", 32), ("the published value", 54))
+_COLUMNS = (("paper", 24), ("rule", 46), ("result", 18), ("ours by default", 32), ("to follow it", 54))
 
 
 def table(findings: Sequence[Finding]) -> Table:
