@@ -70,7 +70,8 @@ class Evolve(Work):
 
     async def _evolve(self, evolver: Evolver) -> bool:
         """Chooses an episode and applies its operators; False if there is none or nothing came of any operator."""
-        tree, episode = evolver.tree, _chosen(evolver)
+        tree = evolver.tree
+        episode = chosen(tree, evolver.agent.spec.answer_prefix)
         if episode is None:
             return False
         await give_verdict(evolver.judge, episode)
@@ -85,8 +86,8 @@ class Evolve(Work):
         return any(ended)
 
 
-def _chosen(evolver: Evolver) -> Episode | None:
-    """Returns the best episode that was not chosen before; if all were, the best one."""
-    used = {made.parent for made in evolver.tree.evolutions}
-    found = episodes(evolver.tree, evolver.agent.spec.answer_prefix, EVOLVED)
+def chosen(tree: Tree, answer_prefix: str) -> Episode | None:
+    """Returns the best episode that was not chosen before; if all were, the best one: right before wrong, then by return, then by calls."""
+    used = {made.parent for made in tree.evolutions}
+    found = episodes(tree, answer_prefix, EVOLVED)
     return min(found, key=lambda e: (e.leaf.id in used, not e.succeeded, -e.earned, e.calls, e.leaf.id), default=None)

@@ -98,10 +98,14 @@ class EntropyBranch(Strategy):
                 extra[str(node.id)] = branches
                 tree.search["begun"] += branches
 
+    def probability(self, tree: Tree, deciding: Node) -> float:
+        """How likely each branch is: base + weight (H - H0), cut to [0, 1], for the turn that decides and the first of its rollout."""
+        first = tree.path(deciding.id)[0]
+        return min(1.0, max(0.0, self.base + self.weight * (self._entropy(deciding) - self._entropy(first))))
+
     def _branches(self, tree: Tree, node: Node, deciding: Node) -> int:
         """How many branches a node gets: at most so many as the beam allows and leaves are missing."""
-        first = tree.path(deciding.id)[0]
-        probability = self.base + self.weight * (self._entropy(deciding) - self._entropy(first))
+        probability = self.probability(tree, deciding)
         rng = random.Random(derived_seed(tree.seed, "branch", node.id))
         wanted = sum(rng.random() < probability for _ in range(self.beam - 1))
         return min(wanted, self.leaves - tree.search["begun"])

@@ -216,20 +216,29 @@ def losses(job: TrainJob) -> tuple[list[str], list[float]]:
     return ([main, "sft"], [1.0, dpo.sft]) if dpo.sft else ([main], [1.0])
 
 
+def trl_arguments(job: TrainJob, steps: int, parameters: int) -> dict[str, Any]:
+    """Returns the arguments of a job for TRL's DPOTrainer.
+
+    Args:
+        steps: Optimiser steps.
+    """
+    loss_type, loss_weights = losses(job)
+    return {
+        **common_arguments(job, steps, parameters),
+        "max_length": None,
+        "beta": job.config.dpo.beta,
+        "loss_type": loss_type,
+        "loss_weights": loss_weights,
+        "label_smoothing": job.config.dpo.label_smoothing,
+        "precompute_ref_log_probs": True,
+        "disable_dropout": False,  # the model's is off; the adapters' is an option
+    }
+
+
 def make_trainer(job: TrainJob, plan: Plan, model: PreTrainedModel, tokenizer: Any) -> AgentDPOTrainer:
     """Makes the trainer of a job on preferences."""
     disable_dropout(model)
-    loss_type, loss_weights = losses(job)
-    arguments = DPOConfig(
-        **common_arguments(job, plan.steps, model.num_parameters()),
-        max_length=None,
-        beta=job.config.dpo.beta,
-        loss_type=loss_type,
-        loss_weights=loss_weights,
-        label_smoothing=job.config.dpo.label_smoothing,
-        precompute_ref_log_probs=True,
-        disable_dropout=False,  # the model's is off; the adapters' is an option
-    )
+    arguments = DPOConfig(**trl_arguments(job, plan.steps, model.num_parameters()))
     reference = Reference()
     trainer = AgentDPOTrainer(
         job,

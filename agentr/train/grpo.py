@@ -230,6 +230,35 @@ def _nothing(device: torch.device) -> Forward:
     return Forward(one, one, torch.full_like(one, IGNORE), None, torch.ones(1, dtype=torch.long, device=device), one, 0)
 
 
+def trl_arguments(job: OnlineJob, parameters: int) -> dict[str, Any]:
+    """Returns the arguments of a job for TRL's GRPOTrainer.
+
+    Raises:
+        RunError: A batch would have a single row, which TRL does not take.
+    """
+    config, grpo, how = job.config, job.config.grpo, how_to_cut(job)
+    if how.rows < 2:
+        raise RunError("a step of one rollout has nothing to compare it with", hint="Raise train.batch_size.")
+    return {
+        **common_arguments(job, job.updates, parameters),
+        "ignore_data_skip": True,  # the steps begin where the checkpoint ends
+        "loss_type": grpo.loss.value,
+        "importance_sampling_level": grpo.ratio.value,
+        "epsilon": grpo.clip,
+        "epsilon_high": grpo.clip_high or None,
+        "delta": grpo.dual_clip or None,
+        "beta": grpo.kl,
+        "entropy_coef": grpo.entropy,
+        "num_iterations": grpo.iterations,
+        "max_completion_length": config.max_length,
+        # To TRL all rollouts of a step are drawn at a time, in groups of some size that divides their number.
+        "steps_per_generation": how.minibatches * how.micro_batches,
+        "num_generations": next(size for size in range(2, how.rows + 1) if how.rows % size == 0),
+        "temperature": 1.0,
+        "disable_dropout": False,  # it is off; the adapters' is an option
+    }
+
+
 def make_trainer(job: OnlineJob, steps: Iterator[list[Rollout]], model: PreTrainedModel, tokenizer: Any) -> AgentGRPOTrainer:
     """Makes the trainer of an online job.
 
@@ -237,27 +266,7 @@ def make_trainer(job: OnlineJob, steps: Iterator[list[Rollout]], model: PreTrain
         RunError: A batch would have a single row, which TRL does not take.
     """
     disable_dropout(model)
-    config, grpo, how = job.config, job.config.grpo, how_to_cut(job)
-    if how.rows < 2:
-        raise RunError("a step of one rollout has nothing to compare it with", hint="Raise train.batch_size.")
-    arguments = GRPOConfig(
-        **common_arguments(job, job.updates, model.num_parameters()),
-        ignore_data_skip=True,  # the steps begin where the checkpoint ends
-        loss_type=grpo.loss.value,
-        importance_sampling_level=grpo.ratio.value,
-        epsilon=grpo.clip,
-        epsilon_high=grpo.clip_high or None,
-        delta=grpo.dual_clip or None,
-        beta=grpo.kl,
-        entropy_coef=grpo.entropy,
-        num_iterations=grpo.iterations,
-        max_completion_length=config.max_length,
-        # To TRL all rollouts of a step are drawn at a time, in groups of some size that divides their number.
-        steps_per_generation=how.minibatches * how.micro_batches,
-        num_generations=next(size for size in range(2, how.rows + 1) if how.rows % size == 0),
-        temperature=1.0,
-        disable_dropout=False,  # it is off; the adapters' is an option
-    )
+    arguments = GRPOConfig(**trl_arguments(job, model.num_parameters()))
     return AgentGRPOTrainer(
         job,
         steps,

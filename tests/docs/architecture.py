@@ -14,7 +14,15 @@ from tests.docs.pages import ROOT, WIDTH, refreshed
 
 PAGE = ROOT / "docs" / "architecture.md"
 #: Modules of agentr that are in no package, by the box of the picture that they are in.
-LOOSE = {"cli": "cli", "bench_cli": "cli", "chaos_cli": "cli", "cluster_cli": "cli", "env_cli": "cli", "run_cli": "cli"}
+LOOSE = {
+    "cli": "cli",
+    "bench_cli": "cli",
+    "chaos_cli": "cli",
+    "cluster_cli": "cli",
+    "env_cli": "cli",
+    "run_cli": "cli",
+    "verify_cli": "cli",
+}
 WORDS = "types, errors, seeds, backoff, cpu, logs"
 
 Graph = dict[str, set[str]]

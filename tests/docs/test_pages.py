@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.docs import a_turn, architecture, metrics
+from tests.docs import a_turn, architecture, fidelity, metrics
 from tests.docs.pages import PART, ROOT, WIDTH, parts, refreshed
 
-PAGES = pytest.mark.parametrize("page", [architecture.PAGE, a_turn.PAGE, metrics.PAGE], ids=lambda page: page.stem)
+PAGES = pytest.mark.parametrize("page", [architecture.PAGE, a_turn.PAGE, metrics.PAGE, fidelity.PAGE], ids=lambda page: page.stem)
 
 
 def a_turn_part() -> Callable[[str], str]:
@@ -22,7 +22,9 @@ def a_turn_part() -> Callable[[str], str]:
 
 
 @pytest.mark.parametrize(
-    ("script", "maker"), [(architecture, lambda: architecture.make), (a_turn, a_turn_part)], ids=["architecture", "a_turn"]
+    ("script", "maker"),
+    [(architecture, lambda: architecture.make), (a_turn, a_turn_part), (fidelity, lambda: fidelity.make)],
+    ids=["architecture", "a_turn", "fidelity"],
 )
 def test_the_page_says_what_the_code_does(script, maker: Callable[[], Callable[[str], str]]) -> None:
     now = refreshed(script.PAGE, maker())

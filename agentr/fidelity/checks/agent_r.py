@@ -1,0 +1,142 @@
+"""Agent-R: search, pairs, transition, splices, rows, mixture."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any, cast
+
+from agentr.build.mixture import mix
+from agentr.build.revision import good_rows, revision_rows
+from agentr.collect import revise
+from agentr.config.schema import Config
+from agentr.evaluate.metrics import repeated, revision_length
+from agentr.fidelity.trees import Turns, child_of, name_of, named, names, new_tree, searched, spoken, tree_of
+from agentr.rounds.recipe import by_round
+from agentr.search import UCT, Node, Origin
+from agentr.search.pairs import Pair, pair_paths
+from agentr.search.revision import Revision
+from agentr.store.rows import Row
+from agentr.tasks.formats import ReAct
+from agentr.types import Completion, FinishReason
+
+
+def uct(config: Config, **changes: Any) -> UCT:
+    return UCT(replace(cast(Any, config.method).search, **changes))
+
+
+def score(config: Config, value: float, visits: int, parent: int) -> float:
+    above = Node(0, -1, 0, Origin.ROOT, visits=parent)
+    return uct(config).score(above, Node(1, 0, 1, Origin.POLICY, visits=visits, value=value))
+
+
+def descend(config: Config, paths: Sequence[str]) -> str | None:
+    tree = tree_of(paths)
+    reached = uct(config).descend(tree, 0)
+    return None if reached is None else name_of(tree.nodes[reached])
+
+
+def backed_up(config: Config, width: int, depth: int, answers: Mapping[str, Sequence[str]]) -> dict[str, list[float]]:
+    tree, _ = searched(uct(config, width=width, max_depth=depth), answers)
+    return {name_of(node): [node.visits, node.value] for node in tree.nodes}
+
+
+def drawn(config: Config, width: int, depth: int, iterations: int, answers: Mapping[str, Sequence[str]] | None = None) -> int:
+    asked = searched(uct(config, width=width, max_depth=depth, iterations=iterations), answers or {})[1]
+    return sum(turns for _, turns in asked)
+
+
+def siblings(config: Config, turns: Turns) -> list[str]:
+    strategy, tree = uct(config, width=len(turns)), new_tree()
+    (expansion,) = strategy.ask(tree)
+    strategy.tell(tree, expansion, [child_of(name, place, turns) for place, name in enumerate(turns)])
+    return names(tree.nodes[1:])
+
+
+def alpha(config: Config, rounds: Sequence[int]) -> list[float]:
+    return [by_round(cast(Any, config.method).revise.alpha, round_) for round_ in rounds]
+
+
+def pairs(config: Config, paths: Sequence[str], alpha: float, **changes: Any) -> list[list[str]]:
+    tree = tree_of(paths)
+    found = pair_paths(tree, replace(cast(Any, config.method).revise, **changes), alpha)
+    return sorted([name_of(tree.nodes[pair.bad]), name_of(tree.nodes[pair.good])] for pair in found)
+
+
+def transition(config: Config, paths: Sequence[str], bad: str, good: str, verdicts: Mapping[str, str]) -> str | None:
+    """The last turn of the bad prefix, where the judge answers for each turn what stands in ``verdicts``."""
+    tree = tree_of(paths)
+
+    async def generate(request: Any) -> list[Completion]:
+        judged = re.search(r"Step to judge:\nAction: (.+)", request.messages[0].content)
+        assert judged is not None
+        return [Completion(verdicts[judged[1]], (), (), FinishReason.STOP)]
+
+    policy, codec = SimpleNamespace(generate=generate), SimpleNamespace(prompt=lambda messages: [1])
+    agent: Any = SimpleNamespace(policy=policy, codec=codec, max_model_len=8192)
+    pair = Pair(named(tree, bad).id, named(tree, good).id, tree.common_ancestor(named(tree, bad).id, named(tree, good).id))
+    last = asyncio.run(revise.transition(tree, pair, agent, cast(Any, config.method).revise))
+    return None if last is None else name_of(last)
+
+
+def revised(config: Config, paths: Sequence[str], revisions: Sequence[Mapping[str, Any]], executed: Sequence[str] = ()) -> list[Any]:
+    """The revision trajectories: turns, and whether they are trained on. A turn that was put in stands there with its answer.
+
+    Args:
+        revisions: Names of ``bad``, ``good`` and ``transition``, and of the ``end`` of one that was executed.
+        executed: Paths that were executed as revisions.
+    """
+    tree = tree_of(paths)
+    tree_of(executed, origin=Origin.REVISION, into=tree)
+    for about in revisions:
+        places: dict[str, Any] = {name: named(tree, about[name]).id for name in ("bad", "good", "transition")}
+        above = tree.common_ancestor(places["bad"], places["good"])
+        end = named(tree, about["end"]).id if "end" in about else -1
+        tree.revisions.append(Revision(**places, ancestor=above, reflection="That was wrong.", end=end))
+    put_in: list[str] = []
+
+    def kept(text: str) -> list[int]:
+        put_in.append(text)
+        return [1000 + len(put_in) - 1]
+
+    codec: Any = SimpleNamespace(turn=kept, bridge=kept)
+    method: Any = config.method
+    rows = revision_rows(tree, method.revise.splice, codec, ReAct(), limit=method.revisions_per_task, train_on_invalid=True)
+    return [_read(tree, row, put_in) for row in rows if isinstance(row, Row)]
+
+
+def _read(tree: Any, row: Row, put_in: Sequence[str]) -> list[list[Any]]:
+    found: list[list[Any]] = []
+    for token, trained in zip(row.input_ids[3:], row.loss_mask[3:], strict=True):
+        found += [[put_in[token - 1000], bool(trained)]] if token >= 1000 else spoken(tree, [token], [trained])
+    return [turn for turn in found if not str(turn[0]).startswith("see ") or turn[1]]
+
+
+def good(config: Config, paths: Sequence[str], alpha: float, turns: Turns | None = None) -> list[Any]:
+    """The good trajectories: turns, and whether they are trained on."""
+    tree = tree_of(paths, turns)
+    limit = cast(Any, config.method).good_per_task
+    rows = good_rows(tree, alpha, limit=limit, train_on_invalid=config.build.train_on_invalid)
+    return sorted(_read(tree, row, ()) for row in rows if isinstance(row, Row))
+
+
+def mixed(config: Config, agent: int, general: int) -> list[int]:
+    """How many rows are the agent's, and how many general."""
+    rows = mix(["agent"] * agent, ["general"] * general, 1 - cast(Any, config.method).mixture.eta, 0)
+    return [rows.count("agent"), rows.count("general")]
+
+
+def repeats(config: Config, actions: Sequence[str], lengths: Sequence[int]) -> list[int]:
+    tree = tree_of([" / ".join(f"{place}" for place, _ in enumerate(actions))], {str(p): {"action": a} for p, a in enumerate(actions)})
+    return [repeated(tree.nodes[1:], length) for length in lengths]
+
+
+def first_error(config: Config, paths: Sequence[str], transitions: Sequence[str]) -> float:
+    tree = tree_of(paths)
+    for name in transitions:
+        place = named(tree, name).id
+        tree.revisions.append(Revision(bad=place, good=place, ancestor=0, transition=place, reflection=""))
+    return revision_length([tree])[0]

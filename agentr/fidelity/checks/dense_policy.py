@@ -1,0 +1,77 @@
+"""DensePolicy: values, selection, pairs, shares."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, cast
+
+from agentr.build.siblings import mix_pairs, preference_rows
+from agentr.config.schema import Config
+from agentr.fidelity.trees import PROMPT, Turns, name_of, new_tree, spoken, tree_of
+from agentr.search import Dense
+from agentr.search.siblings import contrasts, estimates, sibling_pairs
+from agentr.store.rows import Preference
+from agentr.types import Task
+
+
+def dense(config: Config, **changes: Any) -> Dense:
+    method = cast(Any, config.method)
+    return Dense(replace(method.search, **changes), method.pairs.rule())
+
+
+def values(config: Config, paths: Sequence[str]) -> dict[str, float]:
+    tree = tree_of(paths)
+    return {name_of(tree.nodes[place]): found.value for place, found in enumerate(estimates(tree)) if found}
+
+
+def turns_left(config: Config, paths: Sequence[str]) -> dict[str, float]:
+    tree = tree_of(paths)
+    return {name_of(tree.nodes[place]): found.turns_left for place, found in enumerate(estimates(tree)) if found}
+
+
+def contrast(config: Config, paths: Sequence[str]) -> dict[str, float]:
+    tree = tree_of(paths)
+    return {name_of(tree.nodes[place]): found for place, found in enumerate(contrasts(tree, estimates(tree)))}
+
+
+def score(config: Config, contrast: float, turns_left: float, visits: int) -> float:
+    return dense(config).score(contrast, turns_left, visits)
+
+
+def temperatures(config: Config, branches: Sequence[int]) -> list[float]:
+    return [dense(config).temperature(branch) for branch in branches]
+
+
+def first_batch(config: Config, base: int, depth: int) -> list[list[int]]:
+    """The first turns of the tree, by the branches and temperatures that are asked for."""
+    asked = dense(config, base=base, max_depth=depth).ask(new_tree())
+    return [[expansion.node, expansion.n, cast(float, expansion.temperature)] for expansion in asked]  # type: ignore[list-item]
+
+
+def pairs(config: Config, paths: Sequence[str], turns: Turns | None = None) -> list[list[str]]:
+    tree = tree_of(paths, turns)
+    found = sibling_pairs(tree, cast(Any, config.method).pairs.rule())
+    return sorted([name_of(tree.nodes[pair.chosen]), name_of(tree.nodes[pair.rejected])] for pair in found)
+
+
+def rows(config: Config, paths: Sequence[str], turns: Turns | None = None) -> list[Any]:
+    """The rows: prompt, chosen and rejected side, and what of them counts."""
+    tree = tree_of(paths, turns)
+    found = preference_rows(tree, cast(Any, config.method).pairs, 10_000, train_on_invalid=config.build.train_on_invalid)
+    return [
+        [
+            [turn for turn, _ in spoken(tree, row.prompt_ids[len(PROMPT) :], [0] * (len(row.prompt_ids) - len(PROMPT)))],
+            spoken(tree, row.chosen_ids, row.chosen_mask),
+            spoken(tree, row.rejected_ids, row.rejected_mask),
+        ]
+        for row in found
+        if isinstance(row, Preference)
+    ]
+
+
+def shares(config: Config, counts: Mapping[str, int], tasks: int, pairs: int) -> dict[str, int]:
+    """How many pairs are drawn of each task."""
+    by_task = {Task("toy", task, "train"): [task] * count for task, count in counts.items()}
+    drawn = mix_pairs(by_task, replace(cast(Any, config.method).pairs, tasks=tasks, pairs=pairs), 0)
+    return {task: drawn.count(task) for task in counts}

@@ -1,0 +1,164 @@
+"""Losses: the project's own trainers on a model whose probabilities are a table, without DeepSpeed. Imports torch when asked."""
+
+from __future__ import annotations
+
+import math
+import os
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from agentr.config.schema import Config
+from agentr.store.rows import Preference, Provenance, Rollout
+from agentr.train.worker import logged_to
+from agentr.types import Loss
+
+#: What speaks of several processes: DeepSpeed's part of a trainer's arguments.
+_ENGINE = ("deepspeed", "accelerator_config")
+
+Table = Sequence[Sequence[float]]
+
+
+@contextmanager
+def _alone() -> Iterator[Path]:
+    """A folder, and a process that trains by itself and tells nothing; whoever trains next finds it as it was."""
+    before = dict(os.environ)
+    os.environ.update(HF_HUB_OFFLINE="1", HF_DATASETS_OFFLINE="1", TRL_EXPERIMENTAL_SILENCE="1", ACCELERATE_USE_DEEPSPEED="false")
+    with tempfile.TemporaryDirectory() as name, logged_to(Path(name) / "libraries.log"):
+        from accelerate.state import AcceleratorState
+
+        try:
+            yield Path(name)
+        finally:
+            AcceleratorState._reset_state(reset_partial_state=True)
+            os.environ.clear()
+            os.environ.update(before)
+
+
+def _model(table: Table, folder: Path) -> Any:
+    """A Llama without layers: token j follows token i with probability ``table[i][j]``, whatever came before."""
+    from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
+
+    size = len(table)
+    shape: dict[str, Any] = {
+        "vocab_size": size,
+        "hidden_size": size,
+        "intermediate_size": size,
+        "num_hidden_layers": 0,
+        "num_attention_heads": 1,
+    }
+    model = LlamaForCausalLM(LlamaConfig(**shape, num_key_value_heads=1, rms_norm_eps=0.0, tie_word_embeddings=False, pad_token_id=0))
+    _fill(model, table)
+    model.save_pretrained(folder)
+    return AutoModelForCausalLM.from_pretrained(folder).float()
+
+
+def _fill(model: Any, table: Table) -> None:
+    import torch
+
+    size = len(table)
+    with torch.no_grad():
+        model.model.embed_tokens.weight.copy_(torch.eye(size))
+        model.model.norm.weight.fill_(size**-0.5)  # a unit vector's root mean square is the inverse of this
+        model.lm_head.weight.copy_(torch.tensor(table, dtype=torch.float64).log().T)
+
+
+def _tokenizer() -> Any:
+    from tokenizers import Tokenizer
+    from tokenizers.models import WordLevel
+    from transformers import PreTrainedTokenizerFast
+
+    words = Tokenizer(WordLevel({"<pad>": 0, "<eos>": 1}, unk_token="<pad>"))
+    return PreTrainedTokenizerFast(tokenizer_object=words, pad_token="<pad>", eos_token="<eos>")
+
+
+def dpo(config: Config, table: Table, pairs: Sequence[Mapping[str, Any]]) -> float:
+    """The loss of a batch of pairs.
+
+    Args:
+        table: Probability of each token after each token.
+        pairs: Token ids of ``prompt``, ``chosen`` and ``rejected``; ``chosen_mask`` and ``rejected_mask`` where not all count;
+            ``reference``, the log-probabilities of both sides under it.
+    """
+    with _alone() as folder:
+        import numpy as np
+        import torch
+        from trl.trainer.dpo_config import DPOConfig
+
+        from agentr.train.data import Plan
+        from agentr.train.dpo import AgentDPOTrainer, PairCollator, as_pair_dataset, trl_arguments
+        from agentr.train.job import TrainJob
+
+        rows = [
+            Preference(
+                tuple(pair["prompt"]),
+                tuple(pair["chosen"]),
+                tuple(pair.get("chosen_mask", [1] * len(pair["chosen"]))),
+                tuple(pair["rejected"]),
+                tuple(pair.get("rejected_mask", [1] * len(pair["rejected"]))),
+                Provenance("toy", (), "trajectory"),
+            )
+            for pair in pairs
+        ]
+        sizes = {"batch_size": len(rows), "micro_batch_size": len(rows), "bf16": False}
+        job = TrainJob(folder, folder, folder, replace(config.train[0], **sizes))
+        counts = np.array([sum(row.targets for row in rows)])
+        plan = Plan(loss=Loss.PREFER, rows=rows, order=np.arange(len(rows))[None], tokens_S=counts, targets_S=counts)
+        arguments = {key: value for key, value in trl_arguments(job, 1, 1).items() if key not in _ENGINE}
+        trainer = AgentDPOTrainer(
+            job,
+            plan,
+            model=_model(table, folder),
+            args=DPOConfig(**arguments),
+            data_collator=PairCollator(rows, 0),
+            train_dataset=as_pair_dataset(plan),
+            processing_class=_tokenizer(),
+        )
+        trainer.reference = torch.tensor([pair["reference"] for pair in pairs])
+        return float(trainer.compute_loss(trainer.model, trainer.data_collator([{"pair": number} for number in range(len(rows))])))
+
+
+def grpo(config: Config, table: Table, rows: Sequence[Mapping[str, Any]], max_length: int = 16, reference: Table | None = None) -> float:
+    """The loss of a step of rollouts in one micro-batch.
+
+    Args:
+        table: Probability of each token after each token.
+        rows: Of each rollout its ``prompt``, its ``tokens``, the probabilities with which they were ``drawn``, and its ``advantage``.
+        reference: The table of the start checkpoint, if it is another one.
+    """
+    with _alone() as folder:
+        from datasets import Dataset
+        from trl.trainer.grpo_config import GRPOConfig
+
+        from agentr.train.grpo import AgentGRPOTrainer, trl_arguments
+        from agentr.train.online_job import OnlineJob
+
+        rollouts = [_rollout(number, row) for number, row in enumerate(rows)]
+        sizes = {"batch_size": len(rows), "micro_batch_size": len(rows), "bf16": False, "max_length": max_length}
+        job = OnlineJob(folder, folder, folder, replace(config.train[0], **sizes), steps=1)
+        arguments = {key: value for key, value in trl_arguments(job, 1).items() if key not in _ENGINE}
+        trainer: Any = AgentGRPOTrainer(
+            job,
+            iter([rollouts]),
+            model=_model(reference or table, folder),
+            reward_funcs=lambda **_: [],
+            args=GRPOConfig(**arguments),
+            train_dataset=Dataset.from_dict({"prompt": [""]}),
+            processing_class=_tokenizer(),
+        )
+        _fill(trainer.model, table)
+        trainer.current_gradient_accumulation_steps = 1
+        trainer.model.train()
+        trainer.model_wrapped = trainer.model
+        return sum(float(trainer.compute_loss(trainer.model, trainer._prepare_inputs(batch))) for batch in trainer.micro_batches())
+
+
+def _rollout(number: int, row: Mapping[str, Any]) -> Rollout:
+    prompt, tokens = tuple(row["prompt"]), tuple(row["tokens"])
+    drawn = (*(None for _ in prompt), *map(math.log, row["drawn"]))
+    mask = (*(0 for _ in prompt), *(1 for _ in tokens))
+    each = (*(0.0 for _ in prompt), *(row["advantage"] for _ in tokens))
+    return Rollout((*prompt, *tokens), mask, Provenance("toy", (number,), "rollout"), drawn, each, "toy", {"total": row["advantage"]})

@@ -1,0 +1,61 @@
+"""Online reinforcement learning: advantages, branching, ARPO's reward."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+
+from agentr.build.advantages import advantages as advantages_of
+from agentr.build.advantages import differ
+from agentr.collect.grow import Grow
+from agentr.config.schema import Config
+from agentr.fidelity.trees import Turns, names, searched, tree_of
+from agentr.recipes import recipe_of
+from agentr.rewards import Rewards
+from agentr.rewards.group import group_of
+from agentr.search import Strategy
+
+
+def strategy(config: Config) -> Strategy:
+    """Returns the strategy of a method's rollouts."""
+    work = recipe_of(config).exploration(1)["rollouts"]
+    assert isinstance(work, Grow)
+    return work.strategy
+
+
+def advantages(config: Config, paths: Sequence[str]) -> list[list[float]]:
+    """The advantage of each turn of each rollout."""
+    episodes = group_of(tree_of(paths)).episodes
+    return advantages_of(episodes, [episode.earned for episode in episodes], cast(Any, config.method).advantages)
+
+
+def telling(config: Config, rewards: Sequence[Sequence[float]]) -> list[bool]:
+    return [differ(group) for group in rewards]
+
+
+def probability(config: Config, path: str, logprobs: Mapping[str, Sequence[float]]) -> float:
+    """How likely a branch is that the last turn of a path decides."""
+    turns = {name: {"logprobs": list(values), "tokens": len(values)} for name, values in logprobs.items()}
+    tree = tree_of([path], turns)
+    return cast(Any, strategy(config)).probability(tree, tree.nodes[-1])
+
+
+def leaves(config: Config, answers: Mapping[str, Sequence[str]], turns: Turns | None = None) -> list[str]:
+    """The turns at which rollouts end."""
+    tree, _ = searched(strategy(config).bounded(10), answers, turns)
+    return names(tree.ended())
+
+
+def asked(config: Config, answers: Mapping[str, Sequence[str]]) -> list[int]:
+    """How many rollouts begin at the opening, each time that some do."""
+    _, drawn = searched(strategy(config).bounded(10), answers)
+    return [turns for at, turns in drawn if not at]
+
+
+def rollouts(config: Config, answers: Mapping[str, Sequence[str]]) -> int:
+    """How many rollouts a tree has in the end."""
+    return len(leaves(config, answers))
+
+
+def rewards(config: Config, paths: Sequence[str], turns: Turns | None = None, prefix: str = "") -> list[float]:
+    return [reward.total for reward in Rewards.of(cast(Any, config.method).rewards)(group_of(tree_of(paths, turns), prefix))]

@@ -1,0 +1,110 @@
+"""Rules of the papers with their golden vectors, read from ``vectors/*.yaml``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+FOLDER = Path(__file__).parent / "vectors"
+
+
+class CannotRun(Exception):
+    """Raised by a check for what this installation lacks."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """Inputs of a rule, and what comes of them.
+
+    Attributes:
+        given: Arguments of the check.
+        expected: What the formula or rule gives for them.
+        work: How ``expected`` comes about: Python's arithmetic where it is a number or a list of numbers. A test works it out.
+    """
+
+    given: Mapping[str, Any]
+    expected: Any
+    work: str = ""
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """A change to agentr's code after which a rule no longer holds: a vector that could not fail would show nothing.
+
+    Attributes:
+        of: The function, as ``module:name``.
+        text: A piece of its source.
+        by: What stands in its place.
+    """
+
+    of: str
+    text: str
+    by: str
+
+
+@dataclass(frozen=True)
+class Rule:
+    """An equation or a rule of a paper or of released code.
+
+    Attributes:
+        section: The file that it stands in.
+        title: Whose rule it is, such as Agent-R.
+        name: Unique in its section.
+        says: The rule in a line.
+        paper: Number on arXiv; empty for code without a paper.
+        where: Equation or section, or "released code".
+        method: Value of ``method.type`` whose configuration it is checked with.
+        check: The function in ``agentr.fidelity.checks`` that asks agentr: ``module.name``.
+        settings: Keys that are set in any case.
+        switches: Keys by which agentr follows the rule, where it does not by default, with the published values.
+        preset: The preset that has these values; empty if none has them all.
+        tolerance: Largest difference of two numbers that are equal, relative to the larger or to 1.
+        omitted: Why agentr cannot follow the rule; it has no vectors then.
+    """
+
+    section: str
+    title: str
+    name: str
+    says: str
+    paper: str
+    where: str
+    method: str
+    check: str = ""
+    cases: Sequence[Case] = ()
+    mutant: Mutant | None = None
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    switches: Mapping[str, Any] = field(default_factory=dict)
+    preset: str = ""
+    tolerance: float = 1e-9
+    omitted: str = ""
+
+    @property
+    def id(self) -> str:
+        return f"{self.section}/{self.name}"
+
+    @property
+    def source(self) -> str:
+        """Where the rule stands, for people."""
+        return f"{self.paper} {self.where}".strip()
+
+
+def read_rules(folder: Path = FOLDER) -> list[Rule]:
+    """Returns all rules, by file and in the order of each."""
+    return [rule for file in sorted(folder.glob("*.yaml")) for rule in _read(file)]
+
+
+def _read(file: Path) -> list[Rule]:
+    data = yaml.safe_load(file.read_text(encoding="utf-8"))
+    common = {"section": file.stem, "title": data["title"], "paper": data["paper"], "method": data["method"]}
+    found = []
+    for entry in data["rules"]:
+        cases = tuple(Case(**case) for case in entry.pop("cases", ()))
+        mutant = Mutant(**entry.pop("mutant")) if "mutant" in entry else None
+        method = entry.get("method", data["method"])
+        settings = {**data.get("settings", {}).get(method, {}), **entry.pop("settings", {})}
+        found.append(Rule(**{**common, **entry, "cases": cases, "mutant": mutant, "settings": settings}))
+    return found

@@ -1,0 +1,60 @@
+"""Changes to the code that a vector is about, for as long as a test takes."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import textwrap
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cached_property
+from types import FunctionType
+from typing import Any
+
+from agentr.fidelity.rules import Mutant
+
+
+@contextmanager
+def changed(mutant: Mutant) -> Iterator[None]:
+    """Puts other code into the function that a mutant names, wherever it is imported."""
+    function = function_of(mutant.of)
+    source = body_of(function)
+    assert mutant.text in source, f"{mutant.of} does not say {mutant.text!r} any more: name another piece of it"
+    before = function.__code__
+    function.__code__ = code_of(function, source.replace(mutant.text, mutant.by))
+    try:
+        yield
+    finally:
+        function.__code__ = before
+
+
+def function_of(name: str) -> FunctionType:
+    """Returns a function, or a method, by ``module:name``."""
+    module, _, path = name.partition(":")
+    found: Any = importlib.import_module(module)
+    for part in path.split("."):
+        found = inspect.getattr_static(found, part)
+    if isinstance(found, property):
+        found = found.fget
+    elif isinstance(found, cached_property):
+        found = found.func
+    elif isinstance(found, staticmethod | classmethod):
+        found = found.__func__
+    found = inspect.unwrap(found)
+    assert isinstance(found, FunctionType), name
+    return found
+
+
+def body_of(function: FunctionType) -> str:
+    """Returns the source of a function without its decorators."""
+    lines = textwrap.dedent(inspect.getsource(function)).splitlines()
+    first = next(place for place, line in enumerate(lines) if line.startswith(("def ", "async def ")))
+    return "\n".join(lines[first:])
+
+
+def code_of(function: FunctionType, source: str) -> Any:
+    """Returns the code of a function with another source; ``super()`` in it is that of the old one."""
+    within = f"def made():\n    __class__ = None\n{textwrap.indent(source, '    ')}\n    return {function.__name__}\n"
+    names: dict[str, Any] = dict(function.__globals__)
+    exec(compile(f"from __future__ import annotations\n{within}", "<mutant>", "exec"), names)
+    return names["made"]().__code__

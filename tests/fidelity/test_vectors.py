@@ -1,0 +1,66 @@
+"""Golden vectors: agentr follows each rule, each vector says what it is worked out to be, and each fails when the code changes."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+
+from agentr.fidelity.rules import Rule, read_rules
+from agentr.fidelity.verify import compare, configured, differs, find, ours_of
+from tests.fidelity.mutants import changed
+
+RULES = read_rules()
+ASKED = [rule for rule in RULES if not rule.omitted]
+#: What a derivation may use.
+ARITHMETIC = {
+    **{name: getattr(math, name) for name in ("exp", "log", "sqrt")},
+    **{name: getattr(statistics, name) for name in ("pstdev", "stdev")},
+    "max": max,
+    "min": min,
+}
+
+
+def of(rules: Iterable[Rule]) -> Any:
+    """Parametrises a test over rules. Those of losses load torch and TRL."""
+    marks = {True: [pytest.mark.cluster], False: []}
+    return pytest.mark.parametrize("rule", [pytest.param(r, id=r.id, marks=marks[r.check.startswith("losses.")]) for r in rules])
+
+
+@of(ASKED)
+def test_agentr_follows_the_rule_and_says_so_where_it_does_not_by_default(rule: Rule) -> None:
+    found = find(rule)
+    assert found.result == "equal"
+    assert found.default.keys() == rule.switches.keys(), "a rule names keys if and only if their defaults deviate"
+
+
+@of(ASKED)
+def test_a_changed_formula_makes_a_vector_fail(rule: Rule) -> None:
+    assert rule.mutant is not None, "a rule needs a mutant: a vector that cannot fail shows nothing"
+    with changed(rule.mutant):
+        assert differs(rule, published=True)
+    assert not differs(rule, published=True), "the change was taken back"
+
+
+def test_expected_numbers_are_what_the_derivation_gives() -> None:
+    worked = [(rule, case) for rule in ASKED for case in rule.cases if case.work]
+    assert len(worked) > 50
+    for rule, case in worked:
+        value = eval(case.work, {"__builtins__": {}}, ARITHMETIC)
+        assert not compare(value, case.expected, 1e-9), f"{rule.id}: {case.work} is {value}, not {case.expected}"
+
+
+@pytest.mark.parametrize("rule", [rule for rule in RULES if rule.preset], ids=lambda rule: rule.id)
+def test_a_preset_has_the_published_values(rule: Rule) -> None:
+    assert ours_of(rule, configured(rule.method, {"method.preset": rule.preset})) == rule.switches
+
+
+def test_every_rule_is_complete() -> None:
+    assert len({rule.id for rule in RULES}) == len(RULES)
+    for rule in RULES:
+        assert rule.says and rule.where, rule.id
+        assert bool(rule.omitted) != bool(rule.cases and rule.check), f"{rule.id}: either vectors, or why there are none"
+        assert not rule.omitted or not rule.switches, rule.id
