@@ -65,7 +65,7 @@ def respelled(codec: ChatCodec) -> Row:
     """A row that spells its turn letter by letter, as a policy may."""
     prompt, letters = codec.prompt([Message("user", GOAL)]), [i for letter in "get" for i in codec.encode(letter)]
     assert letters != codec.encode("get")
-    ids = (*prompt, *letters, codec.eos_id)
+    ids = (*prompt, *letters, codec.end_id)
     return Row(ids, (*(0 for _ in prompt), *(1 for _ in ids[len(prompt) :])), Provenance("odd", (), "good"))
 
 
