@@ -13,8 +13,7 @@ from agentr.cli import app, main
 from agentr.errors import ConfigError
 from agentr.store.run import RunStore
 from agentr.store.summaries import TrainSummary
-from tests.launch.test_compare import written
-from tests.runs import dataset, round_of
+from tests.runs import dataset, round_of, written
 from tests.trees import door
 
 ROOT = Path(__file__).parents[1]

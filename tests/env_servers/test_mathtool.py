@@ -212,7 +212,7 @@ def test_the_public_sets(shared_data: Path):
         ("\\sqrt{8}", "2\\sqrt{2}", True),
         ("(3, \\pi/3)", "\\left( 3, \\frac{\\pi}{2} \\right)", False),
         ("__import__('os').system('id')", "3", False),
-        ("17 18 19 " * 100, "18", False),
+        (", ".join(map(str, range(200))) + ", 18", "18", False),  # math-verify takes the last number that it finds
     ],
 )
 def test_which_answers_are_right(game: MathTool, answer: str, gold: str, right: bool):

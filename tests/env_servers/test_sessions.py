@@ -95,6 +95,49 @@ def test_idle_sessions_expire_and_used_ones_do_not():
     run(test, idle_s=10.0)
 
 
+def test_a_used_session_does_not_hide_an_idle_one_behind_it():
+    async def test(table: SessionTable, clock: Clock, world: Counter) -> None:
+        used, _idle = await table.open("train-0"), await table.open("train-0")
+        clock.now = 6.0
+        await table.step(used.id, "add 1")
+        clock.now = 11.0
+        assert (table.sweep(), table.ids()) == (1, [used.id])
+
+    run(test, idle_s=10.0)
+
+
+def test_a_session_in_use_does_not_expire():
+    async def test(table: SessionTable, clock: Clock, world: Counter) -> None:
+        session = await table.open("train-0")
+        async with session.lock:
+            clock.now = 60.0
+            assert (table.sweep(), len(table)) == (0, 1)
+        assert table.sweep() == 1
+
+    run(test, idle_s=10.0)
+
+
+def test_sessions_that_are_being_made_take_room():
+    class Slow(Counter):
+        def reset(self, task_id: str):
+            assert may_go_on.wait(20)
+            return super().reset(task_id)
+
+    may_go_on = threading.Event()
+
+    async def test(table: SessionTable, clock: Clock, world: Counter) -> None:
+        making = [asyncio.ensure_future(table.open("train-0")) for _ in range(2)]
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        with refused(429):
+            await table.open("train-0")
+        may_go_on.set()
+        await asyncio.gather(*making)
+        assert len(table) == 2
+
+    run(test, Slow(fast=False), max_sessions=2, step_timeout_s=20)
+
+
 def test_ten_thousand_abandoned_sessions_are_reclaimed():
     async def test(table: SessionTable, clock: Clock, world: Counter) -> None:
         for i in range(10_000):

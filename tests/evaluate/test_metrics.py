@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 
 from agentr.evaluate.metrics import Evaluation, evaluate, repeated
-from agentr.evaluate.statistics import mean_interval, paired_difference
-from agentr.search.tree import Origin
+from agentr.evaluate.statistics import Estimate, mean_interval, paired_difference
+from agentr.search.tree import Origin, Tree
 from agentr.types import CallStatus, Outcome
 from tests.trees import add, door, episode, reasoned
 
@@ -49,6 +49,8 @@ def test_answers_until_solved() -> None:
     assert result.within_answers == pytest.approx({1: 1 / 3, 4: 1 / 3, 8: 2 / 3, 10: 2 / 3})
     assert Evaluation.from_dict(result.as_dict()) == result
     assert evaluate([at_once]).within_answers == {}
+    misread = episode("d", ["answer: ?", "answer: 1"], 1.0, Outcome.SUCCESS, 1, invalid=(0,))
+    assert evaluate([misread], answer_prefix="answer:").within_answers[1] == 1, "what was not understood is no answer"
 
 
 def test_scores_of_answers_and_how_calls_came_out() -> None:
@@ -96,11 +98,11 @@ def test_intervals() -> None:
     assert mean_interval([]).n == 0
     certain = mean_interval([1.0] * 20)
     assert (certain.low, certain.high) == (1.0, 1.0)
-    half = mean_interval([0.0, 1.0] * 50)
-    # The normal approximation gives 0.5 +- 1.96 * 0.5 / 10.
-    assert half.low == pytest.approx(0.402, abs=0.02)
-    assert half.high == pytest.approx(0.598, abs=0.02)
-    assert half == mean_interval([0.0, 1.0] * 50)
+    half = mean_interval([0.0, 1.0] * 200)
+    # The normal approximation gives 0.5 +- 1.96 * 0.5 / 20. An interval of 90 % would be narrower by 0.008 on each side.
+    assert half.low == pytest.approx(0.451, abs=0.003)
+    assert half.high == pytest.approx(0.549, abs=0.003)
+    assert half == mean_interval([0.0, 1.0] * 200)
 
 
 def test_paired_differences_cancel_what_tasks_share() -> None:
@@ -121,3 +123,43 @@ def test_tasks_of_one_problem_are_resampled_together() -> None:
     # Ten problems that are all or nothing say as much as ten tasks.
     assert together.high - together.low > 2 * (apart.high - apart.low)
     assert mean_interval(values, problems=[str(i) for i in range(80)]).high == pytest.approx(apart.high, abs=0.03)
+
+
+def test_a_problem_weighs_as_much_as_it_has_tasks() -> None:
+    """Sixty problems of nine successes and sixty of one failure: 0.9 of the tasks, and half of the problems."""
+    values = ([1.0] * 9 + [0.0]) * 60
+    found = mean_interval(values, problems=[f"many {i // 10}" if i % 10 < 9 else f"one {i}" for i in range(600)])
+    assert found.mean == pytest.approx(0.9)
+    assert found.low < 0.9 < found.high
+    assert width(found) < 0.1
+
+
+def goals() -> list[Tree]:
+    """Eighty tasks of ten goals; of every other goal all are solved, of the others none."""
+    trees = []
+    for number in range(80):
+        won = number // 8 % 2 == 0
+        tree = episode(f"t{number}", ["x"], float(won), Outcome.SUCCESS if won else Outcome.FAILURE, 1)
+        tree.task.labels["goal"] = str(number // 8)
+        trees.append(tree)
+    return trees
+
+
+def width(estimate: Estimate) -> float:
+    return estimate.high - estimate.low
+
+
+def test_the_intervals_of_an_evaluation_are_over_problems() -> None:
+    apart, together = evaluate(goals()), evaluate(goals(), identity="goal")
+    assert together.success.mean == apart.success.mean == 0.5
+    assert width(together.success) > 2 * width(apart.success)
+    assert width(together.reward) > 2 * width(apart.reward)
+    assert set(together.problems.values()) == {str(goal) for goal in range(10)}
+
+
+def test_paired_differences_are_over_problems() -> None:
+    after = {f"{number // 8}@{number}": float(number // 8 % 2) for number in range(80)}
+    before = dict.fromkeys(after, 0.0)
+    apart, together = paired_difference(after, before), paired_difference(after, before, problems={key: key[0] for key in after})
+    assert together.mean == apart.mean == 0.5
+    assert width(together) > 2 * width(apart)
