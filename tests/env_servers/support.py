@@ -156,6 +156,8 @@ class Faulty:
                 pass
 
             await self.app(scope, receive, nothing)
+            # Without a word the server would answer 500 in the application's place; a promise that is not kept ends the connection.
+            await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"100")]})
         else:
             await self.app(scope, receive, send)
 
