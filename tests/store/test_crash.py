@@ -201,6 +201,26 @@ def test_a_tree_is_in_its_journal_until_it_is_written(tmp_path: Path) -> None:
     assert (forest.finished(), forest.journal("door")) == ({"door"}, [])
 
 
+def test_a_tree_that_is_written_is_never_lost_while_its_forest_is_sealed(tmp_path: Path) -> None:
+    """Nobody makes it again here, as nobody could without the policy of that time."""
+    keys = {tree.task.key for tree in trees()}
+    for at in itertools.count(1):
+        forest = GrowingForest(tmp_path / str(at))
+        for tree in trees():
+            forest.write(tree)
+        files.disk = Failing(at, kill=True)
+        try:
+            forest.seal()
+            break
+        except Killed:
+            pass
+        finally:
+            files.disk = Disk()
+        assert Forest(tmp_path / str(at)).finished() == keys, at
+        assert GrowingForest(tmp_path / str(at)).seal()["trees"] == len(keys), at
+    assert at > 10
+
+
 def test_a_disk_that_is_full_leaves_the_stage_as_it_was(tmp_path: Path) -> None:
     """The error names the cause; after space was freed the same command goes on."""
     store = RunStore(tmp_path / "run")
