@@ -316,7 +316,7 @@ def test_eta_is_the_share_of_the_agents_own_rows(tmp_path: Path) -> None:
     assert manifest["kinds"] == {"revision": 1, "good": 1, "general": 6}
 
 
-def test_pairs_of_files_are_drawn_up_to_their_limit_and_in_a_seeded_order(tmp_path: Path) -> None:
+def test_which_pairs_of_files_are_drawn_and_in_which_order_is_seeded(tmp_path: Path) -> None:
     pairs = [{"prompt": f"Say {number}.", "chosen": f"{number}", "rejected": "no"} for number in range(9)]
     for name in ("some.json", "all.json"):
         (tmp_path / name).write_text(json.dumps(pairs))

@@ -50,7 +50,7 @@ def coordinating(environment: Counter, root: Path, work: Callable[[Coordinator],
         return asyncio.run(main(str(client.base_url).rstrip("/")))
 
 
-def selected(root: Path, selection: TaskSelection, training: bool, *overrides: str) -> list[int]:
+def selected(root: Path, selection: TaskSelection, training: bool, *overrides: str) -> list[Any]:
     """Sizes of the tasks that a coordinator gives."""
     tasks = coordinating(SameProblems(), root, lambda coordinator: coordinator.tasks(selection, training), *overrides)
     return [task.labels["size"] for task in tasks]
