@@ -127,7 +127,7 @@ def test_a_session_in_use_does_not_expire():
 def test_sessions_that_are_being_made_take_room():
     class Slow(Counter):
         def reset(self, task_id: str):
-            assert may_go_on.wait(20)
+            assert may_go_on.wait(5)
             return super().reset(task_id)
 
     may_go_on = threading.Event()
