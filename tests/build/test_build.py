@@ -46,6 +46,7 @@ def test_pairs_prefer_the_deepest_common_ancestor_and_ignore_revisions() -> None
 @pytest.mark.parametrize(
     ("change", "alpha", "expected"),
     [
+        ({"beta": 1.0}, 0.5, []),  # gap: more than beta, and not only as much
         ({"beta": 0.9}, 0.5, [(5, 3)]),  # gap: 1.0 - 0.2 is not more than 0.9
         ({"pairing": Pairing.threshold, "beta": 0.2}, 0.5, [(5, 3)]),  # strictly below beta
         ({"alpha_inclusive": False}, 1.0, []),  # the released code at alpha = 1
@@ -68,6 +69,7 @@ def test_all_pairs_in_the_originals_way_are_shuffled_but_seeded() -> None:
 def test_value_judge_and_suffix() -> None:
     tree = door()
     assert falls_behind(tree, tree.nodes[4], 0.2)
+    assert not falls_behind(tree, tree.nodes[4], 1.0), "by more than the margin, and not only by as much"
     assert not falls_behind(tree, tree.nodes[2], 0.2)
     assert [n.action for n in good_suffix(tree, pair_paths(tree, ReviseConfig(), 0.5)[0])] == ["take key", "unlock"]
 
