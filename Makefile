@@ -4,7 +4,7 @@ PYTHON ?= python3.11
 BIN := $(VENV)/bin
 export PYTHON
 
-.PHONY: help setup demo test test-fast lint locks clean
+.PHONY: help setup demo test test-fast mutants lint locks clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -23,6 +23,12 @@ test: setup ## The whole test suite, in two processes
 test-fast: setup ## The tests that start neither Ray nor vLLM nor DeepSpeed
 	$(BIN)/python -m pytest -m "not cluster and not chaos"
 
+# Of the packages in [tool.mutmut], or of what OF names: make mutants OF='agentr.evaluate.*'
+mutants: setup ## Change the code in small ways, and say which changes no fast test notices (an hour and more; by hand)
+	$(BIN)/python -m pip install --quiet mutmut==3.8.1
+	nice -n 15 $(BIN)/mutmut run --max-children 1 $(if $(OF),'$(OF)')
+	$(BIN)/mutmut results
+
 lint: setup ## Format check, linter, types, import contracts
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
@@ -35,5 +41,5 @@ locks: ## Resolve both locks anew (needs uv)
 	uv pip compile pyproject.toml --extra gpu --extra envs --extra dev --python-version 3.11 \
 	  --python-platform x86_64-unknown-linux-gnu --no-header -o locks/gpu.lock
 
-clean: ## Remove the virtual environment (runs/ is kept)
-	rm -rf $(VENV)
+clean: ## Remove the virtual environment and the mutants (runs/ is kept)
+	rm -rf $(VENV) mutants

@@ -1,8 +1,8 @@
-"""Rounds of runs whose trees are there already, so that a method's dataset can be made of them without Ray."""
+"""Runs that are made without Ray: rounds whose trees are there already, and run directories written by hand."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from copy import deepcopy
 from functools import cache
 from pathlib import Path
@@ -10,6 +10,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from agentr.config.schema import Config
+from agentr.evaluate.metrics import evaluate
 from agentr.observe.progress import Reporter
 from agentr.recipes import config_at, load, recipe_of
 from agentr.rounds.experiment import Experiment
@@ -17,11 +18,13 @@ from agentr.rounds.round import Round
 from agentr.rounds.services import Services
 from agentr.search import Tree
 from agentr.store.dataset import read_manifest
+from agentr.store.files import write_json
 from agentr.store.growing import GrowingForest
-from agentr.store.layout import MODEL, Checkpoint, arm_of
+from agentr.store.layout import CONTROL, EVAL, EVALUATION, MODEL, Checkpoint, arm_of
 from agentr.store.run import RunStore
-from agentr.store.summaries import ModelSummary, TreeSummary
-from tests.trees import codec
+from agentr.store.summaries import EvalSummary, ModelSummary, TreeSummary
+from agentr.types import Cost, Outcome
+from tests.trees import codec, episode
 
 _SERVICES = cast(Services, SimpleNamespace(spec=lambda: SimpleNamespace(action_format="react")))
 
@@ -89,3 +92,46 @@ def dataset(round_: Round) -> tuple[Path, dict[str, Any]]:
     """Makes the dataset of a round by its method, and returns its folder and its manifest."""
     folder = recipe_of(round_.config).build(round_)
     return folder, read_manifest(folder)
+
+
+def written(
+    folder: Path,
+    name: str,
+    seed: int | str,
+    solved: Sequence[Collection[str]],
+    calls: int,
+    *,
+    control: Collection[str] | None = None,
+    planned_control: bool = False,
+    tasks: Mapping[str, str] | None = None,
+) -> RunStore:
+    """A run that is explored and measured, and that trained nothing.
+
+    Args:
+        solved: The held-out tasks that the warm start and each round solved.
+        calls: LLM calls of each round's exploration.
+        control: The tasks that the control solved, if there is one.
+        planned_control: Whether the run is to have a control; one that is there is planned.
+        tasks: The problem of each held-out task; by default a, b and c are their own.
+    """
+    problems = tasks or {task: task for task in "abc"}
+    store = RunStore(folder / name / str(seed))
+    planned = str(planned_control or control is not None).lower()
+    store.open(load(None, [f"run.name={name}", f"run.rounds={max(1, len(solved) - 1)}", f"run.control={planned}"]))
+    arms = [(arm_of(number), good) for number, good in enumerate(solved)] + ([] if control is None else [(CONTROL, control)])
+    for arm, good in arms:
+        trees = [episode(t, ["x"], float(t in good), Outcome.SUCCESS if t in good else Outcome.FAILURE, 1) for t in problems]
+        for tree in trees:
+            tree.task.labels["problem"] = problems[tree.task.id]
+
+        def evaluated(folder: Path, trees: Sequence[Tree] = trees) -> EvalSummary:
+            found = evaluate(trees, identity="problem")
+            write_json(folder / EVALUATION, found.as_dict())
+            return EvalSummary(success=found.success.mean, tasks=found.success.n)
+
+        if arm.number and arm != CONTROL:
+            explored = TreeSummary(trees=3, cost=Cost(calls=calls, completion_tokens=10 * calls))
+            store.stage(arm.stage("collect"), TreeSummary, lambda _, explored=explored: explored)
+        store.stage(arm.stage(EVAL), EvalSummary, evaluated)
+    store.close()
+    return store

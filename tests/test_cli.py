@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import json
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 import yaml
 from typer.testing import CliRunner, Result
 
+from agentr import __version__
 from agentr.cli import app, main
 from agentr.config.schema import Config
-from agentr.errors import ConfigError
+from agentr.errors import ConfigError, RunError
 from agentr.store.run import RunStore
 from agentr.store.summaries import TrainSummary
-from tests.launch.test_compare import written
-from tests.runs import dataset, round_of
+from tests.notes import Notes
+from tests.runs import dataset, round_of, written
 from tests.support import tiny_tokenizer
 from tests.trees import door
 
@@ -34,6 +36,105 @@ def test_an_error_is_shown_letter_by_letter(monkeypatch: pytest.MonkeyPatch, cap
         main()
     assert ended.value.code == 1
     assert "none[red].yaml" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message", "hint"),
+    [
+        ("run configs/demo.yaml run.sede=1 --dry-run", "sede", "seed"),
+        ("run configs/demo.yaml run.rounds=-1", "run.rounds: -1 is out of range", "at least 0"),
+        ("compare configs/compare/sft.yaml --seeds 0,x", "--seeds '0,x' is not a list of numbers", "For example --seeds 0,1,2."),
+        ("compare configs/compare/sft.yaml --vary run.rounds", "--vary 'run.rounds' is not of the form key=value", ""),
+        ("status nowhere", "nowhere holds no run", ""),
+        ("resume nowhere", "nowhere holds no run", ""),
+        ("export nowhere --out x", "nowhere holds no run", ""),
+        ("collect configs/demo.yaml", "has no policy of round 0 yet", "agentr train CONFIG --round 0"),
+        ("build configs/demo.yaml --round 2", "has no policy of round 1 yet", "agentr train CONFIG --round 1"),
+        ("train configs/demo.yaml --round 2", "has no policy of round 1 yet", "agentr train CONFIG --round 1"),
+        ("eval configs/demo.yaml --round 1", "has no policy of round 1 yet", "agentr train CONFIG --round 1"),
+        ("flywheel configs/demo.yaml", "round 1 is one of agent_r, which has no operators", "Set method.type=et_agent."),
+    ],
+)
+def test_what_cannot_be_done_is_said_without_a_traceback(
+    arguments: str, message: str, hint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Only to the error stream, with a status by which a script notices."""
+    words = [str(ROOT / word) if word.startswith("configs/") else word for word in arguments.split()]
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["agentr", *words])
+    monkeypatch.setattr("agentr.launch.run.Services", lambda *_: Notes())
+    with pytest.raises(SystemExit) as ended:
+        main()
+    shown = capsys.readouterr()
+    assert ended.value.code == 1
+    assert message in shown.err and hint in shown.err and shown.err.startswith("error: ")
+    assert "Traceback" not in shown.out + shown.err and message not in shown.out
+    assert not (tmp_path / "nowhere").exists() and not (tmp_path / "x").exists()
+
+
+def test_an_interrupted_command_ends_as_the_shell_expects(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("agentr.cli.app", interrupted)
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 130 and capsys.readouterr().err == "interrupted\n"
+
+
+def test_the_stages_of_a_run_one_by_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each command does its stage and says where it is; the whole run does what is left, and a second one nothing."""
+    notes, run = Notes(), tmp_path / "run"
+    monkeypatch.setattr("agentr.launch.run.Services", lambda *_: notes)
+    config = tmp_path / "config.yaml"
+    config.write_text(
+        f"method: {{type: rft}}\nmodel: {{max_model_len: 1024}}\nrun: {{dir: {run}, rounds: 2}}\n"
+        "collect: {tasks: {limit: 2}}\neval: {bootstrap: 100}\n"
+    )
+
+    def said(*words: str) -> str:
+        result = agentr(words[0], config, *words[1:])
+        assert result.exit_code == 0, (words, result.exception, result.output)
+        return result.stdout
+
+    assert said("build", "--round", "0").strip().endswith(f"{run}/rounds/00/dataset")
+    assert said("train", "--round", "0").strip().endswith(f"{run}/rounds/00/train/model")
+    assert "warm start: success 100.0 [100.0, 100.0] % on 4 held-out tasks" in said("eval")
+    assert said("collect").strip().endswith(f"{run}/rounds/01")
+    assert said("build").strip().endswith(f"{run}/rounds/01/dataset")
+    assert said("train").strip().endswith(f"{run}/rounds/01/train/model")
+    assert "round 1: success 100.0" in said("eval", "--round", "1")
+    own = said("train", "--dataset", str(run / "rounds/01/dataset"))
+    assert own.strip().endswith(f"{run}/imported/train/model") and notes.trainings[-1].start == run / "model/nano"
+    assert list(notes.stages) == ["rounds/00/demonstrations", "rounds/00/eval", "rounds/01/collect", "rounds/01/eval"]
+    said("run")
+    assert list(notes.stages)[4:] == ["rounds/02/collect", "rounds/02/eval"]
+    assert (run / "report.html").exists() and json.loads((run / "report.json").read_text())["complete"]
+    resumed = agentr("resume", run)
+    assert resumed.exit_code == 0 and len(notes.stages) == 6 and len(notes.trainings) == 4
+
+
+def test_a_comparison_with_a_run_that_failed_shows_the_others_and_ends_with_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def run(config: Config, *_: object, **__: object) -> None:
+        written(tmp_path / "out", config.run.name, "seed-0", [{"a"}] if config.run.name == "rft" else [{"a"}, {"a", "b"}], 1)
+        if config.run.name == "rft":
+            raise RunError("no run earned enough")
+
+    monkeypatch.setattr("agentr.launch.compare.run", run)
+    monkeypatch.setattr("agentr.launch.compare.serving", lambda *_: nullcontext())
+    configs = ROOT / "configs/compare"
+    shown = agentr(
+        "compare", configs / "rft.yaml", configs / "sft.yaml", "--base", configs / "tasks/textcraft.yaml", "--out", tmp_path / "out"
+    )
+    assert shown.exit_code == 1 and "1 runs could not be finished: rft, seed 0" in str(shown.exception)
+    assert "66.7" in shown.stdout and "comparison.html" in shown.stdout
+
+
+def test_the_version_is_shown() -> None:
+    assert agentr("--version").stdout.strip() == __version__
+    assert agentr("no-such-command").exit_code == 2
 
 
 @pytest.mark.parametrize(

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
-from agentr.build.mixture import general_rows, mix
+from agentr.build.dataset import Keep
+from agentr.build.mixture import ExtraPairs, general_rows, mix, mix_pairs_from_files
 from agentr.build.revision import demonstrated_rows, good_rows, revision_rows
 from agentr.collect.revise import ReflectionFor, ReviseConfig, splice
-from agentr.errors import DataError, RunError
+from agentr.errors import DataError, NoRows, RunError
 from agentr.recipes.agent_r import AgentRConfig
 from agentr.search.pairs import Pairing, falls_behind, good_suffix, pair_paths
-from agentr.search.revision import Splice
+from agentr.search.revision import Revision, Splice
 from agentr.search.tree import Origin, Tree
 from agentr.store.dataset import read_row, read_row_table, read_rows, write_rows
-from agentr.store.rows import Dropped, Provenance, Row
+from agentr.store.rows import Dropped, Preference, Provenance, Row
 from agentr.store.summaries import DatasetSummary
 from agentr.tasks.formats import ReAct
 from agentr.types import Message, Outcome
@@ -42,6 +43,7 @@ def test_pairs_prefer_the_deepest_common_ancestor_and_ignore_revisions() -> None
 @pytest.mark.parametrize(
     ("change", "alpha", "expected"),
     [
+        ({"beta": 1.0}, 0.5, []),  # gap: more than beta, and not only as much
         ({"beta": 0.9}, 0.5, [(5, 3)]),  # gap: 1.0 - 0.2 is not more than 0.9
         ({"pairing": Pairing.threshold, "beta": 0.2}, 0.5, [(5, 3)]),  # strictly below beta
         ({"alpha_inclusive": False}, 1.0, []),  # the released code at alpha = 1
@@ -64,6 +66,7 @@ def test_all_pairs_in_the_originals_way_are_shuffled_but_seeded() -> None:
 def test_value_judge_and_suffix() -> None:
     tree = door()
     assert falls_behind(tree, tree.nodes[4], 0.2)
+    assert not falls_behind(tree, tree.nodes[4], 1.0), "by more than the margin, and not only by as much"
     assert not falls_behind(tree, tree.nodes[2], 0.2)
     assert [n.action for n in good_suffix(tree, pair_paths(tree, ReviseConfig(), 0.5)[0])] == ["take key", "unlock"]
 
@@ -187,6 +190,32 @@ def test_a_turn_whose_beginning_was_forgotten_is_context() -> None:
     assert row.loss_mask == (0, 0, 0, 1, 0, 0), "the opening, the first turn, its bridge, the turn that saw only the opening"
 
 
+def test_the_good_paths_own_actions_come_before_those_with_which_the_policy_went_on() -> None:
+    tree = door()
+    tree.revisions[0].continued = True
+    made, dropped = revised(tree, Splice.paper, limit=1)
+    assert [(row.provenance.nodes, row.provenance.detail["continued"]) for row in made] == [((6, -1, 1, 2, 3), 0)]
+    assert dropped == ["revisions over the cap"]
+
+
+def test_a_first_error_before_the_paths_part_leaves_nothing_out() -> None:
+    """open - take key - { unlock: 1.0, sleep: 0.0 }, of which open is the first bad step: its end goes on with take key."""
+    tree = conversed(Message("user", "Open the door."))
+    tree_of("open / take key / unlock: 1.0", "open / take key / sleep: 0.0", into=tree, make=lambda _, *turn: reasoned(*turn))
+    tree.revisions = [Revision(bad=4, good=3, ancestor=2, transition=1, reflection="That was wrong.")]
+    made, _ = revised(tree, Splice.paper)
+    assert [row.provenance.nodes for row in made] == [(1, -1, 2, 3)]
+
+
+def test_invalid_turns_of_a_revision_are_context_unless_asked_for() -> None:
+    tree = door()
+    tree.nodes[7].valid = False
+    for wanted in (False, True):
+        (row, *_) = revision_rows(tree, Splice.executed, CODEC, ReAct(), limit=0, train_on_invalid=wanted)
+        assert isinstance(row, Row)
+        assert ("take key" in trained_text(row)) is wanted and "unlock" in trained_text(row)
+
+
 def test_good_rows_train_on_every_turn_and_on_nothing_else() -> None:
     (row,) = good(door(), 0.5)
     assert row.provenance.nodes == (1, 2, 3)
@@ -238,7 +267,7 @@ def test_dataset_accounts_for_every_row_and_reads_back_equal(tmp_path: Path) -> 
 
 def test_a_round_without_any_row_is_an_error_that_says_why(tmp_path: Path) -> None:
     reasons = r"gave no row to train on: 2 x longer than build\.max_length, 1 x executed revision earned less than the good path"
-    with pytest.raises(DataError, match=reasons):
+    with pytest.raises(NoRows, match=reasons):
         dataset(round_of(tmp_path, [*AGENT_R, "build.max_length=3"], revise=[door()]))
 
 
@@ -303,6 +332,63 @@ def test_a_round_trains_on_demonstrations_and_on_its_own_rows_of_earlier_rounds(
     assert manifest["tasks"] == 1
     with pytest.raises(RunError, match=r"has no rounds/01/dataset yet"):
         dataset(round_of(tmp_path / "second alone", method, number=2, revise=[door()]))
+
+
+def test_the_first_round_has_no_round_before_it(tmp_path: Path) -> None:
+    """The warm start is none: without one there is no dataset of it."""
+    _, manifest = dataset(round_of(tmp_path, [*AGENT_R, "method.mixture.earlier_rounds=2"], revise=[door()]))
+    assert manifest["kinds"] == {"revision": 1, "good": 1}
+
+
+def solved(name: str, *paths: str) -> Tree:
+    """A tree of a task whose paths all succeed."""
+    tree = conversed(Message("user", "Open the door."), name=name)
+    return tree_of(*(f"{path}: 1.0" for path in paths), into=tree, make=lambda _, *turn: reasoned(*turn))
+
+
+def order(folder: Path) -> list[str]:
+    return [row.provenance.tree for row in read_rows(folder)]
+
+
+def test_the_order_of_a_dataset_is_that_of_the_runs_seed(tmp_path: Path) -> None:
+    trees = [solved(f"door{number:02d}", "open") for number in range(12)]
+    orders = []
+    for name, seed in (("a", 1), ("b", 1), ("c", 2)):
+        folder, _ = dataset(round_of(tmp_path / name, ["method.type=rft", f"run.seed={seed}"], collect=trees))
+        orders.append(order(folder))
+    assert orders[0] == orders[1] != orders[2]
+    assert sorted(orders[0]) == sorted(orders[2]) == [f"door{number:02d}" for number in range(12)] != orders[0]
+
+
+@pytest.mark.parametrize(("balanced", "expected"), [(False, ["many", "many", "one"]), (True, ["many", "many", "one", "one"])])
+def test_tasks_can_weigh_the_same(tmp_path: Path, balanced: bool, expected: list[str]) -> None:
+    method = ["method.type=rft", f"method.mixture.balance_tasks={balanced}"]
+    folder, _ = dataset(round_of(tmp_path, method, collect=[solved("many", "open", "push"), solved("one", "open")]))
+    assert sorted(order(folder)) == expected
+
+
+def test_eta_is_the_share_of_the_agents_own_rows(tmp_path: Path) -> None:
+    """Agent-R, Eq. 6: two rows of the agent are a quarter of eight."""
+    turns = [{"from": "human", "value": "Hi"}, {"from": "gpt", "value": "Hello"}]
+    (tmp_path / "general.json").write_text(json.dumps([{"id": "a", "conversations": turns}]))
+    mixture = f"method.mixture={{general_path: {tmp_path / 'general.json'}, eta: 0.25}}"
+    _, manifest = dataset(round_of(tmp_path / "run", [*AGENT_R, mixture], revise=[door()]))
+    assert manifest["kinds"] == {"revision": 1, "good": 1, "general": 6}
+
+
+def test_which_pairs_of_files_are_drawn_and_in_which_order_is_seeded(tmp_path: Path) -> None:
+    pairs = [{"prompt": f"Say {number}.", "chosen": f"{number}", "rejected": "no"} for number in range(9)]
+    for name in ("some.json", "all.json"):
+        (tmp_path / name).write_text(json.dumps(pairs))
+    extra = [ExtraPairs(str(tmp_path / "some.json"), limit=2), ExtraPairs(str(tmp_path / "all.json"))]
+
+    def mixed(seed: int) -> list[Any]:
+        """The pairs themselves, where a dataset keeps them on disk."""
+        found, _ = mix_pairs_from_files([], extra, keep=cast(Keep, lambda pair: pair), codec=CODEC, max_length=1000, seed=seed)
+        return [cast(Preference, pair).chosen_ids for pair in found]
+
+    assert len(mixed(0)) == 2 + 9
+    assert mixed(0) == mixed(0) != mixed(1)
 
 
 def test_general_conversations_are_read_and_masked(tmp_path: Path) -> None:

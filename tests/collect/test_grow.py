@@ -91,6 +91,17 @@ def test_same_seed_same_trees_however_many_in_flight(server: EnvServer, tmp_path
     assert [to_json(t) for t in one] == [to_json(t) for t in six]
 
 
+def test_another_seed_grows_other_trees(server: EnvServer, tmp_path: Path) -> None:
+    async def scenario(env: EnvClient, tasks: list[Task]) -> None:
+        agent = await sloppy_agent(env, tasks)
+        for name, seed in (("a", 7), ("b", 8)):
+            await run_job(job(tmp_path / name, tasks, seed=seed), agent, Progress())
+
+    play(server, scenario, limit=2)
+    one, other = ([[n.text for n in tree.nodes] for tree in Forest(tmp_path / name)] for name in "ab")
+    assert len(one) == len(other) == 2 and one != other
+
+
 def test_env_steps_are_one_for_each_new_state(server: EnvServer, tmp_path: Path) -> None:
     """The replay factor is 1: no step is ever played twice, equal actions of siblings share one."""
 

@@ -294,11 +294,53 @@ def test_a_part_that_came_later_has_the_defaults_that_its_section_gives_it() -> 
 
 
 def test_paper_preset_has_the_papers_values() -> None:
-    config = load(None, ["method.preset=paper"])
-    assert isinstance(config.method, AgentRConfig)
-    search, revise = config.method.search, config.method.revise
-    assert (search.iterations, search.max_depth, search.width, search.c_uct) == (8, 20, 4, 0.25)
-    assert (revise.alpha, revise.beta, config.method.mixture.eta) == ([0.5, 0.7, 1.0], 0.2, 0.2)
+    """Agent-R, sections 3 and 4.2: UCT without a rule that ends it early, Eq. 4 for pairs, each step judged by the actor, texts spliced."""
+    values = dict(flatten(plain(load(None, ["method.preset=paper"]))))
+    assert {key: values[key] for key in PAPER} == PAPER
+    (fragment,) = (recipe.presets["paper"] for name, recipe in recipes().items() if name == "agent_r")
+    assert dict(flatten(fragment)).keys() == PAPER.keys(), "each value that the preset sets is looked at"
+
+
+PAPER = {
+    "method.search.iterations": 8,
+    "method.search.max_depth": 20,
+    "method.search.width": 4,
+    "method.search.c_uct": 0.25,
+    "method.search.dedupe": "none",
+    "method.search.stop_simulation_at_success": False,
+    "method.search.enough_good": 0,
+    "method.search.stop_hopeless_after": 0,
+    "method.search.max_invalid": 0,
+    "method.revise.splice": "paper",
+    "method.revise.alpha": [0.5, 0.7, 1.0],
+    "method.revise.alpha_inclusive": True,
+    "method.revise.beta": 0.2,
+    "method.revise.pairing": "threshold",
+    "method.revise.pairs_per_task": 0,
+    "method.revise.judge": "actor",
+    "method.revise.judge_sampling.temperature": 1.0,
+    "method.revise.judge_sampling.max_tokens": 500,
+    "method.revise.judge_shared_prefix": True,
+    "method.revise.audit": False,
+    "method.good_per_task": 1_000_000,
+    "method.revisions_per_task": 0,
+    "method.mixture.eta": 0.2,
+    "collect.sampling.temperature": 1.0,
+    "collect.sampling.max_tokens": 500,
+    "build.train_on_invalid": True,
+}
+
+
+def test_released_preset_differs_from_the_paper_where_the_released_code_does() -> None:
+    changes = {
+        "method.preset": "released",
+        "method.search.dedupe": "text",
+        "method.revise.pairing": "gap",
+        "method.revise.alpha_inclusive": False,
+        "method.revise.alpha": [0.5, 0.7, 0.99],
+    }
+    paper, released = (dict(flatten(plain(load(None, [f"method.preset={name}"])))) for name in ("paper", "released"))
+    assert {key: value for key, value in released.items() if paper.get(key) != value} == changes
 
 
 def test_the_released_presets_have_the_released_codes_values() -> None:

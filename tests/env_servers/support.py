@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import itertools
 import json
@@ -19,10 +20,12 @@ from typing import Any, cast
 import httpx
 import uvicorn
 from fastapi import FastAPI
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from env_servers.app import create_app
+from env_servers.auth import error_response
 from env_servers.base import Environment, ExpertStep, Observed, TaskInfo, Unavailable, UnknownTask
-from env_servers.protocol import TOKEN_ENV, EnvironmentSpec
+from env_servers.protocol import TOKEN_ENV, EnvironmentSpec, ErrorBody
 from env_servers.serving import listen
 from env_servers.sessions import Limits
 from env_servers.status import CallStatus
@@ -135,6 +138,37 @@ class Counter(Environment[Count]):
     def expert(self, task_id: str) -> list[ExpertStep] | None:
         time.sleep(self.look_up_s)
         return [ExpertStep("It is enough.", "end")] if self.look_up_s else None
+
+
+class Faulty:
+    """ASGI middleware that spoils the next requests to a path: ``error`` (500 before the call), ``hang``, ``drop`` (carried out, but
+    the connection ends without an answer), ``junk`` (an answer that is none)."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+        self.plan: dict[str, list[str]] = {}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        faults = self.plan.get(scope.get("path", ""), [])
+        fault = faults.pop(0) if faults else ""
+        if fault == "error":
+            await error_response(500, ErrorBody(error="spoiled"))(scope, receive, send)
+        elif fault == "busy":
+            await error_response(503, ErrorBody(error="busy"))(scope, receive, send)
+        elif fault == "junk":
+            await error_response(200, ErrorBody(error="this is no answer"))(scope, receive, send)
+        elif fault == "hang":
+            await asyncio.sleep(30)
+        elif fault == "drop":
+
+            async def nothing(message: Any) -> None:
+                pass
+
+            await self.app(scope, receive, nothing)
+            # Without a word the server would answer 500 in the application's place; a promise that is not kept ends the connection.
+            await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"100")]})
+        else:
+            await self.app(scope, receive, send)
 
 
 @contextlib.contextmanager

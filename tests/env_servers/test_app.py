@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from env_servers.protocol import MAX_ACTION_CHARS, MAX_EXPAND, ErrorBody
-from tests.env_servers.support import TOKEN, Counter, child_server, counter_server, http_client
+from tests.env_servers.support import TOKEN, Counter, child_server, counter_server, http_client, wait_until
 
 
 @pytest.fixture(scope="module")
@@ -229,11 +229,7 @@ def test_too_many_sessions():
 def test_idle_sessions_are_swept_in_the_background():
     with counter_server(idle_s=0.2) as client:
         open_session(client)
-        for _ in range(100):
-            if client.get("/health").json()["sessions"] == 0:
-                return
-            asyncio.run(asyncio.sleep(0.02))
-        pytest.fail("the session was not swept")
+        wait_until(lambda: client.get("/health").json()["sessions"] == 0, "the session to be swept")
 
 
 def test_a_snapshot_goes_on_in_another_process(textcraft: httpx.Client):

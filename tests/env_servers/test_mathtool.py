@@ -212,7 +212,6 @@ def test_the_public_sets(shared_data: Path):
         ("\\sqrt{8}", "2\\sqrt{2}", True),
         ("(3, \\pi/3)", "\\left( 3, \\frac{\\pi}{2} \\right)", False),
         ("__import__('os').system('id')", "3", False),
-        ("17 18 19 " * 100, "18", False),
         *((text, "27", True) for text in ("x = 27", "27.", "$27$", "$x = 27$", "\\boxed{27}", "27 apples", "The answer is 27", "26 + 1")),
         *((text, "27", True) for text in ("So we get 27.", "It is $27$", "27 dollars", "27 cm^2", "27 km/h", "about 27", "27\\text{ cm}")),
         *((text, "27", False) for text in ("27x", "27\\pi", "27i", "27!", "(27, 27)", "28, 27", "28 (not 27)", "not 27", "27 or 28")),
@@ -222,6 +221,7 @@ def test_the_public_sets(shared_data: Path):
         ("0.000", "0", True),
         ("The answer is Evelyn", "\\text{Evelyn}", True),
         ("The answer is \\frac{3}{4}", "0.75", True),
+        (", ".join(map(str, range(200))) + ", 18", "18", False),  # math-verify takes the last number that it finds
     ],
 )
 def test_which_answers_are_right(game: MathTool, answer: str, gold: str, right: bool):

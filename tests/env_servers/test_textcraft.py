@@ -139,6 +139,17 @@ def play(game: TextCraft, task: str, seed: int) -> list[str]:
     return actions[: rng.randrange(len(actions)) + 1]
 
 
+def test_an_ingredient_that_is_named_twice_is_needed_twice(game: TextCraft):
+    """Four planks are a crafting table; two planks named twice are not made of the two that are there."""
+    state, _ = game.reset("crafting table@0")
+    state.inventory["minecraft:oak_planks"] = 2
+    refused = game.step(state, "craft 1 crafting table using 2 oak planks, 2 oak planks")
+    assert not refused.valid and "Could not find enough items" in refused.observation
+    state.inventory["minecraft:oak_planks"] = 4
+    made = game.step(state, "craft 1 crafting table using 2 oak planks, 2 oak planks")
+    assert made.done and made.reward == 1.0 and "minecraft:oak_planks" not in state.inventory
+
+
 def test_a_fork_is_a_replay_and_independent(game: TextCraft):
     for seed, task in enumerate(sample(game, "train", 40)):
         prefix, rest = play(game, task, seed), play(game, task, seed + 1000)

@@ -9,6 +9,7 @@ import os
 import random
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from hypothesis import strategies as st
 from env_servers.base import Observed, UnknownTask
 from env_servers.webshop import WebShop
 from env_servers.webshop.expert import likely_options
-from env_servers.webshop.goals import Goal
+from env_servers.webshop.goals import Goal, divide
 from env_servers.webshop.products import read_products
 from env_servers.webshop.reward import colour_of, plain_nouns, reward, similar, type_reward
 from env_servers.webshop.search import SearchEngine
@@ -347,6 +348,19 @@ def test_files_that_do_not_fit_are_refused(files: dict[str, Any], tmp_path: Path
         WebShop(title_nouns="no_such_model")
 
 
+def test_a_problem_is_in_one_split_only():
+    """Goals with the same words are one problem: if their products are of two splits, it is in none."""
+    own = [Goal(f"B{number:09}", f"mug {number}", (), (), None) for number in range(20)]
+    whole = divide(own)
+    assert {name: len(numbers) for name, numbers in whole.items()} == {"train": 14, "dev": 3, "test": 3}
+    trained, tested = whole["train"][0], whole["test"][0]
+    one, other = replace(own[trained], words="any mug"), replace(own[tested], words="any mug")
+    again = Goal(own[trained].asin, "a mug of clay", (), (), None)
+    divided = divide([*own, one, other, again, replace(again, limit=20.0)])
+    assert divided["test"] == whole["test"] and divided["dev"] == whole["dev"]
+    assert divided["train"] == [*whole["train"], 22, 23], "the same words for one product are no harm"
+
+
 # search and reward ----------------------------------------------------------------------------------------------------------
 
 
@@ -383,6 +397,8 @@ def test_the_reward_formula():
     assert type_reward(clay, mug, lambda title: tuple("abcdef") if title == mug.title else ("a",)) == 0.5
     assert type_reward(mug, clay, lambda title: tuple("abcdefghijkl") if title == clay.title else ("a",)) == 0.1
     assert reward(fork, {}, goal, fork, plain_nouns) == pytest.approx(1 / 6), "lead free is in the features; too expensive"
+    exact = Goal(mug.asin, "", ("lead free",), (), mug.price)
+    assert reward(mug, {}, exact, mug, plain_nouns) == 1, "a price at the limit keeps to it"
     generous = Goal(mug.asin, "", ("lead free",), ("large",), None)
     assert reward(mug, {"size": "large", "color": "clay"}, generous, mug, plain_nouns) == 1, "capped, though more matches than asked"
     assert likely_options(generous, mug, lambda product, options: reward(product, options, generous, mug, plain_nouns)) == {"size": "large"}

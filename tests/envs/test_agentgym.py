@@ -17,7 +17,7 @@ from agentr.envs.connect import connect
 from agentr.errors import ConfigError, InfraError
 from agentr.types import Task
 from env_servers.registry import describe, load
-from tests.env_servers.support import child_server, serving
+from tests.env_servers.support import Faulty, child_server, serving
 
 AVAILABLE = {found.name for found in describe() if found.available}
 
@@ -122,19 +122,21 @@ def test_games_that_cannot_be_closed_are_used_again(tasks_known: None):
 
 def test_a_lost_step_is_replayed_and_never_sent_twice(tasks_known: None):
     original = Original()
+    faulty = Faulty(original.app)
 
     async def test(client: EnvClient) -> None:
         session = await client.open(TASK)
         await session.step("a")
-        for fault in ("error", "odd"):
+        for fault in ("error", "odd", "lost"):
             original.faults = [fault]
+            faulty.plan["/step"] = ["drop"] if fault == "lost" else []
             before = session.history
             await session.step("b")
             assert session.history == (*before, session.history[-1])
             assert session.last.observation == f"b {len(session.history)}", "every action was carried out once"
-        assert client.stats.replays == 2
+        assert client.stats.replays == 3
 
-    with serving(original.app) as url:
+    with serving(faulty) as url:  # type: ignore[arg-type] - any ASGI application will do
         run(url, "alfworld", test)
 
 

@@ -10,7 +10,6 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from starlette.types import ASGIApp, Receive, Scope, Send
 
 from agentr.backoff import Backoff
 from agentr.config.schema import TaskSelection
@@ -19,11 +18,9 @@ from agentr.envs.client import EnvClient, Recorded, Session
 from agentr.errors import ConfigError, InfraError
 from agentr.types import Task
 from env_servers.app import create_app
-from env_servers.auth import error_response
 from env_servers.base import Observed
-from env_servers.protocol import ErrorBody
 from env_servers.sessions import Limits
-from tests.env_servers.support import TOKEN, Counter, child_server, serving, wait_until
+from tests.env_servers.support import TOKEN, Counter, Faulty, child_server, serving, wait_until
 
 TASK = Task("counter", "train-0", "train")
 
@@ -31,35 +28,6 @@ TASK = Task("counter", "train-0", "train")
 @pytest.fixture(autouse=True)
 def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pool, "BACKOFF", Backoff(first_s=0.02, longest_s=10.0, jitter=0.5))
-
-
-class Faulty:
-    """ASGI middleware that spoils the next requests to a path: ``error`` (500 before the call), ``hang``, ``drop`` (carried out, but
-    the connection ends without an answer), ``junk`` (an answer that is none)."""
-
-    def __init__(self, app: ASGIApp) -> None:
-        self.app = app
-        self.plan: dict[str, list[str]] = {}
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        faults = self.plan.get(scope.get("path", ""), [])
-        fault = faults.pop(0) if faults else ""
-        if fault == "error":
-            await error_response(500, ErrorBody(error="spoiled"))(scope, receive, send)
-        elif fault == "busy":
-            await error_response(503, ErrorBody(error="busy"))(scope, receive, send)
-        elif fault == "junk":
-            await error_response(200, ErrorBody(error="this is no answer"))(scope, receive, send)
-        elif fault == "hang":
-            await asyncio.sleep(30)
-        elif fault == "drop":
-
-            async def nothing(message: Any) -> None:
-                pass
-
-            await self.app(scope, receive, nothing)
-        else:
-            await self.app(scope, receive, send)
 
 
 class Bench:
@@ -477,7 +445,7 @@ def test_dropped_sessions_are_closed(monkeypatch: pytest.MonkeyPatch):
         assert server.sessions == 0
 
 
-def test_sessions_spread_over_servers_and_move_away_from_a_dead_one():
+def test_sessions_spread_over_servers_and_go_on_at_another_one():
     async def test(client: EnvClient) -> None:
         sessions = [await client.open(TASK) for _ in range(6)]
         assert {session.remote.url for session in sessions if session.remote} == {one.url, other.url}
@@ -489,6 +457,18 @@ def test_sessions_spread_over_servers_and_move_away_from_a_dead_one():
 
     with bench() as one, bench() as other:
         run([one.url, other.url], test)
+
+
+def test_a_server_that_is_down_is_left_alone_for_a_while():
+    async def test(client: EnvClient) -> None:
+        for number in range(6):
+            session = await client.open(TASK)
+            assert (await session.step(f"add {number}")).last.observation == f"total {number}"
+        assert (server.sessions, client.stats.retries, client.pool.causes) == (6, 1, {"server_down": 1}), "it was asked once"
+
+    with bench() as server, socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        run([f"http://127.0.0.1:{unused.getsockname()[1]}", server.url], test)
 
 
 def test_tasks_and_held_out():

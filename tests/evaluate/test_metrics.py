@@ -7,11 +7,14 @@ from dataclasses import replace
 
 import pytest
 
-from agentr.evaluate.metrics import Evaluation, evaluate, repeated
-from agentr.evaluate.statistics import mean_interval, paired_difference
-from agentr.search.tree import Origin
-from agentr.types import CallStatus, Outcome
-from tests.trees import add, door, episode, reasoned
+from agentr.evaluate.metrics import Evaluation, conciseness, evaluate, judged, repeated, revision_length
+from agentr.evaluate.statistics import Estimate, mean_interval, paired_difference
+from agentr.search import Child
+from agentr.search.evolution import Evolution
+from agentr.search.revision import Rating, Verdict
+from agentr.search.tree import Origin, Tree
+from agentr.types import CallStatus, Cost, Message, Outcome, Task
+from tests.trees import add, child, door, episode, new_tree, reasoned, tree_of
 
 
 def test_metrics_of_known_episodes() -> None:
@@ -35,10 +38,59 @@ def test_metrics_of_known_episodes() -> None:
     assert Evaluation.from_dict(result.as_dict()) == result
 
 
+def test_what_trees_cost_is_added_up_and_tasks_without_an_episode_are_left_out() -> None:
+    ends = {"a": Outcome.SUCCESS, "b": Outcome.INFRA, "c": Outcome.SUCCESS}
+    one, failed, other = (episode(key, ["x"], 1.0, outcome, 1) for key, outcome in ends.items())
+    for tree, calls in ((one, 2), (failed, 50), (other, 3)):
+        tree.spend(Cost(calls=calls))
+        tree.count(unparsed=1)
+    result = evaluate([one, failed, other])
+    assert result.counts == {"calls": 5, "unparsed": 2}
+    assert result.outcomes == {"success": 2}
+    assert result.per_task == {"a": 1.0, "c": 1.0}
+    assert result.problems == {"a": "a", "c": "c"}, "each task is its own problem, unless a label says otherwise"
+
+
+def test_how_economical_episodes_are() -> None:
+    """ET-Agent, section 4.1. Of two tasks, each with the mean of its episodes; each turn is one token."""
+
+    def turn(tree: Tree, text: str, reward: float, outcome: Outcome | None) -> Child:
+        return child(text, reward, outcome, valid=text != "misunderstood")
+
+    one, other = new_tree(name="a"), new_tree(name="b")
+    tree_of("misunderstood / misunderstood / call / answer: 1: 1.0", "answer: 2: 0.0", into=one, make=turn)
+    tree_of("call / answer: 1: 0.5", into=other, make=turn)
+    found = {name: estimate.mean for name, estimate in evaluate([one, other], answer_prefix="answer:").behaviour.items()}
+    assert found == pytest.approx(
+        {
+            "calls": ((3 + 0) / 2 + 1) / 2,
+            "efficiency": ((1 / 3 + 0) / 2 + 0.5 / 1) / 2,
+            "successful execution": ((1 / 2 + 0) / 2 + 0.5 / 1) / 2,
+            "reasoning length": ((1000 / 4 + 0) / 2 + 1000 * 0.5 / 2) / 2,
+        }
+    )
+
+
+def test_an_episode_that_could_not_begin_counts_and_none_at_all_is_no_error() -> None:
+    full = Tree.start(Task("toy", "full", "test"), (Message("user", "x"),), (1,), 0)
+    full.root.outcome, full.root.terminal = Outcome.CONTEXT_LIMIT, True
+    result = evaluate([full])
+    assert (result.success.n, result.success.mean, result.outcomes) == (1, 0.0, {"context_limit": 1})
+    assert {estimate.mean for estimate in result.behaviour.values()} == {0.0}
+    nothing = evaluate([])
+    assert (nothing.success, nothing.reward) == (Estimate(0.0, 0.0, 0.0, 0),) * 2
+    assert (nothing.steps, nothing.invalid_rate, nothing.repeated_rate, nothing.best) == (0.0,) * 4
+    assert nothing.repeats == {1: 0.0, 2: 0.0, 3: 0.0} and nothing.behaviour == {}
+    assert Evaluation.from_dict(nothing.as_dict()) == nothing
+
+
 def test_labels_are_broken_down_only_if_asked_for_and_in_the_order_of_their_size() -> None:
     trees = [episode(str(depth), ["x"], 1.0, Outcome.SUCCESS, depth) for depth in (10, 9, 2)]
     assert evaluate(trees).by_label == {}
     assert list(evaluate(trees, labels=("depth",)).by_label["depth"]) == ["2", "9", "10"]
+    for tree, colour in zip(trees, ("red", "7", "blue"), strict=True):
+        tree.task.labels["colour"] = colour
+    assert list(evaluate(trees, labels=("colour",)).by_label["colour"]) == ["7", "blue", "red"], "numbers before words"
 
 
 def test_answers_until_solved() -> None:
@@ -49,6 +101,8 @@ def test_answers_until_solved() -> None:
     assert result.within_answers == pytest.approx({1: 1 / 3, 4: 1 / 3, 8: 2 / 3, 10: 2 / 3})
     assert Evaluation.from_dict(result.as_dict()) == result
     assert evaluate([at_once]).within_answers == {}
+    misread = episode("d", ["answer: ?", "answer: 1"], 1.0, Outcome.SUCCESS, 1, invalid=(0,))
+    assert evaluate([misread], answer_prefix="answer:").within_answers[1] == 1, "what was not understood is no answer"
 
 
 def test_scores_of_answers_and_how_calls_came_out() -> None:
@@ -96,11 +150,11 @@ def test_intervals() -> None:
     assert mean_interval([]).n == 0
     certain = mean_interval([1.0] * 20)
     assert (certain.low, certain.high) == (1.0, 1.0)
-    half = mean_interval([0.0, 1.0] * 50)
-    # The normal approximation gives 0.5 +- 1.96 * 0.5 / 10.
-    assert half.low == pytest.approx(0.402, abs=0.02)
-    assert half.high == pytest.approx(0.598, abs=0.02)
-    assert half == mean_interval([0.0, 1.0] * 50)
+    half = mean_interval([0.0, 1.0] * 200)
+    # The normal approximation gives 0.5 +- 1.96 * 0.5 / 20. An interval of 90 % would be narrower by 0.008 on each side.
+    assert half.low == pytest.approx(0.451, abs=0.003)
+    assert half.high == pytest.approx(0.549, abs=0.003)
+    assert half == mean_interval([0.0, 1.0] * 200)
 
 
 def test_paired_differences_cancel_what_tasks_share() -> None:
@@ -121,3 +175,70 @@ def test_tasks_of_one_problem_are_resampled_together() -> None:
     # Ten problems that are all or nothing say as much as ten tasks.
     assert together.high - together.low > 2 * (apart.high - apart.low)
     assert mean_interval(values, problems=[str(i) for i in range(80)]).high == pytest.approx(apart.high, abs=0.03)
+
+
+def test_a_problem_weighs_as_much_as_it_has_tasks() -> None:
+    """Sixty problems of nine successes and sixty of one failure: 0.9 of the tasks, and half of the problems."""
+    values = ([1.0] * 9 + [0.0]) * 60
+    found = mean_interval(values, problems=[f"many {i // 10}" if i % 10 < 9 else f"one {i}" for i in range(600)])
+    assert found.mean == pytest.approx(0.9)
+    assert found.low < 0.9 < found.high
+    assert width(found) < 0.1
+
+
+def goals() -> list[Tree]:
+    """Eighty tasks of ten goals; of every other goal all are solved, of the others none."""
+    trees = []
+    for number in range(80):
+        won = number // 8 % 2 == 0
+        tree = episode(f"t{number}", ["x", "y"], float(won), Outcome.SUCCESS if won else Outcome.FAILURE, 1)
+        tree.task.labels["goal"] = str(number // 8)
+        trees.append(tree)
+    return trees
+
+
+def width(estimate: Estimate) -> float:
+    return estimate.high - estimate.low
+
+
+def test_the_intervals_of_an_evaluation_are_over_problems() -> None:
+    apart, together = evaluate(goals()), evaluate(goals(), identity="goal")
+    assert together.success.mean == apart.success.mean == 0.5
+    assert width(together.success) > 2 * width(apart.success)
+    assert width(together.reward) > 2 * width(apart.reward)
+    assert set(together.problems.values()) == {str(goal) for goal in range(10)}
+
+
+def test_paired_differences_are_over_problems() -> None:
+    after = {f"{number // 8}@{number}": float(number // 8 % 2) for number in range(80)}
+    before = dict.fromkeys(after, 0.0)
+    apart, together = paired_difference(after, before), paired_difference(after, before, problems={key: key[0] for key in after})
+    assert together.mean == apart.mean == 0.5
+    assert width(together) > 2 * width(apart)
+
+
+def test_what_successes_needed_and_what_a_judge_says_are_over_problems_too() -> None:
+    """Nine goals, eight tasks each: of five no turn could be left out, and a judge finds them right. Of the others it finds one bad."""
+    plain, labelled = [], []
+    for made, identity in ((plain, ""), (labelled, "goal")):
+        trees = goals()[:72]
+        for tree in trees:
+            good = tree.nodes[2].outcome is Outcome.SUCCESS
+            tree.nodes[2].verdict = Verdict(Rating.GOOD if good else Rating.BAD if tree.task.labels["goal"] == "1" else Rating.UNCERTAIN)
+            shorter = -1 if good else add(tree, 0, reasoned("y", 1.0, Outcome.SUCCESS), Origin.REPLAY).id
+            tree.evolutions.append(Evolution(operator="shorten", parent=2, end=shorter))
+        made += [conciseness(trees, identity=identity), judged(trees, identity=identity)]
+    for name, of, share in (("concise", 0, 5 / 9), ("judged right", 1, 5 / 9), ("judge agrees", 1, 6 / 9)):
+        assert plain[of][name].mean == labelled[of][name].mean == pytest.approx(share), name
+        assert width(labelled[of][name]) > 2 * width(plain[of][name]), name
+    assert plain[0]["needed turns"].mean == pytest.approx((5 + 4 / 2) / 9), "one turn in place of two, of four goals"
+    assert conciseness([door()]) == judged([door()]) == {}
+
+
+def test_the_length_of_a_revision_is_that_of_its_bad_beginning() -> None:
+    tree = door()
+    assert revision_length([tree]) == ((2 + 1) / 2, 2), "nodes 4 and 6"
+    tree.revisions.append(tree.revisions[0])
+    assert revision_length([tree]) == (1.5, 2), "each path once"
+    assert revision_length([]) == (0.0, 0)
+    assert Estimate(0.5, 0.251, 0.75, 3).as_percent() == "50.0 [25.1, 75.0]"

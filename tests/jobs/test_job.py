@@ -103,9 +103,13 @@ def test_a_job_is_killed_and_continues_when_submitted_again(cluster: dict[str, s
     assert first.returncode == 0 and "submitted agentr-experiment-demo-" in first.stdout, first.stderr + first.stdout
     assert "INFO" not in first.stderr and "WARNING" not in first.stderr, first.stderr  # Ray tells of each file that does not travel
 
-    deadline = time.monotonic() + 600
+    deadline, look = time.monotonic() + 600, time.monotonic()
     while "rounds/00/train" not in sealed_by_events(root):
-        assert time.monotonic() < deadline, "the first training did not end"
+        if time.monotonic() > look:  # a job that has failed is not waited for
+            look = time.monotonic() + 20
+            listed = subprocess.run([BIN / "ray", "job", "list"], env=cluster, capture_output=True, text=True, timeout=120, check=False)
+            assert "FAILED" not in listed.stdout, agentr(cluster, "logs", str(root)).stdout[-3000:]
+        assert time.monotonic() < deadline, "the first training did not end\n" + agentr(cluster, "logs", str(root)).stdout[-3000:]
         time.sleep(0.2)
     owner = re.search(r"pid (\d+)", RunStore(root).owner())
     assert owner, "nobody owns the run"

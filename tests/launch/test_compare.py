@@ -10,7 +10,6 @@ import pytest
 
 from agentr.config.schema import Config
 from agentr.errors import ConfigError, RunError
-from agentr.evaluate.metrics import evaluate
 from agentr.launch.compare import SHARED, compare, plan, shared
 from agentr.observe.comparison import Line, compare_runs, progress, read_plan
 from agentr.observe.comparison_page import rewrite_comparison, table, write_comparison
@@ -18,35 +17,13 @@ from agentr.observe.progress import Reporter
 from agentr.read.run import Run
 from agentr.recipes import load, recipe_of
 from agentr.recipes.dense_policy import DensePolicyConfig
-from agentr.store.files import write_json
-from agentr.store.layout import EVALUATION, WARM_START, arm_of
+from agentr.store.layout import WARM_START, arm_of
 from agentr.store.run import RunStore
-from agentr.store.summaries import EvalSummary, ModelSummary, TrainSummary, TreeSummary
-from agentr.types import Cost, Outcome
-from tests.trees import episode
+from agentr.store.summaries import ModelSummary, TrainSummary, TreeSummary
+from tests.runs import written
 
 CONFIGS = Path(__file__).parents[2] / "configs" / "compare"
 TEXTCRAFT = CONFIGS / "tasks" / "textcraft.yaml"
-
-
-def written(folder: Path, name: str, seed: int | str, solved: list[set[str]], calls: int) -> RunStore:
-    """A run of tasks a, b, c: ``solved`` are those that the warm start and each round solved."""
-    store = RunStore(folder / name / str(seed))
-    store.open(load(None, [f"run.name={name}", f"run.rounds={max(1, len(solved) - 1)}"]))
-    for round_, good in enumerate(solved):
-        trees = [episode(t, ["x"], float(t in good), Outcome.SUCCESS if t in good else Outcome.FAILURE, 1) for t in "abc"]
-
-        def evaluated(folder: Path, trees=trees) -> EvalSummary:
-            found = evaluate(trees)
-            write_json(folder / EVALUATION, found.as_dict())
-            return EvalSummary(success=found.success.mean, tasks=found.success.n)
-
-        if round_:
-            explored = TreeSummary(trees=3, cost=Cost(calls=calls, completion_tokens=10 * calls))
-            store.stage(f"rounds/{round_:02d}/collect", TreeSummary, lambda _, explored=explored: explored)
-        store.stage(f"rounds/{round_:02d}/eval", EvalSummary, evaluated)
-    store.close()
-    return store
 
 
 def test_the_comparison_pools_seeds_and_pairs_tasks(tmp_path: Path) -> None:
@@ -120,6 +97,34 @@ def test_a_method_that_fails_does_not_stop_the_others(tmp_path: Path, monkeypatc
     state, success = ({name: run[of] for name, run in runs.items()} for of in ("state", "success"))
     assert success == {("rft", 0): [1 / 3], ("rft", 1): [1 / 3, 1 / 3], ("sft", 0): [1 / 3, 1 / 3], ("sft", 1): []}
     assert state == {("rft", 0): "between two stages", ("rft", 1): "done", ("sft", 0): "done", ("sft", 1): "not begun"}
+
+
+def test_differences_of_a_comparison_are_over_problems(tmp_path: Path) -> None:
+    """Ten goals of eight tasks each: one method solves every other goal, the other none."""
+    goals = {f"t{number}": str(number // 8) for number in range(80)}
+    half = {task for task, goal in goals.items() if int(goal) % 2}
+    widths = []
+    for name, problems in (("tasks", {task: task for task in goals}), ("goals", goals)):
+        runs = [written(tmp_path / name, label, 0, [set(), solved], 1, tasks=problems) for label, solved in (("one", set()), ("two", half))]
+        result = compare_runs([Line(label, 0, Run(run.root)) for label, run in zip(("one", "two"), runs, strict=True)], {})
+        last = result.points["two"][-1]
+        assert last.gain is not None and last.gain.mean == result.against_first["two"].mean == last.success.mean == 0.5
+        widths.append([estimate.high - estimate.low for estimate in (last.success, last.gain, result.against_first["two"])])
+    assert all(goals > 2 * tasks for tasks, goals in zip(*widths, strict=True)), widths
+
+
+def test_seeds_of_a_comparison_share_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    entries = plan([CONFIGS / "sft.yaml"], [0, 1], tmp_path, ["run.rounds=1"], base=TEXTCRAFT)
+
+    def run(config: Config, *_: object, **__: object) -> None:
+        """The warm start of the second seed solves all tasks, if it is not taken over from the first."""
+        warm_start = {"a", "b", "c"} if config.run.seed else {"a"}
+        written(tmp_path, config.run.name, f"seed-{config.run.seed}", [warm_start, {"a"}], 1)
+
+    monkeypatch.setattr("agentr.launch.compare.run", run)
+    monkeypatch.setattr("agentr.launch.compare.serving", lambda *_: nullcontext())
+    result = compare(entries, tmp_path, Reporter())
+    assert result.points["sft"][0].by_seed == pytest.approx({0: 1 / 3, 1: 1.0})
 
 
 @pytest.mark.parametrize(

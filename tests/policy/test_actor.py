@@ -44,7 +44,9 @@ def test_router_recovers_a_killed_engine_with_the_right_weights(ray_session, tmp
         with_second = await router.generate(ask())
         pid = await actor.pid.remote()
         in_flight = [asyncio.create_task(router.generate(ask(400))) for _ in range(4)]
-        await asyncio.sleep(0.05)
+        async with asyncio.timeout(30):
+            while (await actor.health.remote()).running < 8:  # four calls of two samples
+                await asyncio.sleep(0.005)
         os.kill(pid, signal.SIGKILL)
         answered = await asyncio.gather(*in_flight)
         after = await router.generate(ask())

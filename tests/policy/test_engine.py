@@ -204,26 +204,29 @@ def test_a_bad_request_fails_alone(engine):
 
 def test_reload_is_proved_by_logprobs(engine, folders):
     first, second = folders
+    prompt = tuple(range(10, 210))  # the prefix cache keeps six blocks of 32 of it
 
     async def main():
-        before = await engine.generate(request())
-        running = asyncio.create_task(engine.generate(request(max_tokens=300, seed=2)))
-        await asyncio.sleep(0.01)
+        before = await engine.generate(request(prompt))
+        running = asyncio.create_task(engine.generate(request(prompt, max_tokens=300, seed=2)))
+        while not (await engine.health()).running:
+            await asyncio.sleep(0.001)
         loading = asyncio.create_task(engine.load(second))
-        after = await engine.generate(request(), checkpoint=str(second)) if await loading is None else None
+        after = await engine.generate(request(prompt), checkpoint=str(second)) if await loading is None else None
         with pytest.raises(StaleWeights):
             await engine.generate(request(), checkpoint=str(first))
         with pytest.raises(ModelError, match=r"the checkpoint .* has no config\.json"):
             await engine.load(first.parent / "missing")
         assert engine.checkpoint == str(second)
         await engine.load(first)
-        return before[0], (await running)[0], after[0], (await engine.generate(request()))[0]
+        return before[0], (await running)[0], after[0], (await engine.generate(request(prompt)))[0]
 
     before, running, after, back = asyncio.run(main())
-    assert before.logprobs == pytest.approx(hf_logprobs(first, PROMPT, before.token_ids), abs=2e-3)
-    assert running.logprobs == pytest.approx(hf_logprobs(first, PROMPT, running.token_ids), abs=2e-3)
-    assert after.logprobs == pytest.approx(hf_logprobs(second, PROMPT, after.token_ids), abs=2e-3)
-    assert after.cached_tokens == 0  # nothing computed with the old weights is reused
+    assert running.cached_tokens == 192, "what is computed with one policy is reused ..."
+    assert before.logprobs == pytest.approx(hf_logprobs(first, prompt, before.token_ids), abs=2e-3)
+    assert running.logprobs == pytest.approx(hf_logprobs(first, prompt, running.token_ids), abs=2e-3)
+    assert after.logprobs == pytest.approx(hf_logprobs(second, prompt, after.token_ids), abs=2e-3)
+    assert after.cached_tokens == 0, "... and nothing of it with another"
     assert (back.token_ids, back.logprobs) == (before.token_ids, pytest.approx(before.logprobs, abs=2e-3))
 
 

@@ -195,6 +195,23 @@ def test_the_spending_cap_stops_the_next_call(stub):
     assert len(stub.bodies) == 2
 
 
+def test_calls_that_wait_do_not_start_once_the_cap_is_spent(stub):
+    stub.answers, stub.hang_s = [good], 0.05  # 0.1 each
+    api = OpenAIConfig(base_url=stub.url, model="m", api_key_env="TEST_API_KEY", concurrency=1, max_cost=0.05, prompt_price_per_mtok=1000.0)
+
+    async def main() -> list[Any]:
+        policy = OpenAIPolicy(PolicyConfig(timeout_s=5.0, openai=api), ChatCodec(tiny_tokenizer()))
+        request = GenerateRequest((1,), 1, Sampling(), messages=(Message("user", "Go."),))
+        answers = await asyncio.gather(*(policy.generate(request) for _ in range(4)), return_exceptions=True)
+        await policy.close()
+        return answers
+
+    first, *others = asyncio.run(main())
+    assert not isinstance(first, BaseException)
+    assert all(isinstance(other, BudgetExceeded) for other in others)
+    assert len(stub.bodies) == 1
+
+
 def test_without_usage_the_dearest_answer_is_charged(stub):
     stub.answers = [lambda body: good(body, usage=False)]
     _, stats = ask(stub, n=2, completion_price_per_mtok=1e6, max_cost=1000.0)

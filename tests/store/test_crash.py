@@ -6,6 +6,7 @@ All writes of the store go through ``agentr.store.files.disk``, so each point ca
 from __future__ import annotations
 
 import errno
+import itertools
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -180,6 +181,44 @@ def test_no_call_is_between_two_states(work: Callable[[Path], None], kill: bool,
         at += 1
     assert points == at - 1 > 5
     print(f"{work.__name__}: {points} points")
+
+
+def test_a_tree_is_in_its_journal_until_it_is_written(tmp_path: Path) -> None:
+    for at in itertools.count(1):
+        forest = GrowingForest(tmp_path / str(at))
+        forest.log("door", {"drawn": 1})
+        files.disk = Failing(at, kill=True)
+        try:
+            forest.write(door())
+            break
+        except Killed:
+            pass
+        finally:
+            files.disk = Disk()
+        after = GrowingForest(tmp_path / str(at))
+        assert after.finished() == {"door"} or after.journal("door") == [{"drawn": 1}], at
+    assert at > 4
+    assert (forest.finished(), forest.journal("door")) == ({"door"}, [])
+
+
+def test_a_tree_that_is_written_is_never_lost_while_its_forest_is_sealed(tmp_path: Path) -> None:
+    """Nobody makes it again here, as nobody could without the policy of that time."""
+    keys = {tree.task.key for tree in trees()}
+    for at in itertools.count(1):
+        forest = GrowingForest(tmp_path / str(at))
+        for tree in trees():
+            forest.write(tree)
+        files.disk = Failing(at, kill=True)
+        try:
+            forest.seal()
+            break
+        except Killed:
+            pass
+        finally:
+            files.disk = Disk()
+        assert Forest(tmp_path / str(at)).finished() == keys, at
+        assert GrowingForest(tmp_path / str(at)).seal()["trees"] == len(keys), at
+    assert at > 10
 
 
 def test_a_disk_that_is_full_leaves_the_stage_as_it_was(tmp_path: Path) -> None:

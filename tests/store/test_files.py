@@ -8,8 +8,17 @@ from pathlib import Path
 import pytest
 
 from agentr.errors import ModelError, RunError
-from agentr.store.files import write_aside
+from agentr.store.files import write_aside, write_bytes
 from agentr.store.model_folder import require_model
+
+
+def test_who_reads_a_file_sees_the_old_one_or_the_new_one(tmp_path: Path) -> None:
+    path = tmp_path / "manifest.json"
+    write_bytes(path, b"old")
+    with path.open("rb") as reader:
+        write_bytes(path, b"new and longer")
+        assert reader.read() == b"old"
+    assert path.read_bytes() == b"new and longer" and list(tmp_path.iterdir()) == [path]
 
 
 def test_a_folder_appears_whole_in_place_of_the_old_one(tmp_path: Path) -> None:

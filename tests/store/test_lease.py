@@ -18,6 +18,7 @@ from agentr.errors import RunError
 from agentr.store import files, lease
 from agentr.store.lease import Lease
 from agentr.store.run import RunStore
+from tests.env_servers.support import wait_until
 
 
 @pytest.fixture
@@ -130,8 +131,7 @@ def test_an_owner_that_was_stopped_and_not_replaced_goes_on(root: Path) -> None:
 def test_the_lease_is_renewed_and_its_renewals_are_seen(root: Path) -> None:
     held = Lease(root / ".lease", 0.6)
     held.take()
-    time.sleep(0.5)
-    assert json.loads((root / ".lease/000001.json").read_text())["beat"] >= 2
+    wait_until(lambda: json.loads((root / ".lease/000001.json").read_text())["beat"] >= 2, "the lease to be renewed")
     held.release()
     beat = json.loads((root / ".lease/000001.json").read_text())["beat"]
     time.sleep(0.3)

@@ -1,0 +1,146 @@
+"""What a judge is asked, and which revisions pay, with a counter that pays what it stands at: each figure can be checked by hand."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from typing import TypeVar
+
+import pytest
+
+from agentr.collect.agent import Agent, Sessions
+from agentr.collect.judge import find_transition
+from agentr.collect.revise import ReviseConfig, execute, splice
+from agentr.config.schema import PromptConfig, SamplingConfig
+from agentr.envs.client import EnvClient
+from agentr.policy.base import GenerateRequest, PolicyStats
+from agentr.search import Origin, Tree
+from agentr.search.pairs import Pair
+from agentr.search.revision import Revision
+from agentr.tasks.formats import ReAct
+from agentr.types import Completion, FinishReason, Task
+from tests.env_servers.support import TOKEN, Counter, counter_server
+from tests.trees import codec
+
+T = TypeVar("T")
+
+
+class Judge:
+    """Finds a step bad if its action is among ``bad``, and all others uncertain.
+
+    Attributes:
+        asked: The prompts, in order.
+    """
+
+    def __init__(self, *bad: str) -> None:
+        self.bad = bad
+        self.asked: list[GenerateRequest] = []
+
+    async def generate(self, request: GenerateRequest) -> list[Completion]:
+        self.asked.append(request)
+        step = request.messages[0].content.partition("Step to judge:\n")[2]
+        text = "Judgement: Bad" if step.startswith(tuple(f"Action: {action}\n" for action in self.bad)) else "Judgement: Uncertain"
+        return [Completion(text, tuple(codec().turn(text)), (), FinishReason.STOP)]
+
+    async def stats(self) -> PolicyStats:
+        return PolicyStats()
+
+    def steps(self) -> list[str]:
+        """The actions that were judged."""
+        return [request.messages[0].content.partition("Step to judge:\nAction: ")[2].partition("\n")[0] for request in self.asked]
+
+
+def with_agent(judge: Judge, work: Callable[[Agent, Tree, Sessions], Awaitable[T]]) -> T:
+    """What comes of an agent with a tree of the counter, at 0."""
+
+    async def main(url: str) -> T:
+        env = EnvClient([url], TOKEN, retries=0)
+        agent = Agent(
+            policy=judge,
+            env=env,
+            codec=codec(),
+            spec=Counter().spec,
+            format=ReAct(),
+            prompt=PromptConfig(),
+            sampling=SamplingConfig(max_tokens=32),
+            max_model_len=8192,
+        )
+        tree, session = await agent.start(Task("counter", "train-0", "train"), 0)
+        try:
+            return await work(agent, tree, Sessions(tree, env, session))
+        finally:
+            await env.aclose()
+
+    with counter_server() as client:
+        return asyncio.run(main(str(client.base_url).rstrip("/")))
+
+
+async def played(agent: Agent, tree: Tree, sessions: Sessions, *actions: str, at: int = 0) -> int:
+    """Adds a path of the policy's to a tree, and returns its last node."""
+    for action in actions:
+        turns = await agent.act(tree, at, await sessions.at(at), ReAct().compose("", action))
+        at = tree.add(at, turns.children[0], Origin.POLICY).id
+        sessions.keep(at, turns.sessions[0])
+    return at
+
+
+# the judge ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("whole_path", "judged"), [(False, ["add 2", "add 3"]), (True, ["add 1", "add 2", "add 3"])], ids=["ours", "the original"]
+)
+def test_steps_are_judged_from_where_the_paths_part_or_from_the_first_on(whole_path: bool, judged: list[str]) -> None:
+    judge = Judge("add 3")
+
+    async def work(agent: Agent, tree: Tree, sessions: Sessions) -> tuple[int, int]:
+        bad = await played(agent, tree, sessions, "add 1", "add 2", "add 3", "add 4")
+        good = await played(agent, tree, sessions, "add 50", at=1)
+        found = await find_transition(tree, Pair(bad, good, 1), agent, ReviseConfig(judge_shared_prefix=whole_path), 0.2)
+        assert found is not None
+        return found.id, tree.cost.judge_calls
+
+    assert with_agent(judge, work) == (3, len(judged)), "the first bad step; nothing after it is asked"
+    assert judge.steps() == judged
+
+
+def test_a_judge_without_room_for_all_steps_sees_the_last_ones() -> None:
+    judge = Judge()
+
+    async def work(agent: Agent, tree: Tree, sessions: Sessions) -> None:
+        last = await played(agent, tree, sessions, *(f"add {number}" for number in range(1, 7)))
+        pair, config = Pair(last, last, 0), ReviseConfig()
+        assert await find_transition(tree, pair, agent, config, 0.2) is None
+        for node in tree.nodes:
+            node.verdict = None
+        whole = len(judge.asked[-1].prompt_ids) + config.judge_sampling.max_tokens
+        await find_transition(tree, pair, replace(agent, max_model_len=whole - 1), config, 0.2)
+
+    with_agent(judge, work)
+    whole, cut = judge.asked[5].messages[0].content, judge.asked[11].messages[0].content
+    assert all(f"Action: add {number}\n" in whole for number in range(1, 7))
+    assert "Action: add 1\n" not in cut and all(f"Action: add {number}\n" in cut for number in range(2, 7))
+
+
+# the splice -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("detour", "earned", "pays"), [("add -30", 0.5, False), ("add 5", 0.85, True)])
+def test_a_revision_pays_if_it_earns_what_the_good_path_does(detour: str, earned: float, pays: bool) -> None:
+    """The good path ends at 80 of 100. After a bad beginning the same actions end at 50, or at 85."""
+
+    async def work(agent: Agent, tree: Tree, sessions: Sessions) -> tuple[Revision, float]:
+        good = await played(agent, tree, sessions, "add 80", "end")
+        bad = await played(agent, tree, sessions, detour, "end")
+        config, pair = ReviseConfig(continue_with_policy=False), Pair(bad, good, 0)
+        revision = splice(tree, pair, tree.nodes[bad - 1], config)
+        await execute(tree, pair, revision, agent, sessions, config, max_depth=9)
+        made = tree.nodes[-2:]
+        assert [node.action for node in made] == ["add 80", "end"] and {node.origin for node in made} == {Origin.REVISION}
+        assert made[0].parent == revision.transition and revision.reflection in made[0].text and revision.reflection not in made[1].text
+        return revision, made[-1].reward
+
+    revision, reward = with_agent(Judge(), work)
+    assert reward == pytest.approx(earned)
+    assert (revision.spliced, revision.end >= 0, revision.continued) == (pays, pays, False)

@@ -1,0 +1,88 @@
+"""What is said of a run whose figures are known: differences in words, whether it is complete, and what it cost."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from pathlib import Path
+
+import pytest
+
+from agentr.errors import DataError
+from agentr.observe.summary import RunSummary, summarise
+from agentr.read.run import Run
+from agentr.recipes import load
+from agentr.store.run import RunStore
+from agentr.store.summaries import DatasetSummary, TreeSummary
+from agentr.types import Cost
+from tests.runs import written
+
+ALL, NONE = "abcdefgh", ""
+
+
+def summary(folder: Path, *solved: Collection[str], control: Collection[str] | None = None) -> RunSummary:
+    """Of a run of eight held-out tasks."""
+    return summarise(Run(written(folder, "run", 0, solved, 5, control=control, tasks={task: task for task in ALL}).root))
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "words"),
+    [
+        (NONE, ALL, "round 1 is better than warm start by +100.0 points (95 % interval +100.0 to +100.0, n = 8): a real gain"),
+        (ALL, NONE, "round 1 is worse than warm start by -100.0 points (95 % interval -100.0 to -100.0, n = 8): self-training did harm"),
+        ("ad", "abc", "round 1 against warm start: +12.5 points"),  # two tasks are won, and one is lost
+    ],
+)
+def test_a_difference_is_real_if_its_interval_holds_no_0(tmp_path: Path, before: str, after: str, words: str) -> None:
+    (said,) = summary(tmp_path, before, after).comparisons
+    assert said.words.startswith(words)
+    assert ("The interval holds 0: no evidence of a difference" in said.words) is (after == "abc")
+    assert ("real gain" in said.words) is (after == ALL)
+
+
+def test_the_last_round_is_held_against_the_control_too(tmp_path: Path) -> None:
+    start, control = summary(tmp_path, NONE, "ab", ALL, control=NONE).comparisons
+    assert (start.after, start.before, control.before) == ("round 2", "warm start", "control")
+    assert "more than the same number of steps on the demonstrations alone explains" in control.words
+    assert "real gain" not in control.words
+
+
+def test_a_run_is_complete_with_its_last_round_and_its_control(tmp_path: Path) -> None:
+    runs = {
+        "without a control": written(tmp_path, "one", 0, [NONE, "a"], 1),
+        "its control is missing": written(tmp_path, "two", 0, [NONE, "a"], 1, planned_control=True),
+        "with its control": written(tmp_path, "three", 0, [NONE, "a"], 1, control="a"),
+        "its round is missing": written(tmp_path, "four", 0, [NONE], 1),
+    }
+    found = {name: summarise(Run(store.root)).complete for name, store in runs.items()}
+    assert found == {
+        "without a control": True,
+        "its control is missing": False,
+        "with its control": True,
+        "its round is missing": False,
+    }
+
+
+def test_trees_that_hold_those_of_another_stage_are_paid_for_once(tmp_path: Path) -> None:
+    """Revised trees are the searched ones with more in them, so what those cost is in them; other stages' costs are added."""
+    store = RunStore(tmp_path / "run")
+    store.open(load(None))
+    for stage, calls, includes in (("collect", 5, None), ("revise", 8, "rounds/01/collect"), ("steps", 100, None)):
+        made = TreeSummary(trees=3, solved=2, cost=Cost(calls=calls, judge_calls=1, prompt_tokens=40, cached_tokens=10), includes=includes)
+        store.stage(f"rounds/01/{stage}", TreeSummary, lambda _, made=made: made)
+    splices = {"tried": 4, "kept after execution": 1}
+    for number in (1, 2):
+        store.stage(f"rounds/0{number}/dataset", DatasetSummary, lambda _: DatasetSummary(rows=7, splices=splices))
+    store.close()
+    found = summarise(Run(store.root))
+    arm = next(arm for arm in found.arms if arm.title == "round 1")
+    assert (arm.cost.calls, arm.cost.judge_calls, arm.calls) == (108, 2, 110)
+    assert (arm.trees, arm.solved, arm.rows, arm.cached_share) == (3, 2, 7, 0.25), "trees are those of the first stage"
+    assert found.splices == {"tried": 8, "kept after execution": 2}, "of all rounds"
+
+
+def test_a_run_without_a_stage_says_how_to_start(tmp_path: Path) -> None:
+    store = RunStore(tmp_path / "run")
+    store.open(load(None))
+    store.close()
+    with pytest.raises(DataError, match=r"has no stage yet.*agentr run CONFIG"):
+        summarise(Run(store.root))

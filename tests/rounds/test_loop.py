@@ -1,0 +1,181 @@
+"""The loop over rounds on services that take notes: what is asked of them, in which order, with which policy, tasks, seeds and steps."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from agentr.collect.job import TreeJob
+from agentr.errors import InfraError, RunError
+from agentr.observe.progress import Reporter
+from agentr.recipes import load, recipe_of
+from agentr.rounds.experiment import Experiment
+from agentr.rounds.loop import run_control, run_rounds
+from agentr.rounds.services import Services
+from agentr.store.layout import MODEL
+from agentr.store.run import RunStore
+from agentr.store.summaries import ModelSummary, TrainSummary
+from tests.notes import HELD_OUT, STEPS, Notes
+from tests.trees import codec
+
+
+def whole(root: Path, *overrides: str, notes: Notes | None = None, **solved: int) -> tuple[Experiment, Notes]:
+    """Runs two rounds of RFT and the control arm.
+
+    Args:
+        solved: Held-out successes of ``r00``, ``r01``, ..., and of ``control``.
+    """
+    notes = notes or Notes({f"rounds/{arm[1:]}/eval" if arm[0] == "r" else f"{arm}/eval": count for arm, count in solved.items()})
+    plain = ["method.type=rft", "run.rounds=2", "run.control=true", "collect.tasks={split: train, limit: 2}", "eval.bootstrap=100"]
+    config = load(None, [*plain, *overrides])
+    store = RunStore(root)
+    store.open(config)
+    try:
+        store.stage(MODEL, ModelSummary, lambda folder: ModelSummary(path=store.stored_path(folder)))
+        experiment = Experiment(config, store, cast(Services, notes), Reporter())
+        experiment.codec = codec()
+        run_rounds(experiment, lambda _: recipe_of(config))
+        return experiment, notes
+    finally:
+        store.close()
+
+
+def test_the_stages_of_a_run_in_their_order_and_who_answers_in_each(tmp_path: Path) -> None:
+    experiment, notes = whole(tmp_path)
+    rounds = [f"rounds/{n:02d}/{stage}" for n in (1, 2) for stage in ("collect", "dataset", "train", "eval")]
+    first = [f"rounds/00/{stage}" for stage in ("train", "eval")]
+    names = [record.name for record in experiment.store.records()]
+    assert [n for n in names if n not in (MODEL, "rounds/00/demonstrations", "rounds/00/dataset")] == [
+        *first,
+        *rounds,
+        "control/train",
+        "control/eval",
+    ]
+    assert {stage: policy for stage, (_, policy) in notes.stages.items()} == {
+        "rounds/00/demonstrations": "",
+        "rounds/00/eval": "rounds/00/train",
+        "rounds/01/collect": "rounds/00/train",
+        "rounds/01/eval": "rounds/01/train",
+        "rounds/02/collect": "rounds/01/train",
+        "rounds/02/eval": "rounds/02/train",
+        "control/eval": "control/train",
+    }
+    assert all(job.policy == policy for job, policy in notes.stages.values()), "each tree says whose it is"
+
+
+def test_what_is_trained_on_is_asked_for_as_such(tmp_path: Path) -> None:
+    """The coordinator refuses held-out tasks only where it is told that they are to be trained on."""
+    _, notes = whole(tmp_path, "eval.tasks.split=test")
+    assert notes.selected == {("train", True), ("test", False)}
+    assert {task.split for stage, (job, _) in notes.stages.items() for task in job.tasks if not stage.endswith("eval")} == {"train"}
+
+
+def test_a_run_that_is_whole_is_not_done_again_and_one_that_broke_goes_on(tmp_path: Path) -> None:
+    notes = Notes(breaks_at="rounds/02/train")
+    with pytest.raises(InfraError, match="the trainer died"):
+        whole(tmp_path, notes=notes)
+    done = list(notes.stages)
+    assert done[-1] == "rounds/02/collect"
+    notes.breaks_at = ""
+    whole(tmp_path, notes=notes)
+    assert list(notes.stages) == [*done, "rounds/02/eval", "control/eval"]
+    trained = [job.name for job in notes.trainings]
+    assert trained == ["rounds-00-train", "rounds-01-train", "rounds-02-train", "control-01", "control-02"]
+    whole(tmp_path, notes=notes)
+    assert [job.name for job in notes.trainings] == trained
+
+
+# training -------------------------------------------------------------------------------------------------------------
+
+
+def test_the_control_does_as_many_steps_on_the_demonstrations_alone(tmp_path: Path) -> None:
+    experiment, notes = whole(tmp_path, "train=[{steps: 3}, {epochs: 2.0, learning_rate: 3.0e-4}]")
+    first, second = notes.trainings[-2:]
+    assert [job.config.steps for job in (first, second)] == [3, STEPS], "what the rounds did, not what they were told"
+    assert [job.config.learning_rate for job in (first, second)] == [experiment.config.train[0].learning_rate, 3e-4]
+    assert first.dataset == second.dataset == tmp_path / "rounds/00/dataset"
+    assert (first.start, second.start) == (tmp_path / "rounds/00/train/model", first.model)
+    record = experiment.store.record("control/train")
+    assert record is not None and record.read(TrainSummary).steps == 3 + STEPS
+    assert experiment.store.layout.checkpoint("control/train", "02").path == second.model
+
+
+def test_the_control_of_a_method_of_pairs_imitates_as_the_warm_start_does(tmp_path: Path) -> None:
+    pairs = ["method.type=eto", "train=[{steps: 3, learning_rate: 1.0e-7}]", "warm_start.train={steps: 5, learning_rate: 2.0e-4}"]
+    losing = Notes({"rounds/01/collect": 0, "rounds/02/collect": 0})
+    _, notes = whole(tmp_path, *pairs, notes=losing)
+    assert [(job.config.steps, job.config.learning_rate) for job in notes.trainings] == [
+        (5, 2e-4),
+        (3, 1e-7),
+        (3, 1e-7),
+        (3, 2e-4),
+        (3, 2e-4),
+    ]
+
+
+def test_a_control_without_demonstrations_is_refused(tmp_path: Path) -> None:
+    experiment, _ = whole(tmp_path, "run.control=false")
+    with pytest.raises(RunError, match=r"run\.control needs a warm start"):
+        run_control(experiment, lambda _: recipe_of(experiment.config), experiment.policy(0), None)
+
+
+@pytest.mark.parametrize(("continue_from", "start"), [("previous", "rounds/01"), ("warm_start", "rounds/00")])
+def test_where_a_round_trains_on_from(tmp_path: Path, continue_from: str, start: str) -> None:
+    _, notes = whole(tmp_path, f"trainer.continue_from={continue_from}")
+    _, one, two, _, control = notes.trainings
+    assert [job.start for job in (one, two)] == [tmp_path / "rounds/00/train/model", tmp_path / start / "train/model"]
+    expected = "control/train/01" if continue_from == "previous" else "rounds/00/train"
+    assert control.start == tmp_path / expected / "model", "the control goes the same way"
+
+
+def test_without_a_warm_start_the_model_itself_is_the_first_policy(tmp_path: Path) -> None:
+    experiment, notes = whole(tmp_path, "warm_start.enabled=false", "run.control=false", "method.mixture.earlier_rounds=5")
+    assert notes.trainings[0].start == experiment.base_model().path
+    assert notes.stages["rounds/00/eval"][1] == notes.stages["rounds/01/collect"][1] == MODEL
+    assert "rounds/00/demonstrations" not in notes.stages and not experiment.store.sealed("rounds/00/dataset")
+
+
+# tasks and seeds ------------------------------------------------------------------------------------------------------
+
+
+def explored(notes: Notes) -> Iterator[TreeJob]:
+    return (job for stage, (job, _) in notes.stages.items() if stage.endswith("/collect"))
+
+
+@pytest.mark.parametrize(
+    ("fresh", "expected"),
+    [(True, [["train-0", "train-1"], ["train-2", "train-3"], ["train-4", "train-0"]]), (False, [["train-0", "train-1"]] * 3)],
+)
+def test_each_round_takes_the_next_tasks_or_the_same(tmp_path: Path, fresh: bool, expected: list[list[str]]) -> None:
+    _, notes = whole(tmp_path, "run.rounds=3", "run.control=false", f"collect.fresh_tasks={fresh}")
+    assert [[task.id for task in job.tasks] for job in explored(notes)] == expected
+
+
+def test_the_seed_of_a_run_and_its_rounds_reach_every_draw(tmp_path: Path) -> None:
+    (_, one), (_, two) = (whole(tmp_path / str(seed), f"run.seed={seed}") for seed in (1, 2))
+    for stage in one.stages:
+        assert one.stages[stage][0].seed != two.stages[stage][0].seed, stage
+    assert len({job.seed for job in explored(one)}) == 2, "rounds differ"
+    assert all(a.config.seed != b.config.seed for a, b in zip(one.trainings, two.trainings, strict=True))
+
+
+def test_all_policies_are_measured_on_the_same_tasks_with_the_same_draws(tmp_path: Path) -> None:
+    _, notes = whole(tmp_path, "eval.recovery=true", "eval.tasks.split=test", notes=Notes({"rounds/00/eval": 1}))
+    evaluated = [job for stage, (job, _) in notes.stages.items() if stage.endswith("/eval")]
+    assert len(evaluated) == 4 and {(job.seed, job.tasks) for job in evaluated} == {(evaluated[0].seed, tuple(HELD_OUT))}
+    recovered = [job for stage, (job, _) in notes.stages.items() if stage.endswith("/recovery")]
+    assert len(recovered) == 4 and {job.source for job in recovered} == {tmp_path / "rounds/00/eval"}, "from the warm start's failures"
+
+
+# the end --------------------------------------------------------------------------------------------------------------
+
+
+def test_the_best_policy_is_a_rounds_and_never_the_controls(tmp_path: Path) -> None:
+    whole(tmp_path, r00=1, r01=3, r02=2, control=4)
+    found = json.loads((tmp_path / "best.json").read_text())
+    assert found == {"round": "rounds/01", "success": 0.75, "all": {"rounds/00": 0.25, "rounds/01": 0.75, "rounds/02": 0.5}}
+    assert (tmp_path / "best/name").read_text() == "rounds-01-train"
