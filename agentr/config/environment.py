@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
 from agentr.config.checks import Problem
-from agentr.config.schema import Config, TaskSelection
+from agentr.config.openenv import openenv_options
+from agentr.config.schema import Config, EnvProtocol, TaskSelection
+from agentr.errors import ConfigError
+from env_servers.seeds import SPLITS
 
 
 def environment_problems(config: Config) -> Iterator[Problem]:
     """Yields unknown environments, options and splits, and a number of worked examples that the environment does not have."""
     from env_servers import registry
 
+    if config.env.protocol is not EnvProtocol.agentr and not config.env.url:
+        yield Problem("env.url", f"env.protocol = {config.env.protocol} needs a server that runs already", "Give its address.")
+        return
+    if config.env.protocol is EnvProtocol.openenv:
+        yield from _openenv_problems(config, registry.ENVIRONMENTS)
     if config.env.url:  # a server that runs already is asked when it is reached
         return
     try:
@@ -40,6 +48,26 @@ def environment_problems(config: Config) -> Iterator[Problem]:
     if config.prompt.examples > known.examples:
         message = f"{config.prompt.examples} are asked for, and {config.env.name} has {known.examples} worked examples"
         yield Problem("prompt.examples", message, "Lower it, or add examples to the environment's spec.yaml.")
+
+
+def _openenv_problems(config: Config, taken: Collection[str]) -> Iterator[Problem]:
+    """Yields what is wrong about an OpenEnv server, as far as it can be known without asking it."""
+    if config.env.name in taken:
+        message = f"{config.env.name!r} is an environment of agentr's, and the server at env.url another one"
+        yield Problem("env.name", message, "Give it a name of its own: tasks and trees will carry it.")
+    try:
+        options = openenv_options(config.env.options)
+    except ConfigError as error:
+        yield Problem("env.options", error.message, error.hint)
+        return
+    if options.tasks == "server":
+        return
+    for key, selection, training in _selections(config):
+        if selection.split not in SPLITS:
+            yield Problem(key, f"{config.env.name} has no split {selection.split!r}", f"Its splits: {', '.join(SPLITS)}.")
+        elif training and not SPLITS[selection.split] and not config.env.allow_leaks:
+            message = f"the split {selection.split!r} of {config.env.name} is held out, and this selection is trained on"
+            yield Problem(key, message, "Choose train; or set env.allow_leaks=true, and reports will say so.")
 
 
 def _selections(config: Config) -> Iterator[tuple[str, TaskSelection, bool]]:

@@ -49,6 +49,9 @@ class EnvProtocol(StrEnum):
     """agentr's own, whose states fork."""
     agentgym = "agentgym"
     """The server at ``env.url`` is AgentGym's own. It cannot copy a state, so every branch is a reset and a replay, which is checked."""
+    openenv = "openenv"
+    """The server at ``env.url`` is one of OpenEnv's (Meta and Hugging Face). No state can be copied there either; what ``env.options`` says
+    of it is in docs/environments.md, and ``env.name`` is a name that you give it."""
 
 
 @dataclass

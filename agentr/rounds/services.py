@@ -260,6 +260,8 @@ class Services:
             number = self.config.collect.coordinators
             with self.reporter.task(f"{'coordinator' if number == 1 else f'{number} coordinators'} and environment {self.config.env.name}"):
                 self._spec = self._coordinators.start()
+            if not self._spec.can_fork:
+                self.reporter.say(f"        {self._spec.name} cannot copy a state: every branch is a reset and a replay, which is checked")
         return self._coordinators
 
     def environment(self) -> tuple[Urls, str]:

@@ -1,0 +1,338 @@
+"""OpenEnv's servers behind our sessions: our requests in, its WebSocket messages out.
+
+A connection to ``/ws`` is an episode; the HTTP endpoints ``/reset`` and ``/step`` make a new environment for each request and are of no use
+to an agent. No state can be copied. So the specification says ``can_fork: false``, and a branch is a reset and a replay in which every
+observation must be the recorded one, to the letter.
+
+A server has room for a few sessions (``max_concurrent_envs``, one unless its author allowed more), and a search holds one for each leaf
+that may still be expanded. Where there is no more room, the connection that was idle longest is closed, and its episode is played again,
+checked, when it is needed. A lost answer is never asked for again: a step cannot be repeated there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+import logging
+from collections import defaultdict
+from dataclasses import dataclass, field
+from typing import Any, TypeVar, cast
+from urllib.parse import quote
+
+from pydantic import BaseModel
+
+from agentr.config.openenv import OpenEnvOptions
+from agentr.envs.lines import Failed, Full, Line, Rejected
+from agentr.envs.openenv_fields import Fields, fields_of
+from agentr.envs.transport import EnvStats, RequestFailed, Transport, UnknownOnServer
+from agentr.errors import ConfigError, InfraError
+from env_servers import protocol as wire
+from env_servers.seeds import SPLITS, seed_splits
+from env_servers.status import CallStatus
+
+log = logging.getLogger(__name__)
+Answer = TypeVar("Answer", bound=BaseModel)
+#: Most connections to a server, whatever it has room for.
+MOST = 256
+#: Longest part of an answer that an error quotes.
+MAX_QUOTED = 200
+
+
+@dataclass
+class _Game:
+    """An episode, and the connection on which it is played; none where it was given up to another one."""
+
+    task: str
+    opening: str = ""
+    steps: list[tuple[str, str]] = field(default_factory=list)
+    earned: float = 0.0
+    line: Line | None = None
+
+
+@dataclass
+class _Server:
+    """The connections to a server.
+
+    Attributes:
+        most: Connections that it is known to have room for, at most.
+        lines: Those that are open, or being opened.
+        idle: Games that have one and are not at it now, the one that was used last at the end.
+        changed: Set when one gets idle or is closed.
+    """
+
+    most: int = MOST
+    lines: int = 0
+    idle: dict[str, _Game] = field(default_factory=dict)
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+class OpenEnvTransport(Transport):
+    """Answers our requests with what an OpenEnv server says.
+
+    Args:
+        name: What the environment is called in tasks and trees.
+    """
+
+    def __init__(self, options: OpenEnvOptions, name: str, token: str, timeout_s: float, stats: EnvStats) -> None:
+        super().__init__(token, timeout_s, stats)
+        self._options = options
+        self._name = name
+        self._fields: Fields | None = None
+        self._spec: wire.EnvironmentSpec | None = None
+        self._sizes: dict[str, int] = {}  # of the server's own splits
+        self._games: dict[str, _Game] = {}
+        self._numbers = itertools.count()
+        self._servers: defaultdict[str, _Server] = defaultdict(_Server)
+
+    async def get(self, url: str, path: str, answer: type[Answer], *, timeout_s: float | None = None, **query: str) -> Answer:
+        if path == "/v1/spec":
+            return cast(Answer, await self._specification(url))
+        if path == "/v1/expert":
+            return cast(Answer, wire.ExpertResponse(task=query["task"], steps=None))
+        name = path.removeprefix("/v1/splits/")
+        seeds = range(self._sizes[name]) if self._options.tasks == "server" else self._options.seeds[name]
+        return cast(Answer, wire.SplitResponse(name=name, tasks=[wire.TaskEntry(id=f"{name}/{seed}") for seed in seeds]))
+
+    async def post(self, url: str, path: str, body: BaseModel, answer: type[Answer]) -> Answer:
+        match body:
+            case wire.OpenRequest():
+                done = await self._open(url, body)
+            case wire.StepRequest():
+                done = await self._step(url, body)
+            case wire.CloseRequest():
+                for session in body.sessions:
+                    await self._end(url, session)
+                done = wire.CloseResponse(closed=len(body.sessions))
+            case wire.SessionRequest() if path == "/v1/actions":
+                done = wire.ActionsResponse(actions=[])
+            case _:
+                raise AssertionError(f"OpenEnv's servers have nothing like {path}, and can_fork is false")
+        return cast(Answer, done)
+
+    async def close(self) -> None:
+        await asyncio.gather(*(game.line.close() for game in self._games.values() if game.line is not None))
+        await super().close()
+
+    # what there is ----------------------------------------------------------------------------------------------------
+
+    async def _specification(self, url: str) -> wire.EnvironmentSpec:
+        if self._spec is None:
+            options = self._options
+            schema = await self._json("GET", url, "/schema")
+            about = await self._json("GET", url, "/metadata")
+            self._fields = fields_of(options, schema, url)
+            title = str(about.get("name") or self._name)
+            splits = await self._splits(url) if options.tasks == "server" else seed_splits(options.seeds)
+            self._spec = wire.EnvironmentSpec(
+                name=self._name,
+                title=title,
+                version=str(about.get("version") or "1"),
+                instruction=options.instruction or _instruction(str(about.get("description") or title), options.action_format),
+                acknowledgement="",
+                action_format=options.action_format,
+                splits=splits,
+                reward=wire.RewardScale(low=options.low, high=options.high, success=options.success),
+                step_limit=options.step_limit,
+                can_fork=False,
+                source=f"The OpenEnv server at {url}.",
+            )
+        return self._spec
+
+    async def _splits(self, url: str) -> dict[str, wire.Split]:
+        """The server's own splits, whose sizes are noted."""
+        names = await self._json("GET", url, "/list_environments")
+        at = f"/{quote(str(names[0]))}" if isinstance(names, list) and names else ""
+        found: dict[str, wire.Split] = {}
+        for split in await self._json("GET", url, f"{at}/splits", of=list):
+            name, kind = str(split["name"]), split.get("type")
+            self._sizes[name] = int((await self._json("POST", url, f"{at}/num_tasks", data=json.dumps({"split": name})))["num_tasks"])
+            found[name] = wire.Split(about=f"{self._sizes[name]} tasks of the server's", train=kind == "train")
+        return found
+
+    async def _json(self, method: str, url: str, path: str, of: type = dict, **content: Any) -> Any:
+        status, data = await self.exchange(method, url, path, **content)
+        what = f"{method} {url}{path}: {status} {data[:MAX_QUOTED].decode('utf-8', 'replace')}"
+        if status in (401, 403):
+            raise InfraError(what, hint="Check env.token_env.")
+        if status == 501:
+            raise ConfigError(f"{url} lists no tasks of its own ({what})", hint="Set env.options.tasks=seeds.")
+        if status == 404:
+            raise ConfigError(what, hint="Is it an OpenEnv server, of openenv 0.2 or later? Those before have no sessions and no /schema.")
+        try:
+            if status == 200 and isinstance(found := json.loads(data), of | list):
+                return found
+        except ValueError:
+            pass
+        raise RequestFailed(what)
+
+    def _reset(self, task: str) -> dict[str, Any]:
+        """What ``reset`` is told of a task."""
+        split, _, number = task.rpartition("/")
+        if split not in (self._sizes if self._options.tasks == "server" else SPLITS) or not number.isdecimal():
+            raise UnknownOnServer(f"{self._name} has no task {task!r}", hint="Its tasks are a split and a number, such as train/17.")
+        named = {"split": split, "index": int(number)} if self._options.tasks == "server" else {"seed": int(number)}
+        return {**self._options.reset, **named}
+
+    # episodes ---------------------------------------------------------------------------------------------------------
+
+    async def _open(self, url: str, body: wire.OpenRequest) -> wire.ObservedState:
+        game, session = _Game(body.task), str(next(self._numbers))
+        answer = await self._begin(url, game)
+        observed = self._observed(session, game, answer)
+        game.opening = observed.observation
+        self._games[session] = game
+        self._rest(url, session, game)
+        return observed
+
+    async def _step(self, url: str, body: wire.StepRequest) -> wire.ObservedState:
+        game = self._games.get(body.session)
+        if game is None:
+            raise RequestFailed(f"{url}: the session is closed", session_lost=True, wait=False)
+        self._servers[url].idle.pop(body.session, None)
+        try:
+            if game.line is None or game.line.closed:
+                await self._again(url, game)
+            answer = await self._move(url, game, body.action)
+        except Rejected as rejected:
+            self._rest(url, body.session, game)
+            return self._refused(url, body, game, rejected)
+        except RequestFailed as failure:
+            # Whether it was carried out is not known, and there is no asking.
+            await self._end(url, body.session)
+            raise RequestFailed(str(failure), session_lost=True, server_down=failure.server_down, wait=failure.wait) from failure
+        except BaseException:
+            await self._end(url, body.session)
+            raise
+        observed = self._observed(body.session, game, answer)
+        game.steps.append((body.action, observed.observation))
+        self._rest(url, body.session, game)
+        return observed
+
+    async def _move(self, url: str, game: _Game, action: str) -> dict[str, Any]:
+        assert self._fields is not None and game.line is not None, "a client asks for the specification before it opens anything"
+        return await self._ask(url, game.line, "step", self._fields.compose(action))
+
+    async def _again(self, url: str, game: _Game) -> None:
+        """Plays an episode again that lost its connection. If it is not the same again, it is lost: our session then says how."""
+        await self._drop(url, game)
+        game.earned = 0.0
+        self._stats.replays += 1
+        answer = await self._begin(url, game)
+        for number, (action, recorded) in enumerate([("", game.opening), *game.steps]):
+            if number:
+                answer = await self._move(url, game, action)
+                self._stats.steps += 1
+                self._stats.replayed_steps += 1
+            text = self._observed("", game, answer).observation
+            if text != recorded:
+                raise RequestFailed(
+                    f"{url} did not repeat task {game.task!r}: step {number} was {recorded!r}, is {text!r}", session_lost=True
+                )
+
+    def _observed(self, session: str, game: _Game, answer: dict[str, Any]) -> wire.ObservedState:
+        assert self._fields is not None
+        try:
+            reward, done = float(answer.get("reward") or 0.0), bool(answer.get("done"))
+        except (TypeError, ValueError) as error:
+            raise RequestFailed(f"the answer cannot be read: {str(answer)[:MAX_QUOTED]}", session_lost=True) from error
+        game.earned = reward + (game.earned if self._options.returns == "sum" else 0.0)
+        return wire.ObservedState(session=session, observation=self._fields.read(answer["observation"]), reward=game.earned, done=done)
+
+    def _refused(self, url: str, body: wire.StepRequest, game: _Game, rejected: Rejected) -> wire.ObservedState:
+        """The answer to an action that the server's schema does not take: the agent's fault where it is about the agent's text."""
+        assert self._fields is not None
+        if other := [f"{name}: {why}" for name, why in rejected.errors if name.partition(".")[0] != self._fields.action[0]]:
+            hint = "See its /schema, and set env.options.action and env.options.action_field."
+            raise ConfigError(f"{url} does not take the action {self._fields.compose(body.action)}: {'; '.join(other)}", hint=hint)
+        text = "; ".join(why for _, why in rejected.errors)
+        return wire.ObservedState(
+            session=body.session, observation=text, reward=game.earned, done=False, valid=False, status=CallStatus.error
+        )
+
+    # connections ------------------------------------------------------------------------------------------------------
+
+    async def _begin(self, url: str, game: _Game) -> dict[str, Any]:
+        """Opens a connection for a game, and resets it there."""
+        told, server, refused = self._reset(game.task), self._servers[url], False
+        while True:
+            await self._make_room(url, refused)
+            try:
+                async with self._asked("WS", url, f"{url}/ws", self._timeout_s) as http, asyncio.timeout(self._timeout_s):
+                    game.line = await Line.open(http, url)
+                return await self._ask(url, game.line, "reset", told)
+            except Full as full:
+                await self._drop(url, game)
+                most = max(1, min(full.most or MOST, MOST))
+                if most < server.most:
+                    server.most = most
+                    text = "%s has room for %d sessions (its max_concurrent_envs): states beyond them are played again when they are needed"
+                    log.warning(text, url, most)
+                if not server.lines:
+                    raise RequestFailed(f"{url} has no room for a session, and none of those that it has is ours: {full}") from full
+                refused = True
+            except BaseException:
+                await self._drop(url, game, opened=True)
+                raise
+
+    async def _make_room(self, url: str, refused: bool) -> None:
+        """Takes the room for one more connection, from the game that was idle longest if need be.
+
+        Args:
+            refused: The server had no room just now.
+        """
+        server = self._servers[url]
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                while server.lines >= server.most or refused:
+                    if server.idle:
+                        await self._drop(url, server.idle.pop(next(iter(server.idle))))
+                    else:
+                        server.changed.clear()
+                        await server.changed.wait()
+                    refused = False
+        except TimeoutError as error:
+            message = f"{url} has room for {server.most} sessions, and none became free within {self._timeout_s:g} s"
+            raise RequestFailed(message, session_lost=True) from error
+        server.lines += 1
+
+    async def _ask(self, url: str, line: Line, kind: str, data: dict[str, Any]) -> dict[str, Any]:
+        what = f"{kind} at {url}/ws"
+        try:
+            async with self._asked("WS", url, what, self._timeout_s), asyncio.timeout(self._timeout_s):
+                return await line.ask(kind, data)
+        except Failed as failed:
+            raise RequestFailed(f"{what}: {failed}", session_lost=True) from failed
+
+    def _rest(self, url: str, session: str, game: _Game) -> None:
+        """A game is not played now: its connection may go to another one."""
+        self._servers[url].idle[session] = game
+        self._servers[url].changed.set()
+
+    async def _end(self, url: str, session: str) -> None:
+        self._servers[url].idle.pop(session, None)
+        game = self._games.pop(session, None)
+        if game is not None:
+            await self._drop(url, game)
+
+    async def _drop(self, url: str, game: _Game, *, opened: bool = False) -> None:
+        """Closes a game's connection.
+
+        Args:
+            opened: Room was taken for one, whether or not it came about.
+        """
+        line, game.line = game.line, None
+        if line is not None:
+            await line.close()
+        if line is not None or opened:
+            self._servers[url].lines -= 1
+            self._servers[url].changed.set()
+
+
+def _instruction(description: str, action_format: str) -> str:
+    """The first message where the options give none."""
+    if action_format != "react":
+        return description
+    return (
+        f"{description}\nEach turn, answer with one thought and one action:\nThought: what you see, and what to do next\nAction: the action"
+    )

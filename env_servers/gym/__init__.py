@@ -1,0 +1,5 @@
+from env_servers.gym.environment import Gym
+
+ENVIRONMENT = Gym
+
+__all__ = ["ENVIRONMENT", "Gym"]
