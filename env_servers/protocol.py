@@ -119,7 +119,7 @@ class EnvironmentSpec(Wire):
         "and evaluations say how many tasks were solved within so many answers.",
     )
     parallel: int = Field(
-        0,
+        default=0,
         ge=0,
         exclude_if=lambda value: value == 0,
         description="How many calls into the environment go on at the same time, where more would only take turns; 0 if that does not "

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections import defaultdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -116,6 +117,9 @@ def score_targets_only() -> None:
 
 class JobTrainer(Trainer):
     """A mixin for TRL's trainers: schedule, and sealed checkpoints. Comes before TRL's trainer among the bases."""
+
+    #: TRL's: values of each metric since the last line, for "train" and "eval".
+    _metrics: dict[str, defaultdict[str, list[float]]]
 
     def __init__(self, job: TrainJob, **arguments: Any) -> None:
         score_targets_only()
