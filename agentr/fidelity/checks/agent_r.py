@@ -75,7 +75,7 @@ def transition(config: Config, paths: Sequence[str], bad: str, good: str, verdic
         assert judged is not None
         return [Completion(verdicts[judged[1]], (), (), FinishReason.STOP)]
 
-    policy, codec = SimpleNamespace(generate=generate), SimpleNamespace(prompt=lambda messages: [1])
+    policy, codec = SimpleNamespace(generate=generate), SimpleNamespace(prompt=lambda messages: [1], stop_ids=())
     agent: Any = SimpleNamespace(policy=policy, codec=codec, max_model_len=8192)
     pair = Pair(named(tree, bad).id, named(tree, good).id, tree.common_ancestor(named(tree, bad).id, named(tree, good).id))
     last = asyncio.run(revise.transition(tree, pair, agent, cast(Any, config.method).revise))
@@ -118,8 +118,15 @@ def _read(tree: Any, row: Row, put_in: Sequence[str]) -> list[list[Any]]:
 def good(config: Config, paths: Sequence[str], alpha: float, turns: Turns | None = None) -> list[Any]:
     """The good trajectories: turns, and whether they are trained on."""
     tree = tree_of(paths, turns)
-    limit = cast(Any, config.method).good_per_task
-    rows = good_rows(tree, alpha, limit=limit, train_on_invalid=config.build.train_on_invalid)
+    method: Any = config.method
+    rows = good_rows(
+        tree,
+        alpha,
+        limit=method.good_per_task,
+        train_on_invalid=config.build.train_on_invalid,
+        inclusive=method.revise.alpha_inclusive,
+        dedupe=method.dedupe_good,
+    )
     return sorted(_read(tree, row, ()) for row in rows if isinstance(row, Row))
 
 

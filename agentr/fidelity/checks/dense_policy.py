@@ -27,7 +27,8 @@ def values(config: Config, paths: Sequence[str]) -> dict[str, float]:
 
 def turns_left(config: Config, paths: Sequence[str]) -> dict[str, float]:
     tree = tree_of(paths)
-    return {name_of(tree.nodes[place]): found.turns_left for place, found in enumerate(estimates(tree)) if found}
+    found = estimates(tree, cast(Any, config.method).pairs.turns_left)
+    return {name_of(tree.nodes[place]): estimate.turns_left for place, estimate in enumerate(found) if estimate}
 
 
 def contrast(config: Config, paths: Sequence[str]) -> dict[str, float]:

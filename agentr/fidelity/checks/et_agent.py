@@ -107,10 +107,11 @@ def answered(config: Config, answer: str, golds: Sequence[str]) -> dict[str, flo
         CannotRun: The environment is not installed.
     """
     with tempfile.TemporaryDirectory() as folder:
-        questions = Path(folder) / "questions.json"
+        questions, corpus = Path(folder) / "questions.json", Path(folder) / "corpus.jsonl"
         questions.write_text(json.dumps([{"question": "Who is it?", "answer": list(golds)}]), encoding="utf-8")
+        corpus.write_text(json.dumps({"id": "0", "contents": "Someone\nIt is someone."}) + "\n", encoding="utf-8")
         try:
-            environment = load("searchqa", {"questions": str(questions), **config.env.options})
+            environment = load("searchqa", {"questions": str(questions), "corpus": str(corpus), **config.env.options})
         except UnknownEnvironment as error:
             raise CannotRun(str(error)) from error
         state, _ = environment.reset("test/0")
