@@ -322,8 +322,11 @@ PAPER = {
     "method.revise.judge_sampling.max_tokens": 500,
     "method.revise.judge_shared_prefix": True,
     "method.revise.audit": False,
+    "method.revise.reflection_for": "pair",
     "method.good_per_task": 1_000_000,
     "method.revisions_per_task": 0,
+    "method.dedupe_good": False,
+    "method.dedupe_revisions": False,
     "method.mixture.eta": 0.2,
     "collect.sampling.temperature": 1.0,
     "collect.sampling.max_tokens": 500,
@@ -334,8 +337,13 @@ PAPER = {
 def test_released_preset_differs_from_the_paper_where_the_released_code_does() -> None:
     changes = {
         "method.preset": "released",
-        "method.search.dedupe": "text",
+        "method.search.dedupe": "normalised",
         "method.revise.pairing": "gap",
+        "turns.without_action": "last_line",
+        "turns.cut_off": "run",
+        "turns.full_context": "truncate",
+        "env.one_line": True,
+        "prompt.system": "You are a helpful assistant.",
         "method.revise.alpha_inclusive": False,
         "method.revise.alpha": [0.5, 0.7, 0.99],
     }

@@ -22,6 +22,8 @@ def test_an_action_is_valid_where_its_status_is_ok_or_empty(name: str):
     environment, rng, seen = load(name), random.Random(name), set()
     task = environment.split(next(iter(environment.spec.splits)))[0].id
     plan = [step.action for step in environment.expert(task) or ()]
+    if not plan:
+        pytest.skip(f"{name} has no expert")
     state, observed = environment.reset(task)
     assert observed.status is CallStatus.ok
     for index, action in enumerate(plan):

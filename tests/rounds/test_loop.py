@@ -177,5 +177,5 @@ def test_all_policies_are_measured_on_the_same_tasks_with_the_same_draws(tmp_pat
 def test_the_best_policy_is_a_rounds_and_never_the_controls(tmp_path: Path) -> None:
     whole(tmp_path, r00=1, r01=3, r02=2, control=4)
     found = json.loads((tmp_path / "best.json").read_text())
-    assert found == {"round": "rounds/01", "success": 0.75, "all": {"rounds/00": 0.25, "rounds/01": 0.75, "rounds/02": 0.5}}
+    assert found == {"round": "rounds/01", "split": "dev", "success": 0.75, "all": {"rounds/00": 0.25, "rounds/01": 0.75, "rounds/02": 0.5}}
     assert (tmp_path / "best/name").read_text() == "rounds-01-train"

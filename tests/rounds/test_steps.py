@@ -32,7 +32,7 @@ from agentr.store.run import RunStore
 from agentr.store.summaries import TrainSummary
 from agentr.train.online_job import OnlineJob
 from agentr.types import Cost, Message, Task
-from tests.trees import tree_of
+from tests.trees import codec, tree_of
 
 #: Success after a step, as the validation finds it; tasks of which no rollout differs from another.
 Measure = Callable[[int], float]
@@ -117,6 +117,7 @@ def trained(root: Path, made: Made, *overrides: str) -> TrainSummary:
     try:
         (root / "start").mkdir(exist_ok=True)
         experiment = Experiment(config, store, cast(Services, made), Reporter())
+        experiment.codec = codec()
         store.use = lambda name: None  # type: ignore[method-assign]
         recipe_of(config).train(Round(experiment, 1, Checkpoint("model", root / "start")), Checkpoint("model", root / "start"))
         record = store.record("rounds/01/train")
