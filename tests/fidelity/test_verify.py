@@ -27,7 +27,7 @@ def run(*arguments: str):
 def test_the_command_shows_every_rule_of_a_method_and_ends_well() -> None:
     shown = run("--method", "agent_r")
     assert shown.exit_code == 0
-    assert "2501.11425 Eq. 5" in shown.output and "method.search.dedupe=text" in shown.output
+    assert "2501.11425 Eq. 5" in shown.output and "method.search.dedupe=normalised" in shown.output
     assert "0 differ" in shown.output.splitlines()[-1]
 
 
@@ -42,7 +42,7 @@ def test_a_changed_formula_makes_the_command_fail_and_name_the_rule() -> None:
 def test_programs_read_the_same() -> None:
     rules = {found["name"]: found for found in json.loads(run("--method", "agent_r", "--json").output)}
     assert rules["score"]["result"] == "equal" and rules["score"]["paper"] == "2501.11425" and rules["score"]["where"] == "Eq. 5"
-    assert rules["siblings-text"]["switches"] == {"method.search.dedupe": "text"}
+    assert rules["siblings-text"]["switches"] == {"method.search.dedupe": "normalised"}
     assert rules["siblings-text"]["default"] == {"method.search.dedupe": "action"}
     assert rules["judge-prompt"]["result"] == "not run" and rules["judge-prompt"]["why"]
 
