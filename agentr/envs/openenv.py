@@ -201,7 +201,7 @@ class OpenEnvTransport(Transport):
             # Whether it was carried out is not known, and there is no asking.
             await self._end(url, body.session)
             raise RequestFailed(str(failure), session_lost=True, server_down=failure.server_down, wait=failure.wait) from failure
-        except BaseException:
+        except BaseException:  # cancelled, too: an answer may still be on its way, and the next question would get it
             await self._end(url, body.session)
             raise
         observed = self._observed(body.session, game, answer)
@@ -271,7 +271,7 @@ class OpenEnvTransport(Transport):
                 if not server.lines:
                     raise RequestFailed(f"{url} has no room for a session, and none of those that it has is ours: {full}") from full
                 refused = True
-            except BaseException:
+            except BaseException:  # cancelled, too: the server keeps the place of a connection that stays open
                 await self._drop(url, game, opened=True)
                 raise
 

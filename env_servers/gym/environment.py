@@ -180,7 +180,7 @@ class Gym(Environment[GymState]):
         env = self._live.take(state) or self._again(state)
         try:
             text = self._move(state, env, action.strip())
-        except BaseException:
+        except BaseException:  # whatever it raises, nobody else knows of it to close it
             env.close()
             raise
         self._put_back(state, env)
@@ -255,7 +255,7 @@ class Gym(Environment[GymState]):
         try:
             observation, info = env.reset(seed=seed)
             return GymState(game, seed, self._words[game].text(env, observation), suggested=self._suggested(info)), env
-        except BaseException:
+        except BaseException:  # whatever it raises, nobody else knows of it to close it
             env.close()
             raise
 
@@ -281,7 +281,7 @@ class Gym(Environment[GymState]):
                 if again.done:
                     raise DidNotRepeat(f"{state.game}@{state.seed} ended after {number - 1} steps, and {len(state.steps)} are recorded")
                 _same(state, number, recorded, self._move(again, env, action))
-        except BaseException:
+        except BaseException:  # whatever it raises, nobody else knows of it to close it
             env.close()
             raise
         state.reward, state.done, state.suggested = again.reward, again.done, again.suggested
