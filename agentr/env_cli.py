@@ -244,7 +244,7 @@ def _parsed(options: list[str] | None) -> dict[str, Any]:
 
 
 def _codec(model: str, cache: Path) -> Any:
-    from agentr.config.schema import ModelConfig, ModelSource
+    from agentr.config.model import ModelConfig, ModelSource
     from agentr.models.load import load_codec, resolve
 
     known = model in (ModelSource.nano, ModelSource.smollm2)

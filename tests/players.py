@@ -6,7 +6,8 @@ import random
 from collections.abc import Sequence
 
 from agentr.collect.agent import Agent
-from agentr.config.schema import PromptConfig, SamplingConfig
+from agentr.config.schema import SamplingConfig
+from agentr.config.turns import PromptConfig
 from agentr.envs.client import EnvClient
 from agentr.policy.base import GenerateRequest, PolicyStats
 from agentr.policy.chat import ChatCodec

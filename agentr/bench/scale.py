@@ -33,7 +33,8 @@ from agentr.collect.coordinator import Coordinator
 from agentr.collect.grow import Grow
 from agentr.collect.job import TreeJob
 from agentr.collect.units import Limits
-from agentr.config.schema import CollectConfig, Config, EnvConfig, ModelConfig, PolicyConfig, SamplingConfig, TaskSelection
+from agentr.config.model import ModelConfig
+from agentr.config.schema import CollectConfig, Config, EnvConfig, PolicyConfig, SamplingConfig, TaskSelection
 from agentr.config.secrets import Secrets
 from agentr.envs.fleet import EnvServers
 from agentr.errors import ConfigError, InfraError

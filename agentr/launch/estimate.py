@@ -7,7 +7,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from agentr.config.schema import Config, ModelSource, PolicyBackend, TaskSelection, Who
+from agentr.config.model import ModelSource
+from agentr.config.schema import Config, PolicyBackend, TaskSelection, Who
 from agentr.envs.selection import select
 from agentr.recipes import config_at, recipe_of
 from agentr.rounds.online_config import OnlineConfig

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from agentr.config.chat_template import bound, shipped, template_text
-from agentr.config.schema import ModelConfig, ModelSource
+from agentr.config.model import ModelConfig, ModelSource
 from agentr.errors import ModelError, first_line
 from agentr.policy.chat import ChatCodec
 from agentr.store.files import write_aside

@@ -23,7 +23,8 @@ from agentr.cluster import metrics, push
 from agentr.cluster.failures import cause_of, in_constructor
 from agentr.cluster.restarts import Restarts
 from agentr.cluster.roles import Role, engines_on_gpu, options
-from agentr.config.schema import Config, ModelConfig, PolicyBackend, PolicyConfig
+from agentr.config.model import ModelConfig
+from agentr.config.schema import Config, PolicyBackend, PolicyConfig
 from agentr.errors import ConfigError, EngineLost, InfraError, ModelError
 from agentr.policy import wire
 from agentr.policy.base import Engine, EngineHealth, GenerateRequest, PolicyStats

@@ -13,7 +13,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from agentr.config.schema import ModelConfig, PolicyConfig
+from agentr.config.model import ModelConfig
+from agentr.config.schema import PolicyConfig
 from agentr.cpu import OPENMP, keep_freed_memory
 from agentr.errors import ConfigError, ContextOverflow, InfraError, ModelError, StaleWeights
 from agentr.policy.base import EngineHealth, GenerateRequest, PolicyStats, cost_of

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from agentr.config.schema import PromptConfig
+from agentr.config.turns import PromptConfig
 from agentr.errors import ConfigError
 from agentr.types import Message
 from env_servers.protocol import EnvironmentSpec

@@ -9,7 +9,8 @@ from typing import Any, cast
 import pytest
 
 from agentr.collect.agent import CUT_OFF, Agent, Sessions
-from agentr.config.schema import PromptConfig, SamplingConfig
+from agentr.config.schema import SamplingConfig
+from agentr.config.turns import PromptConfig
 from agentr.envs.client import EnvClient, Session
 from agentr.policy.base import GenerateRequest, PolicyStats
 from agentr.search import Expansion

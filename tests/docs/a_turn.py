@@ -22,7 +22,9 @@ from agentr.build.dataset import write_dataset
 from agentr.build.revision import good_rows
 from agentr.collect.agent import Agent
 from agentr.collect.grow import grow
-from agentr.config.schema import Config, ModelConfig, PromptConfig, SamplingConfig
+from agentr.config.model import ModelConfig
+from agentr.config.schema import Config, SamplingConfig
+from agentr.config.turns import PromptConfig
 from agentr.envs.client import EnvClient
 from agentr.envs.transport import EnvStats, Transport
 from agentr.models.load import load_codec

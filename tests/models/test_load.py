@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from agentr.config.schema import ModelConfig, ModelSource
+from agentr.config.model import ModelConfig, ModelSource
 from agentr.errors import ConfigError, ModelError
 from agentr.models import load
 from agentr.models.load import check_model, load_codec, resolve
@@ -55,7 +55,7 @@ def test_the_codec_of_nano_needs_no_torch_and_is_what_AutoTokenizer_gives():
     program = f"""
 import sys
 from pathlib import Path
-from agentr.config.schema import ModelConfig
+from agentr.config.model import ModelConfig
 from agentr.models.load import load_codec
 from agentr.types import Message
 prompt = load_codec(Path({str(WEIGHTS)!r}), ModelConfig()).prompt([Message("user", "Craft 2 sticks.")])

@@ -9,7 +9,8 @@ import signal
 import pytest
 
 from agentr.config.cluster import ClusterConfig
-from agentr.config.schema import Config, ModelConfig, PolicyConfig
+from agentr.config.model import ModelConfig
+from agentr.config.schema import Config, PolicyConfig
 from agentr.errors import ModelError
 from agentr.policy.base import GenerateRequest
 from agentr.policy.router import Router

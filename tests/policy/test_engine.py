@@ -11,7 +11,8 @@ import numba  # noqa: F401  what an environment in the same process may import m
 import pytest
 import torch.distributed as dist
 
-from agentr.config.schema import ModelConfig, PolicyConfig
+from agentr.config.model import ModelConfig
+from agentr.config.schema import PolicyConfig
 from agentr.errors import ConfigError, ContextOverflow, InfraError, ModelError, StaleWeights
 from agentr.policy.base import EngineHealth, GenerateRequest
 from agentr.policy.vllm_engine import VLLMEngine

@@ -1,0 +1,61 @@
+"""The sections ``prompt`` and ``turns``: how an episode opens, and how the agent's turns are read and carried out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from agentr.config.checks import number
+
+
+@dataclass
+class PromptConfig:
+    """How an episode opens."""
+
+    system: str = ""
+    """System message; empty for none."""
+    instruction: bool = True
+    """Start with the environment's instruction; a model fine-tuned on the format does without."""
+    examples: int = number(0, least=0)
+    """Worked episodes before the task."""
+
+
+class WithoutAction(StrEnum):
+    """What becomes of a turn in the format react that has no ``Action:``."""
+
+    refused = "refused"
+    """Nothing is run, and the agent is told."""
+    last_line = "last_line"
+    """Its last line is the action (the released code of Agent-R)."""
+
+
+class CutOff(StrEnum):
+    """What becomes of a turn that reached ``max_tokens``."""
+
+    refused = "refused"
+    """Nothing is run, and the agent is told."""
+    run = "run"
+    """It is read as if it were whole (the released code of Agent-R)."""
+
+
+class FullContext(StrEnum):
+    """What happens where the context leaves no room for a turn."""
+
+    end = "end"
+    """The path ends, with its return so far."""
+    truncate = "truncate"
+    """The policy no longer sees the oldest turns (the released code of Agent-R). What it says then is context in rows that are whole paths,
+    and not learnt: they show more than it saw."""
+
+
+@dataclass
+class TurnsConfig:
+    """How turns are read and carried out, wherever the agent acts: exploration, revision, evaluation."""
+
+    without_action: WithoutAction = WithoutAction.refused
+    """Of a turn in the format react that has no ``Action:``: whether its last line is run."""
+    cut_off: CutOff = CutOff.refused
+    """Of a turn that reached max_tokens: whether it is run."""
+    full_context: FullContext = FullContext.end
+    """Where the context leaves no room for a turn: end the path, or no longer show the oldest turns to the policy. What it says without
+    them is not learnt from rows that are whole paths."""
