@@ -18,13 +18,14 @@ ARG UV_VERSION=0.13.9
 ARG PIP_FIND_LINKS
 ARG PIP_EXTRA_INDEX_URL
 ARG PIP_CERT
-# The cache is a mount, which uv cannot make links from.
+# The caches are mounts, which uv cannot make links from.
 ENV UV_LINK_MODE=copy \
+    UV_CACHE_DIR=/var/cache/uv \
+    PIP_CACHE_DIR=/var/cache/pip \
     PIP_DISABLE_PIP_VERSION_CHECK=1 \
     PATH=/opt/uv/bin:$PATH
-RUN --mount=type=cache,target=/root/.cache/pip \
-    python3.11 -m venv /opt/uv \
- && pip install "uv==${UV_VERSION}"
+RUN python3.11 -m venv /opt/uv \
+ && pip install --no-cache-dir "uv==${UV_VERSION}"
 
 # Interpreters for environments whose packages are not those of the lock, each from a lock of its own: /opt/envs/NAME.
 FROM tools AS envs
@@ -39,7 +40,7 @@ ARG UV_EXTRA_INDEX_URL
 ARG SSL_CERT_FILE
 COPY docker/envs/ /tmp/envs/
 # agentr.pth: the servers (env_servers) are those of the source below, which need not be there yet.
-RUN --mount=type=cache,target=/root/.cache/uv \
+RUN --mount=type=cache,target=/var/cache/uv \
     mkdir -p /opt/envs; \
     for name in ${ENVS}; do \
       python3.11 -m venv --without-pip "/opt/envs/$name"; \
@@ -59,8 +60,8 @@ WORKDIR /opt/agentr/src
 COPY locks/ locks/
 COPY pyproject.toml ./
 # The lock holds the developers' tools too; the largest go again (pyright brings a Node.js).
-RUN --mount=type=cache,target=/root/.cache/uv \
-    --mount=type=cache,target=/root/.cache/pip \
+RUN --mount=type=cache,target=/var/cache/uv \
+    --mount=type=cache,target=/var/cache/pip \
     mkdir agentr env_servers ray_jobs \
  && touch README.md LICENSE agentr/__init__.py env_servers/__init__.py ray_jobs/__init__.py \
  && locks/install.sh /opt/agentr/venv gpu \
