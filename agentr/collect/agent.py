@@ -203,7 +203,8 @@ class Agent:
     def _parse(self, completion: Completion) -> Parsed:
         if completion.finish is FinishReason.LENGTH and self.turns.cut_off is CutOff.refused:
             return Parsed(None, problem=CUT_OFF)
-        return self.format.parse(completion.text if self.format.reasons else self.codec.answer(completion.text))
+        said = completion.text if self.format.reasons else self.codec.answer(completion.text, completion.token_ids)
+        return self.format.parse(said)
 
     def _forgotten(self, tree: Tree, node: int) -> int:
         """How many of the oldest turns the policy does not see after ``node``: none, or as few as leave room for a turn."""

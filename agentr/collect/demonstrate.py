@@ -100,7 +100,7 @@ class NoTokens:
     def turn(self, text: str) -> list[int]:
         return []
 
-    def answer(self, text: str) -> str:
+    def answer(self, text: str, ids: Sequence[int]) -> str:
         return text
 
     def bridge(self, observation: str, *, closed: bool = True) -> list[int]:

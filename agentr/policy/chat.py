@@ -114,14 +114,20 @@ class ChatCodec:
         """Returns the text of a turn as `turn` takes it: without what the template writes around it."""
         return text.removeprefix(self._template.lead).removesuffix(self._template.ending.before)
 
-    def answer(self, text: str) -> str:
-        """Returns a turn without its reasoning; all of it is reasoning if that was opened and never closed."""
+    def answer(self, text: str, ids: Sequence[int]) -> str:
+        """Returns a turn without its reasoning; all of it is reasoning if that was opened and never closed.
+
+        Args:
+            ids: Those of the turn: where the prompt opens the reasoning, a turn that was written closes it in its ids alone.
+        """
         if not self.reasons:
             return text
         _, closed, said = text.rpartition(REASONED)
         if closed:
             return said.lstrip("\n")
-        return "" if self._template.opens_reasoning or text.lstrip().startswith("<think>") else text
+        if self._template.opens_reasoning:
+            return text if REASONED in self.decode(ids, special=True) else ""
+        return "" if text.lstrip().startswith("<think>") else text
 
     # ------------------------------------------------------------------------------------------------------------------
 

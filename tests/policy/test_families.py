@@ -164,7 +164,7 @@ def test_a_conversation_grows_by_appending_in_the_template_of(family: str) -> No
     assert codec.tokenizer.convert_ids_to_tokens(codec.end_id) == end and turn[-1] == codec.end_id
     assert codec.said(codec.decode(turn)) in (ANSWER, codec.decode(turn)) and ANSWER in codec.decode(turn)
     assert (codec.stop_ids == ()) == (end == FAMILIES[family][1].eos)
-    assert codec.answer(codec.decode(turn)).strip() == ANSWER
+    assert codec.answer(ANSWER, turn) == codec.answer(codec.decode(turn), turn).strip() == ANSWER
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -262,9 +262,12 @@ def test_what_happens_to_reasoning_is_said() -> None:
 
 
 def test_a_turn_is_parsed_without_its_reasoning() -> None:
+    def answer(codec: ChatCodec, drawn: str) -> str:
+        return codec.answer(drawn, [*codec.encode(drawn), codec.end_id])
+
     thinking, hybrid = codec_of("Qwen 3.5, thinking"), codec_of("Qwen 3")
-    assert thinking.answer("Action: go?\n</think>\n\nAction: look") == "Action: look"
-    assert thinking.answer("Action: go? I am not sure") == ""  # the prompt opened the reasoning, and nothing closed it
-    assert hybrid.answer("<think>\nAction: go?") == ""
-    assert hybrid.answer("Action: look") == "Action: look"
-    assert codec_of("Llama 3.1").answer("</think> Action: look") == "</think> Action: look"
+    assert answer(thinking, "Action: go?\n</think>\n\nAction: look") == "Action: look"
+    assert answer(thinking, "Action: go? I am not sure") == ""  # the prompt opened the reasoning, and nothing closed it
+    assert answer(hybrid, "<think>\nAction: go?") == ""
+    assert answer(hybrid, "Action: look") == "Action: look"
+    assert answer(codec_of("Llama 3.1"), "</think> Action: look") == "</think> Action: look"
