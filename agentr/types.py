@@ -85,11 +85,15 @@ class Cost:
 _amounts = operator.attrgetter(*(entry.name for entry in fields(Cost)))
 
 
+#: Who says what the agent observes: the user, or a tool that it called.
+Answerer = Literal["user", "tool"]
+
+
 @dataclass(frozen=True)
 class Message:
-    """One turn of a conversation in text form."""
+    """One turn of a conversation in text form. What answers a tool call has the role ``tool``."""
 
-    role: Literal["system", "user", "assistant"]
+    role: Literal["system", "user", "assistant", "tool"]
     content: str
 
 

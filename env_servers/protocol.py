@@ -9,9 +9,10 @@ replays its actions.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+import re
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from env_servers.status import CallStatus
 
@@ -64,9 +65,9 @@ class Wire(BaseModel):
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
 
 
-def later(default: Any) -> Any:
+def later(default: Any, description: str | None = None) -> Any:
     """A field that came later: it is sent only if it says something, and who does not know it reads all other answers."""
-    return Field(default, exclude_if=lambda value: value == default)
+    return Field(default, exclude_if=lambda value: value == default, description=description)
 
 
 class Turn(Wire):
@@ -89,6 +90,30 @@ class RewardScale(Wire):
     low: float = 0.0
     high: float = 1.0
     success: float = Field(default=1.0, description="Scaled reward from which an episode counts as a success.")
+
+
+class Tool(Wire):
+    """A tool that an agent may call where it acts by tool calls, and the action that a call is.
+
+    Raises:
+        ValueError: ``action`` and ``parameters`` do not name the same arguments, or one of them is neither required nor has a default.
+    """
+
+    name: str = Field(pattern=r"^[A-Za-z_][A-Za-z0-9_-]{0,63}$")
+    description: str
+    parameters: dict[str, Any] = Field(description="JSON schema of the arguments: an object with `properties` and `required`.")
+    action: str = Field(description="The action of a call, with each argument's name in braces: `python: {code}`.")
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        properties = self.parameters.get("properties", {})
+        named = re.findall(r"\{(\w+)\}", self.action)
+        if sorted(named) != sorted(properties):
+            raise ValueError(f"the action of tool {self.name} has the arguments {sorted(named)}, its parameters are {sorted(properties)}")
+        for name, schema in properties.items():
+            if name not in self.parameters.get("required", ()) and "default" not in schema:
+                raise ValueError(f"tool {self.name}: the argument {name!r} is neither required nor has a default")
+        return self
 
 
 class EnvironmentSpec(Wire):
@@ -128,6 +153,12 @@ class EnvironmentSpec(Wire):
     can_fork: bool = True
     deterministic: bool = True
     source: str = Field("", description="Where tasks and texts come from, and under which licence.")
+    tools: list[Tool] = later(
+        [], "Its actions as tools, for agents that act by tool calls; empty: agentr offers one that takes any action."
+    )
+    tools_instruction: str = later(
+        "", "The instruction for such agents, which says nothing on how a call is written; empty for `instruction`."
+    )
 
 
 class TaskEntry(Wire):

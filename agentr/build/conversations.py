@@ -17,7 +17,7 @@ from typing import Literal
 from agentr.errors import DataError, ModelError
 from agentr.policy.chat import ChatCodec
 from agentr.store.rows import Preference, Row
-from agentr.types import Message
+from agentr.types import Answerer, Message
 
 Role = Literal["system", "user", "assistant"]
 
@@ -36,7 +36,7 @@ def answers(codec: ChatCodec, turns: Sequence[Message], trained: Sequence[bool])
     mask: list[int] = []
     for position, (turn, target) in enumerate(zip(turns, trained, strict=True)):
         own = position % 2 == 0
-        part = codec.turn(turn.content) if own else codec.bridge(turn.content)
+        part = codec.turn(turn.content) if own else codec.bridge(turn.content, role="tool" if turn.role == "tool" else "user")
         ids += part
         mask += [int(own and target)] * len(part)
     return tuple(ids), tuple(mask)
@@ -98,9 +98,9 @@ class ConversationReader:
                 continue
         # Some templates write a system message into the user's turn, others one of their own: what says more is looked for first.
         self._openings.sort(key=lambda opening: -len(opening[1].pieces[0]))
-        self._bridge = Frame.of(codec, lambda contents: codec.bridge(contents[0]), 1)
-        self._before = [codec.end_id, *self._bridge.pieces[0]]
-        self._after = self._bridge.pieces[1]
+        self._bridges: dict[Answerer, Frame] = {
+            role: Frame.of(codec, lambda contents, role=role: codec.bridge(contents[0], role=role), 1) for role in codec.answerers
+        }
 
     def conversation(self, ids: Sequence[int]) -> list[Passage]:
         """Returns the messages of a whole conversation, or of a prompt.
@@ -138,16 +138,29 @@ class ConversationReader:
     def _turns(self, ids: list[int], start: int) -> list[Passage]:
         found: list[Passage] = []
         while start < len(ids):
-            end = _find(ids, self._before, start)
-            seen = end + len(self._before)
-            close = _find(ids, self._after, seen) if end >= 0 else -1
-            if close < 0:
+            followed = self._followed(ids, start)
+            if followed is None:
                 closed = ids[-1] == self.codec.end_id
                 return [*found, self._turn(ids, start, len(ids) - closed)]
-            observation = self._bridge.content(self.codec.decode(ids[seen:close]), 0)
-            found += [self._turn(ids, start, end), Passage(Message("user", observation), seen, close)]
-            start = close + len(self._after)
+            end, seen, start_next = followed
+            found += [self._turn(ids, start, end), seen]
+            start = start_next
         return found
+
+    def _followed(self, ids: list[int], start: int) -> tuple[int, Passage, int] | None:
+        """Returns where a turn ends, what is observed after it, and where the next turn begins; None for a last turn."""
+        ways: list[tuple[int, int, Passage, int]] = []
+        for role, frame in self._bridges.items():
+            before, after = [self.codec.end_id, *frame.pieces[0]], frame.pieces[1]
+            end = _find(ids, before, start)
+            seen = end + len(before)
+            close = _find(ids, after, seen) if end >= 0 else -1
+            if close >= 0:
+                text = self.codec.heard(role, frame.content(self.codec.decode(ids[seen:close]), 0))
+                ways.append((end, -seen, Passage(Message(role, text), seen, close), close + len(after)))
+        # What a tool answers may begin as a user's message does, and then say more: the longer beginning is the one that is there.
+        end, _, passage, following = min(ways, key=lambda way: way[:2], default=(0, 0, None, 0))
+        return None if passage is None else (end, passage, following)
 
     def _turn(self, ids: list[int], start: int, end: int) -> Passage:
         return Passage(Message("assistant", self.codec.said(self.codec.decode(ids[start:end]))), start, end)

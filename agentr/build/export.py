@@ -50,7 +50,7 @@ PER_TURN = ("messages", "llamafactory")
 FindTree = Callable[[Provenance], Tree | None]
 
 #: agentr's roles as ShareGPT names them.
-SPEAKERS = {"user": "human", "assistant": "gpt", "system": "system"}
+SPEAKERS = {"user": "human", "assistant": "gpt", "system": "system", "tool": "observation"}
 
 _RESPELLED = "are spelled in other tokens by the tokenizer than by the policy"
 _PARTIAL = "have targets that are no whole turns of the agent (observations, turns that were cut off), which text does not say"

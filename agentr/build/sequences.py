@@ -57,7 +57,7 @@ def recorded(nodes: Iterable[Node], trained: bool, on_invalid: bool = True) -> l
 
 def inserted(codec: ChatCodec, text: str, observation: str, trained: bool) -> Turn:
     """Returns a turn that was never taken, with an observation that the environment never gave, for the original's splices."""
-    return Turn(tuple(codec.turn(text)), tuple(codec.bridge(observation)), trained)
+    return Turn(tuple(codec.turn(text)), tuple(codec.bridge(observation, role=codec.answered_by(text))), trained)
 
 
 def joined(turns: Sequence[Turn], observations: bool = False) -> Joined:

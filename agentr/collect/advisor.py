@@ -55,7 +55,7 @@ class Advisor:
         how = {key: value for key, value in asdict(sampling).items() if key != "stop_ids"}  # they say nothing that the name does not
         asked = hashlib.blake2b(json.dumps([name, question, how]).encode(), digest_size=16).hexdigest()
         if asked not in self._known:
-            codec = self._agent.codec
+            codec = self._agent.codec.plain
             drawn = replace(sampling, stop_ids=codec.stop_ids)
             request = GenerateRequest(tuple(codec.prompt(messages)), 1, drawn, tree.task.key, messages)
             try:
@@ -96,7 +96,9 @@ async def advisor(key: str, config: AdvisorConfig, agent: Agent, forest: Growing
         return
     from agentr.policy.openai_api import OpenAIPolicy
 
-    api = OpenAIPolicy(PolicyConfig(openai=config.openai, timeout_s=config.timeout_s, retries=config.retries), agent.codec, agent.secrets)
+    api = OpenAIPolicy(
+        PolicyConfig(openai=config.openai, timeout_s=config.timeout_s, retries=config.retries), agent.codec.plain, agent.secrets
+    )
     try:
         yield Advisor(key, config, agent, api, forest)
     finally:

@@ -19,6 +19,7 @@ from agentr.search.tree import Node, Spent
 from agentr.seeds import derived_seed
 from agentr.tasks.formats import ActionFormat, Parsed, action_format
 from agentr.tasks.prompt import opening as opening_of
+from agentr.tasks.tools import tools_of
 from agentr.types import CallStatus, Completion, Cost, FinishReason, Message, Observation, Outcome, Sampling, Task
 from env_servers.protocol import EnvironmentSpec
 
@@ -89,12 +90,13 @@ class Agent:
         meter: Meter | None = None,
     ) -> Agent:
         """Returns the agent of a configuration; it samples as ``collect`` says."""
+        codec = codec.offering(tools_of(spec), config.turns)
         return cls(
             policy=policy,
             env=env,
             codec=codec,
             spec=spec,
-            format=action_format(spec.action_format, config.turns.without_action is WithoutAction.last_line),
+            format=codec.calls or action_format(spec.action_format, config.turns.without_action is WithoutAction.last_line),
             prompt=config.prompt,
             turns=config.turns,
             sampling=config.collect.sampling,
@@ -106,7 +108,7 @@ class Agent:
     async def start(self, task: Task, seed: int) -> tuple[Tree, Session]:
         """A new tree of a task, and the session at its root. A first prompt that leaves no room for a turn ends the tree at once."""
         session = await self.env.open(task)
-        messages = opening_of(self.spec, self.prompt, session.last.observation)
+        messages = opening_of(self.spec, self.prompt, session.last.observation, self.codec.calls)
         tree = Tree.start(task, messages, tuple(self.codec.prompt(messages)), seed, self.policy_name)
         self.on_start(tree)
         if self._full(len(tree.prompt_ids)):
@@ -131,6 +133,7 @@ class Agent:
             affinity=tree.task.key,
             messages=tuple(tree.conversation(expansion.node, forgotten)),
             reuse_prefix=reuse_prefix,
+            tools=self.codec.calls is not None,
         )
         completions, seconds = await self._drawn(request)
         return await self._execute(tree, expansion.node, session, completions, cost_of(request, completions), seconds)
@@ -161,7 +164,7 @@ class Agent:
         prompt = (*tree.prompt(node, forgotten), *begun)
         sampling = self._sampling(seed)
         sampling = replace(sampling, max_tokens=min(sampling.max_tokens, max(1, self.max_model_len - len(prompt))))
-        request = GenerateRequest(prompt, 1, sampling, affinity=tree.task.key, messages=messages)
+        request = GenerateRequest(prompt, 1, sampling, affinity=tree.task.key, messages=messages, tools=self.codec.calls is not None)
         (drawn,), seconds = await self._drawn(request)
         whole = replace(drawn, text=prefix + drawn.text, token_ids=(*begun, *drawn.token_ids), logprobs=())
         return await self._execute(tree, node, session, [whole], cost_of(request, [drawn]), seconds)
@@ -170,6 +173,8 @@ class Agent:
         """The completions of a request, and the seconds until they were there."""
         started = time.monotonic()
         completions = await self.policy.generate(request)
+        if self.codec.calls:  # the tokens that mark a call may be special ones, which an engine's text leaves out
+            completions = [replace(c, text=self.codec.decode(c.token_ids)) for c in completions]
         return completions, round(time.monotonic() - started, 4)
 
     def _sampling(self, seed: int, temperature: float | None = None) -> Sampling:
@@ -219,7 +224,7 @@ class Agent:
 
     def _child(self, completion: Completion, action: str, seen: Observation, room_used: int, forgotten: int) -> Child:
         closed = bool(completion.token_ids) and completion.token_ids[-1] == self.codec.end_id
-        bridge = tuple(self.codec.bridge(seen.observation, closed=closed))
+        bridge = tuple(self.codec.bridge(seen.observation, closed=closed, role=self.codec.answered_by(completion.text)))
         outcome = None
         if seen.done:
             outcome = Outcome.SUCCESS if seen.reward >= self.spec.reward.success else Outcome.FAILURE

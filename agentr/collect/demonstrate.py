@@ -90,6 +90,7 @@ class NoTokens:
 
     end_id = -1
     stop_ids = ()
+    calls = None
 
     def prompt(self, messages: Sequence[Message]) -> list[int]:
         return []
@@ -103,8 +104,11 @@ class NoTokens:
     def answer(self, text: str, ids: Sequence[int]) -> str:
         return text
 
-    def bridge(self, observation: str, *, closed: bool = True) -> list[int]:
+    def bridge(self, observation: str, *, closed: bool = True, role: str = "user") -> list[int]:
         return []
+
+    def answered_by(self, turn: str) -> str:
+        return "user"
 
 
 async def demonstrate_all(

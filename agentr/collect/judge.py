@@ -106,7 +106,7 @@ def _question(tree: Tree, path: list[Node], agent: Agent, config: JudgeConfig) -
     while True:
         text = _INSTRUCTION.format(task=tree.messages[-1].content, history="\n".join(history) or "(none)", step=node)
         messages = (Message("user", text),)
-        ids = tuple(agent.codec.prompt(messages))
+        ids = tuple(agent.codec.plain.prompt(messages))
         if len(ids) + sampling.max_tokens <= agent.max_model_len or not history:
             break
         history = history[1:]

@@ -48,10 +48,36 @@ class FullContext(StrEnum):
     and not learnt: they show more than it saw."""
 
 
+class TurnFormat(StrEnum):
+    """How actions stand in the agent's turns."""
+
+    environment = "environment"
+    """As the environment says: react, bare, codeact or tags."""
+    tool_calls = "tool_calls"
+    """As calls of tools, in the model's own way of writing them."""
+
+
+class Dialect(StrEnum):
+    """How a model writes a tool call."""
+
+    auto = "auto"
+    """As its chat template does."""
+    hermes = "hermes"
+    """<tool_call>, JSON, </tool_call>: Qwen 2.5 and 3, Hermes."""
+    llama = "llama"
+    """JSON with name and parameters: Llama 3.1 and later."""
+    mistral = "mistral"
+    """[TOOL_CALLS] and a JSON list: Mistral 7B 0.3, Nemo."""
+
+
 @dataclass
 class TurnsConfig:
     """How turns are read and carried out, wherever the agent acts: exploration, revision, evaluation."""
 
+    format: TurnFormat = TurnFormat.environment
+    """How actions stand in turns: in the environment's own format, or as calls of its tools."""
+    dialect: Dialect = Dialect.auto
+    """Of tool calls: how the model writes them; auto takes what its chat template writes."""
     without_action: WithoutAction = WithoutAction.refused
     """Of a turn in the format react that has no ``Action:``: whether its last line is run."""
     cut_off: CutOff = CutOff.refused

@@ -25,6 +25,7 @@ from agentr.observe.summary import RunSummary
 from agentr.observe.troubles import MIRROR, note
 from agentr.policy.chat import ChatCodec
 from agentr.read.run import Run
+from agentr.read.stage import Trees
 from agentr.recipes import config_at, load, recipe_of
 from agentr.rounds.experiment import Experiment
 from agentr.rounds.loop import run_rounds
@@ -36,6 +37,7 @@ from agentr.store.run import RunStore
 from agentr.track.tracker import require
 from agentr.track.tracking import Tracking
 from agentr.train.checkpoints import is_complete
+from env_servers.protocol import Tool
 
 #: Longest wait for experiment trackers at the end of a run, and of a process that is to end, in seconds.
 TRACKING_WAIT_S, LEAVE_S = 60.0, 3.0
@@ -194,7 +196,11 @@ def codec_of(run: Run) -> ChatCodec:
         DataError: The run has no model yet.
         ModelError: The model is not where the run says.
     """
-    return load_codec(run.model, load(run.layout.config, files=False).model)
+    config = load(run.layout.config, files=False)
+    codec = load_codec(run.model, config.model)
+    forests = (stage.forest for stage in run.stages().values() if isinstance(stage, Trees) and stage.sealed)
+    tools = next((tools for forest in forests if (tools := forest.manifest.get("stage", {}).get("tools"))), None)
+    return codec if tools is None else codec.offering([Tool.model_validate(tool) for tool in tools], config.turns)
 
 
 def decoder(run: Run) -> Callable[[Sequence[int]], str] | None:

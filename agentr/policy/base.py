@@ -23,6 +23,7 @@ class GenerateRequest:
         affinity: Requests with the same affinity (those of one tree) go to the same engine if possible, for its
             prefix cache.
         reuse_prefix: Use the prefix cache; False computes the whole prompt, to measure what the cache saves.
+        tools: Whether the prompt offers the codec's tools: it is the agent's own, not a judge's.
     """
 
     prompt_ids: tuple[int, ...]
@@ -31,6 +32,7 @@ class GenerateRequest:
     affinity: str = ""
     messages: tuple[Message, ...] = ()
     reuse_prefix: bool = True
+    tools: bool = False
 
 
 @dataclass

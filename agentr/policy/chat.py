@@ -14,10 +14,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from agentr.config.turns import TurnFormat, TurnsConfig
 from agentr.errors import ModelError
 from agentr.policy.plain import Piece, PlainText, pieces_of
 from agentr.policy.template import REASONED, Template
-from agentr.types import Message
+from agentr.policy.tools import ToolFrames, dialect_of
+from agentr.tasks.tool_calls import ToolCalls
+from agentr.types import Answerer, Message
+from env_servers.protocol import Tool
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -32,19 +36,26 @@ class ChatCodec:
         tokenizer: A Hugging Face tokenizer with a chat template.
         end_of_turn: Text of the special token that ends a turn of the agent; empty takes what the template writes there.
         replaced: The tokenizer's template, if it is another one than the model's own.
+        calls: The tools that openings offer and the way to call them, for agents that act by tool calls (`offering`).
 
     Attributes:
         end_id: Id of the token that ends a turn.
         stop_ids: Ids that end a completion, besides the tokenizer's own end of a sequence.
         remarks: Sentences on what the template would do otherwise (`agentr.policy.template`).
+        plain: The same codec without tools, for conversations that are not the agent's own (a judge's).
 
     Raises:
         ModelError: There is no chat template, or conversations cannot be built by appending: see `agentr.policy.template.Template`; or the
             tokenizer joins a turn with what stands around it.
     """
 
-    def __init__(self, tokenizer: PreTrainedTokenizerBase, end_of_turn: str = "", replaced: str = "") -> None:
+    def __init__(
+        self, tokenizer: PreTrainedTokenizerBase, end_of_turn: str = "", replaced: str = "", calls: ToolCalls | None = None
+    ) -> None:
         self.tokenizer: Any = tokenizer
+        self.calls = calls
+        self.plain: ChatCodec = self
+        self._end_of_turn = end_of_turn
         self.replaced = replaced
         self.name = getattr(tokenizer, "name_or_path", "") or "the tokenizer"
         if not getattr(tokenizer, "chat_template", None):
@@ -60,7 +71,23 @@ class ChatCodec:
         self.remarks = self._template.remarks
         #: Whether a turn may hold reasoning that the model's own template knows of.
         self.reasons = REASONED in str(tokenizer.chat_template)
+        self._tools = ToolFrames(self._template, self._plain, self.name, calls) if calls else None
+        #: Special tokens that mark a tool call, which stay in decoded text.
+        self._marks = {i: text for i, text in self._plain.special.items() if calls and text in calls.dialect.marks}
         self._check_tokens()
+
+    def offering(self, tools: Sequence[Tool], turns: TurnsConfig) -> ChatCodec:
+        """Returns the codec for agents whose turns are as ``turns`` says: this one, or one that offers ``tools``.
+
+        Raises:
+            ModelError: The template has no place for tools, or writes calls in no way that is known.
+        """
+        if turns.format is TurnFormat.environment:
+            return self
+        calls = ToolCalls(tools, dialect_of(self._template, self.name, turns.dialect))
+        codec = ChatCodec(self.tokenizer, self._end_of_turn, self.replaced, calls)
+        codec.plain = self
+        return codec
 
     def prompt(self, messages: Sequence[Message]) -> list[int]:
         """Encodes a conversation up to the beginning of the assistant's next turn.
@@ -69,7 +96,7 @@ class ChatCodec:
             ModelError: The template does not show every message once and in order (some have no place for a system message).
         """
         groups = _groups(messages)
-        frame = self._template.frame(tuple(m.role for m in groups[0]))
+        frame = self._template.frame(tuple(m.role for m in groups[0]), self.calls is not None)
         ids = self._plain.after("", *pieces_of(frame, [m.content for m in groups[0]]))
         for turn, *others in groups[1:]:
             ids += [*self.turn(turn.content), *self._after_turn(others)]
@@ -96,19 +123,39 @@ class ChatCodec:
         ending = self._template.ending
         return self._said(text, begun, Piece(ending.before + ending.token))
 
-    def bridge(self, observation: str, *, closed: bool = True) -> list[int]:
+    def bridge(self, observation: str, *, closed: bool = True, role: Answerer = "user") -> list[int]:
         """Encodes all tokens between one completion and the next.
 
         Args:
-            observation: Text of the user's turn.
+            observation: Text of the next message.
             closed: Whether the completion ends with the end-of-turn token; if not, the bridge starts with one.
+            role: Whose message it is (`answered_by`).
         """
-        ids = self._after_turn([Message("user", observation)])
+        ids = self._after_turn([Message(role, observation)])
         return ids if closed else [self.end_id, *ids]
 
+    @property
+    def answerers(self) -> tuple[Answerer, ...]:
+        """The roles that an observation may have."""
+        return ("user", "tool") if self._tools is not None and self._tools.answers else ("user",)
+
+    def answered_by(self, turn: str) -> Answerer:
+        """Returns the role of what is observed after a turn: the tool's if it holds a call, and the template has such messages."""
+        return "tool" if "tool" in self.answerers and self.calls is not None and self.calls.called(turn) is not None else "user"
+
     def decode(self, ids: Sequence[int], *, special: bool = False) -> str:
-        """Decodes ``ids``, without special tokens unless ``special`` is set."""
-        return self.tokenizer.decode(list(ids), skip_special_tokens=not special)
+        """Decodes ``ids``, without special tokens unless ``special`` is set; those that mark a tool call stay."""
+        if special or self._marks.keys().isdisjoint(ids):
+            return self.tokenizer.decode(list(ids), skip_special_tokens=not special)
+        texts, start = [], 0
+        for at, mark in [*((n, self._marks[i]) for n, i in enumerate(ids) if i in self._marks), (len(ids), "")]:
+            texts += [self.tokenizer.decode(list(ids[start:at]), skip_special_tokens=True), mark]
+            start = at + 1
+        return "".join(texts)
+
+    def heard(self, role: str, content: str) -> str:
+        """Returns the content of a message, from what the template wrote of it."""
+        return self._tools.read(content) if role == "tool" and self._tools is not None else content
 
     def said(self, text: str) -> str:
         """Returns the text of a turn as `turn` takes it: without what the template writes around it."""
@@ -134,18 +181,33 @@ class ChatCodec:
     def _said(self, text: str, begun: str, *end: Piece) -> list[int]:
         tail, lead = self._template.tail, self._template.lead
         if begun:
-            return self._plain.after(tail + lead + begun, Piece(text, trusted=False), *end)
-        return self._plain.after(tail, Piece(lead), Piece(text, trusted=False), *end)
+            return self._plain.after(tail + lead + begun, *self._pieces(text), *end)
+        if self._tools is not None and self.calls is not None and self.calls.called(text) == 0:
+            lead = self._tools.lead
+        return self._plain.after(tail, Piece(lead), *self._pieces(text), *end)
+
+    def _pieces(self, text: str) -> list[Piece]:
+        """Cuts a turn where it marks a tool call: there alone it may hold special tokens."""
+        pieces, start = [], 0
+        for first, last in self.calls.marked(text) if self.calls is not None else ():
+            pieces += [Piece(text[start:first], trusted=False), Piece(text[first:last])]
+            start = last
+        return [*pieces, Piece(text[start:], trusted=False)]
 
     def _after_turn(self, messages: Sequence[Message]) -> list[int]:
-        frame = self._template.after_turn([m.role for m in messages])
-        return self._plain.after(self._template.ending.token, *pieces_of(frame, [m.content for m in messages]))
+        roles = [m.role if m.role != "tool" or "tool" in self.answerers else "user" for m in messages]
+        frame = self._template.after_turn(roles)
+        said = [
+            self._tools.heard(m.content) if r == "tool" and self._tools is not None else m.content
+            for m, r in zip(messages, roles, strict=True)
+        ]
+        return self._plain.after(self._template.ending.token, *pieces_of(frame, said))
 
     def _check_tokens(self) -> None:
         """Compares a conversation that is built by appending with its text, encoded as a whole."""
         go, answer, seen = _PROBE
         template = self._template
-        first = template.frame(("user",))
+        first = template.frame(("user",), self.calls is not None)
         before, after = template.after_turn(["user"])
         text = [*first[:1], go, first[1], template.lead, answer, template.ending.before, template.ending.token, before, seen, after]
         built = [*self.prompt([Message("user", go)]), *self.turn(answer), *self.bridge(seen)]

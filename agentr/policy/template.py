@@ -21,6 +21,10 @@ _REASONS, REASONED = "<think>", "</think>"
 #: What a turn that was written, not drawn, begins with where the prompt has opened the reasoning already.
 UNREASONED = f"\n{REASONED}\n\n"
 
+#: What messages of a role hold besides; Mistral's templates want ids of nine characters.
+CALL_ID = "call00000"
+ABOUT: dict[str, dict[str, Any]] = {"tool": {"tool_call_id": CALL_ID}}
+
 _TURN = ("user", "assistant", "user")
 _MARK = "content7c1f{}end"
 _THOUGHT = "thought7c1f"
@@ -50,6 +54,7 @@ class Template:
     Attributes:
         opening: What stands between a user's message and the agent's turn, at the end of every prompt.
         lead: What a turn that was written, not drawn, begins with.
+        tools: Those that openings may offer, as the template takes them (`agentr.policy.tools` sets them).
         remarks: What is so in the conversations that are built, and would be otherwise if the template rendered them.
 
     Raises:
@@ -61,6 +66,7 @@ class Template:
         self._tokenizer = tokenizer
         self._name = name
         self._plain = plain
+        self.tools: list[dict[str, Any]] = []
         self.frame = cache(self._frame)
         self._refuse_dates()
         *_, self.opening = self.frame(("user",))
@@ -86,10 +92,10 @@ class Template:
         _, _, after, *more = self.frame(("user", "assistant", *roles))
         return [after.removeprefix(self._closing).removeprefix(self._written), *more]
 
-    def _frame(self, roles: tuple[str, ...]) -> list[str]:
-        """Renders the texts before, between and after the contents: ``len(roles) + 1`` of them."""
+    def _frame(self, roles: tuple[str, ...], offered: bool = False) -> list[str]:
+        """Renders the texts before, between and after the contents, with the tools if ``offered``: ``len(roles) + 1`` of them."""
         marks = [_MARK.format(i) for i in range(len(roles))]
-        rest = self._render(list(zip(roles, marks, strict=True)))
+        rest = self._render(list(zip(roles, marks, strict=True)), **({"tools": self.tools} if offered else {}))
         pieces = []
         for role, mark in zip(roles, marks, strict=True):
             piece, found, rest = rest.partition(mark)
@@ -102,13 +108,20 @@ class Template:
         return [*pieces, rest]
 
     def _render(self, messages: Sequence[tuple[str, str]], **more: Any) -> str:
+        return self.render([{"role": role, "content": content, **ABOUT.get(role, {})} for role, content in messages], **more)
+
+    def render(self, messages: list[dict[str, Any]], **more: Any) -> str:
+        """Renders messages as they are, up to the agent's next turn.
+
+        Raises:
+            ModelError: The template refuses them.
+        """
         from jinja2 import TemplateError
 
-        as_dicts = [{"role": role, "content": content} for role, content in messages]
         try:
-            return self._tokenizer.apply_chat_template(as_dicts, tokenize=False, add_generation_prompt=True, **more)
+            return self._tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True, **more)
         except TemplateError as error:
-            roles = ", ".join(role for role, _ in messages)
+            roles = ", ".join(message["role"] for message in messages)
             raise ModelError(f"{self._name}: its chat template refuses the roles {roles}: {error}", hint=_OTHERS) from error
 
     # what it does with a turn -----------------------------------------------------------------------------------------

@@ -55,6 +55,7 @@ from agentr.store.layout import (
 from agentr.store.run import RunStore
 from agentr.store.seal import hash_folder
 from agentr.store.summaries import DatasetSummary, EvalSummary, ModelSummary, TrainSummary, TreeSummary
+from agentr.tasks.tools import described
 from agentr.train.job import TrainJob
 from agentr.types import Task
 
@@ -241,7 +242,7 @@ class Experiment:
         forest = Forest(job.folder)
         if not forest.sealed:
             progress = self.services.run_job(title, job, policy)
-            about = {"kind": job.work.kind, "version": job.policy, "seed": job.seed, "action_format": self.services.spec().action_format}
+            about = {"kind": job.work.kind, "version": job.policy, "seed": job.seed, **described(self.services.spec(), self.config.turns)}
             forest.seal(stage=about, progress=progress)
         manifest = forest.manifest
         progress = manifest["progress"]

@@ -8,6 +8,7 @@ from functools import cached_property
 
 from agentr.collect.job import Work
 from agentr.config.schema import Config
+from agentr.config.turns import TurnFormat
 from agentr.policy.chat import ChatCodec
 from agentr.rounds.experiment import Experiment
 from agentr.store.dataset import iter_rows
@@ -15,6 +16,7 @@ from agentr.store.forest import Forest
 from agentr.store.layout import DATASET, DEMONSTRATIONS, MODEL, ROLLOUTS, WARM_START, Arm, Checkpoint, arm_of
 from agentr.store.rows import Preference, Row
 from agentr.tasks.formats import ActionFormat, action_format
+from agentr.tasks.tools import tools_of
 from agentr.types import Task
 
 
@@ -56,11 +58,13 @@ class Round:
     @property
     def codec(self) -> ChatCodec:
         self.experiment.store.use(MODEL)
-        return self.experiment.codec
+        if self.config.turns.format is TurnFormat.environment:
+            return self.experiment.codec
+        return self.experiment.codec.offering(tools_of(self.experiment.services.spec()), self.config.turns)
 
     @property
     def action_format(self) -> ActionFormat:
-        return action_format(self.experiment.services.spec().action_format)
+        return self.codec.calls or action_format(self.experiment.services.spec().action_format)
 
     @property
     def answer_prefix(self) -> str:

@@ -51,6 +51,7 @@ from agentr.store.files import append_line, copy_folder, make_folder, read_json,
 from agentr.store.forest import Forest
 from agentr.store.layout import BEST_STEP, EVALUATION, PARETO, ROLLOUTS, STEPS, TRAIN, Checkpoint
 from agentr.store.summaries import TrainSummary, TreeSummary
+from agentr.tasks.tools import described
 from agentr.train.online_job import OnlineJob
 from agentr.types import Cost, Task
 
@@ -214,7 +215,7 @@ class Steps:
             "kind": self.work.kind,
             "version": policy.name,
             "seed": job.seed,
-            "action_format": self.experiment.services.spec().action_format,
+            **described(self.experiment.services.spec(), self.experiment.config.turns),
             "seconds": {"waited": round(started - waiting, 3), "collected": round(time.monotonic() - started, 3)},
         }
         forest.seal(stage=about, progress=progress)

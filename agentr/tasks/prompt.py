@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from agentr.config.turns import PromptConfig
 from agentr.errors import ConfigError
+from agentr.tasks.formats import action_format
+from agentr.tasks.tool_calls import ToolCalls
+from agentr.tasks.tools import instruction_of
 from agentr.types import Message
-from env_servers.protocol import EnvironmentSpec
+from env_servers.protocol import EnvironmentSpec, Turn
 
 
-def opening(spec: EnvironmentSpec, config: PromptConfig, observation: str) -> tuple[Message, ...]:
+def opening(spec: EnvironmentSpec, config: PromptConfig, observation: str, calls: ToolCalls | None = None) -> tuple[Message, ...]:
     """System prompt, instruction with its acknowledgement, worked examples, first observation.
 
     Args:
         observation: First observation of the task; always the last message.
+        calls: For an agent that acts by tool calls: the examples are written so.
 
     Raises:
         ConfigError: More examples are asked for than the environment has.
@@ -26,8 +30,21 @@ def opening(spec: EnvironmentSpec, config: PromptConfig, observation: str) -> tu
     if config.system:
         messages.append(Message("system", config.system))
     if config.instruction:
-        messages.append(Message("user", spec.instruction))
+        messages.append(Message("user", instruction_of(spec) if calls else spec.instruction))
         messages.append(Message("assistant", spec.acknowledgement or "Ok."))
     for example in spec.examples[: config.examples]:
-        messages += [Message(turn.role, turn.content) for turn in example]
+        messages += _called(example, spec.action_format, calls) if calls else [Message(turn.role, turn.content) for turn in example]
     return (*messages, Message("user", observation))
+
+
+def _called(example: list[Turn], action_format_name: str, calls: ToolCalls) -> list[Message]:
+    """A worked example, written in the environment's own format, with tool calls and their answers."""
+    messages: list[Message] = []
+    for turn in example:
+        parsed = action_format(action_format_name).parse(turn.content) if turn.role == "assistant" else None
+        if parsed is not None and parsed.action is not None:
+            messages.append(Message("assistant", calls.compose(parsed.thought, parsed.action)))
+        else:
+            after_call = bool(messages) and messages[-1].role == "assistant" and calls.called(messages[-1].content) is not None
+            messages.append(Message("tool" if turn.role == "user" and after_call else turn.role, turn.content))
+    return messages
