@@ -173,8 +173,7 @@ class Agent:
         """The completions of a request, and the seconds until they were there."""
         started = time.monotonic()
         completions = await self.policy.generate(request)
-        if self.codec.calls:  # the tokens that mark a call may be special ones, which an engine's text leaves out
-            completions = [replace(c, text=self.codec.decode(c.token_ids)) for c in completions]
+        completions = [replace(c, text=self.codec.told(c.text, c.token_ids)) for c in completions] if self.codec.calls else completions
         return completions, round(time.monotonic() - started, 4)
 
     def _sampling(self, seed: int, temperature: float | None = None) -> Sampling:

@@ -63,11 +63,11 @@ class Dialect(StrEnum):
     auto = "auto"
     """As its chat template does."""
     hermes = "hermes"
-    """<tool_call>, JSON, </tool_call>: Qwen 2.5 and 3, Hermes."""
+    """JSON between ``<tool_call>`` and ``</tool_call>`` (Qwen 2.5 and 3, Hermes)."""
     llama = "llama"
-    """JSON with name and parameters: Llama 3.1 and later."""
+    """JSON alone, with name and parameters (Llama 3.1 to 3.3)."""
     mistral = "mistral"
-    """[TOOL_CALLS] and a JSON list: Mistral 7B 0.3, Nemo."""
+    """A JSON list after ``[TOOL_CALLS]`` (Mistral 7B 0.3, Nemo)."""
 
 
 @dataclass

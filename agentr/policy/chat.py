@@ -153,6 +153,10 @@ class ChatCodec:
             start = at + 1
         return "".join(texts)
 
+    def told(self, text: str, ids: Sequence[int]) -> str:
+        """Returns an engine's text of a completion, with the marks of tool calls that its ids have and it leaves out."""
+        return self.decode(ids) if any(i in ids and mark not in text for i, mark in self._marks.items()) else text
+
     def heard(self, role: str, content: str) -> str:
         """Returns the content of a message, from what the template wrote of it."""
         return self._tools.read(content) if role == "tool" and self._tools is not None else content

@@ -1,10 +1,10 @@
 """A policy behind an OpenAI-compatible chat API: GPT-4o as the actor, or a vLLM server elsewhere.
 
-Such an API takes messages and returns text. The text is encoded with the local codec, so the ids are *a*
-tokenization of the turn, not the one that was sampled, and there are no log-probabilities: the rows can be used for
-supervised fine-tuning, not for methods that need the sampling distribution. A request whose last message is the
-assistant's asks for the rest of that turn; APIs that cannot continue a turn start it again, so a repeated beginning
-is removed.
+Such an API takes messages and returns text, and calls of tools where they are offered (`agentr.policy.openai_tools`).
+The text is encoded with the local codec, so the ids are *a* tokenization of the turn, not the one that was sampled, and
+there are no log-probabilities: the rows can be used for supervised fine-tuning, not for methods that need the sampling
+distribution. A request whose last message is the assistant's asks for the rest of that turn; APIs that cannot continue a
+turn start it again, so a repeated beginning is removed.
 """
 
 from __future__ import annotations
@@ -24,7 +24,9 @@ from agentr.errors import AgentrError, BudgetExceeded, ConfigError, ContextOverf
 from agentr.policy.base import GenerateRequest, PolicyStats
 from agentr.policy.chat import ChatCodec
 from agentr.policy.http_retry import TransientError, json_object, pause_before_retry
+from agentr.policy.openai_tools import as_messages, as_turn
 from agentr.seeds import derived_seed
+from agentr.tasks.tools import schema
 from agentr.types import Completion, Cost, FinishReason
 
 BACKOFF = Backoff(first_s=1.0, longest_s=60.0, jitter=0.3)
@@ -114,15 +116,20 @@ class OpenAIPolicy:
 
     def _body(self, request: GenerateRequest, have: int) -> dict[str, Any]:
         sampling = request.sampling
+        calls = self._codec.calls if request.tools else None
         body: dict[str, Any] = {
             "model": self._config.openai.model,
-            "messages": [{"role": m.role, "content": m.content} for m in request.messages],
+            "messages": as_messages(request.messages, calls)
+            if calls
+            else [{"role": m.role, "content": m.content} for m in request.messages],
             "n": request.n - have,
             "temperature": sampling.temperature,
             "top_p": sampling.top_p,
             "max_tokens": sampling.max_tokens,
             "seed": derived_seed(sampling.seed, have),
         }
+        if calls:
+            body |= {"tools": [schema(tool) for tool in calls.tools], "parallel_tool_calls": False}
         return body | ({"stop": list(sampling.stop)} if sampling.stop else {})
 
     async def _ask(self, body: dict[str, Any], request: GenerateRequest, problems: list[str]) -> list[Completion]:
@@ -165,7 +172,7 @@ class OpenAIPolicy:
             completions = []
             for choice in answer["choices"]:
                 # A refusal has content null: an empty turn, which no action format accepts.
-                text = str(choice["message"].get("content") or "").removeprefix(begun)
+                text = self._said(choice["message"], request).removeprefix(begun)
                 cut = choice.get("finish_reason") == "length"
                 ids = self._codec.begin(text, begun) if cut else self._codec.turn(text, begun)
                 finish = FinishReason.LENGTH if cut else FinishReason.STOP
@@ -176,6 +183,14 @@ class OpenAIPolicy:
             raise TransientError("an answer without choices")
         self._stats += PolicyStats(Cost(completion_tokens=sum(len(c.token_ids) for c in completions)))
         return completions
+
+    def _said(self, message: dict[str, Any], request: GenerateRequest) -> str:
+        calls = self._codec.calls if request.tools else None
+        if calls is None:
+            return str(message.get("content") or "")
+        text = as_turn(message, calls)
+        begun = request.messages[-1].role == "assistant" and not text.startswith(request.messages[-1].content)
+        return f"\n{text}" if begun and calls.called(text) == 0 else text
 
     def _charge(self, usage: Any, request: GenerateRequest) -> None:
         counts = usage if isinstance(usage, dict) else {}

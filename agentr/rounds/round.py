@@ -58,9 +58,14 @@ class Round:
     @property
     def codec(self) -> ChatCodec:
         self.experiment.store.use(MODEL)
-        if self.config.turns.format is TurnFormat.environment:
-            return self.experiment.codec
-        return self.experiment.codec.offering(tools_of(self.experiment.services.spec()), self.config.turns)
+        return self._speaking
+
+    @cached_property
+    def _speaking(self) -> ChatCodec:
+        codec = self.experiment.codec
+        if self.config.turns.format is TurnFormat.environment:  # then nobody asks the environment
+            return codec
+        return codec.offering(tools_of(self.experiment.services.spec()), self.config.turns)
 
     @property
     def action_format(self) -> ActionFormat:

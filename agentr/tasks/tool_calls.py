@@ -52,9 +52,9 @@ class ToolDialect:
             return re.compile(re.escape(mark))
         return re.compile(rf'{re.escape(self.before)}|(?=\{{\s*"(?:name|type|function|arguments|{self.arguments})"\s*:)')
 
-    def write(self, name: str, arguments: Mapping[str, Any]) -> str:
-        """Writes a call, to the letter as the chat templates that speak this dialect do."""
-        text = json.dumps(arguments, ensure_ascii=False)
+    def write(self, name: str, arguments: Mapping[str, Any] | str) -> str:
+        """Writes a call, to the letter as the chat templates that speak this dialect do. Arguments may be JSON already, right or wrong."""
+        text = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
         for mark in self.marks:
             text = text.replace(mark, f"\\u{ord(mark[0]):04x}{mark[1:]}")
         call = f'{{"name": "{name}", "{self.arguments}": {text}}}'

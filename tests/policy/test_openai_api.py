@@ -21,7 +21,9 @@ from agentr.policy.base import GenerateRequest
 from agentr.policy.chat import ChatCodec
 from agentr.policy.http_retry import TransientError, pause_before_retry
 from agentr.policy.openai_api import OpenAIPolicy
+from agentr.tasks.tools import ACT, schema
 from agentr.types import FinishReason, Message, Sampling
+from tests.policy.test_tools import tooled
 from tests.support import tiny_tokenizer
 
 Answer = Callable[[dict[str, Any]], Response]
@@ -89,17 +91,20 @@ def status(code: int, text: str = "no", **headers: str) -> Answer:
     return lambda body: Response(text, status_code=code, headers={k.replace("_", "-"): v for k, v in headers.items()})
 
 
-def ask(stub: Stub, *, calls: int = 1, n: int = 1, messages: tuple[Message, ...] = (Message("user", "Go."),), **options: Any):
+def ask(
+    stub: Stub, *, calls: int = 1, n: int = 1, messages: tuple[Message, ...] = (Message("user", "Go."),), codec: Any = None, **options: Any
+):
     """Makes calls one after another on one policy; returns the last answer and the counters."""
     api = {k: options.pop(k) for k in list(options) if k in OpenAIConfig.__dataclass_fields__}
     config = PolicyConfig(**{"timeout_s": 5.0, "retries": 3} | options)
     config.openai = OpenAIConfig(base_url=stub.url, model="m", api_key_env="TEST_API_KEY", **api)
 
     async def main():
-        policy = OpenAIPolicy(config, ChatCodec(tiny_tokenizer()), backoff=Backoff(first_s=0.01))
+        policy = OpenAIPolicy(config, codec or ChatCodec(tiny_tokenizer()), backoff=Backoff(first_s=0.01))
+        request = GenerateRequest((1, 2, 3), n, Sampling(max_tokens=32, seed=7), messages=messages, tools=codec is not None)
         try:
             for _ in range(calls):
-                answer = await policy.generate(GenerateRequest((1, 2, 3), n, Sampling(max_tokens=32, seed=7), messages=messages))
+                answer = await policy.generate(request)
             return answer, await policy.stats()
         finally:
             await policy.close()
@@ -256,3 +261,76 @@ def test_configuration_that_cannot_work(stub, monkeypatch):
     monkeypatch.delenv("TEST_API_KEY")
     with pytest.raises(ConfigError, match=r"environment variable TEST_API_KEY with the API key is not set\. Export it"):
         ask(stub)
+
+
+# tools ----------------------------------------------------------------------------------------------------------------
+
+
+def calling(*calls: tuple[str, str], content: str | None = None) -> Answer:
+    functions = [{"id": f"x{n}", "type": "function", "function": {"name": name, "arguments": text}} for n, (name, text) in enumerate(calls)]
+    message = {"content": content, "tool_calls": functions}
+    return lambda body: JSONResponse({"choices": [{"message": message, "finish_reason": "tool_calls"}]})
+
+
+@pytest.mark.parametrize("family", ["Qwen 2.5", "Llama 3.1", "Mistral 7B 0.3"])
+def test_a_call_of_a_tool_is_a_turn_in_the_local_models_dialect(stub, family):
+    codec = tooled(family)
+    stub.answers = [calling(("act", '{"action": "look"}'), content="I look.")]
+    (completion,), _ = ask(stub, codec=codec)
+    assert completion.text == codec.calls.compose("I look.", "look") and codec.calls.parse(completion.text).action == "look"
+    assert completion.token_ids == tuple(codec.turn(completion.text)) and completion.finish is FinishReason.STOP
+    assert stub.bodies[0]["tools"] == [schema(ACT)] and stub.bodies[0]["parallel_tool_calls"] is False
+
+
+def test_earlier_calls_are_sent_as_calls_and_what_came_back_as_the_tools(stub):
+    codec = tooled("Qwen 2.5")
+    said = codec.calls.compose("I look.", "look"), "I forgot.", '<tool_call>{"name": "dance"}</tool_call>', "I think"
+    messages = [Message("user", "Go.")]
+    for turn in said:
+        messages += [Message("assistant", turn), Message("user", f"after {len(messages)}")]
+    stub.answers = [calling(("act", '{"action": "go"}'), content="I think")]
+    (completion,), _ = ask(stub, codec=codec, messages=tuple(messages[:-1]))
+    call, answer, *others = stub.bodies[0]["messages"][1:]
+    assert call["content"] == "I look." and [c["function"] for c in call["tool_calls"]] == [
+        {"name": "act", "arguments": '{"action": "look"}'}
+    ]
+    assert answer == {"role": "tool", "tool_call_id": call["tool_calls"][0]["id"], "content": "after 1"}
+    assert [(m["role"], m["content"]) for m in others] == [
+        ("assistant", said[1]),
+        ("user", "after 3"),
+        ("assistant", said[2]),
+        ("user", "after 5"),
+        ("assistant", "I think"),
+    ]
+    assert codec.calls.parse("I think" + completion.text).action == "go"
+
+
+@pytest.mark.parametrize(
+    ("answer", "problem"),
+    [
+        (calling(("act", '{"action": "a"}'), ("act", '{"action": "b"}')), "several tool calls"),
+        (calling(("act", '{"action": "a')), "cannot be read"),
+        (calling(("act", "[1]")), "no JSON object"),
+        (calling(("dance", "{}")), "There is no tool 'dance'"),
+        (calling(content="Hm."), "No tool call was found"),
+        (calling(), "No tool call was found"),
+    ],
+)
+def test_what_is_wrong_with_a_call_of_an_api_is_said(stub, answer, problem):
+    codec = tooled("Qwen 2.5")
+    stub.answers = [answer]
+    (completion,), _ = ask(stub, codec=codec)
+    assert problem in codec.calls.parse(completion.text).problem
+
+
+def test_a_request_that_offers_no_tools_is_sent_without(stub):
+    stub.answers = [good]
+    config = PolicyConfig(timeout_s=5.0, openai=OpenAIConfig(base_url=stub.url, model="m", api_key_env="TEST_API_KEY"))
+
+    async def main() -> None:
+        policy = OpenAIPolicy(config, tooled("Qwen 2.5"))
+        await policy.generate(GenerateRequest((1,), 1, Sampling(), messages=(Message("user", "Judge it."),)))
+        await policy.close()
+
+    asyncio.run(main())
+    assert "tools" not in stub.bodies[0]

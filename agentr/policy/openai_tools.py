@@ -1,0 +1,55 @@
+"""Tool calls in the messages of an OpenAI-compatible API, and in turns as this side keeps them: text, in the dialect of the local model."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from agentr.tasks.tool_calls import ToolCalls
+from agentr.types import Message
+
+
+def as_messages(messages: Sequence[Message], calls: ToolCalls) -> list[dict[str, Any]]:
+    """Returns a conversation as the API takes it: earlier calls as ``tool_calls``, what came back as the tool's.
+
+    A last turn that is only begun stays text, and so does one whose call cannot be read; what is answered to it is the user's.
+    """
+    found: list[dict[str, Any]] = []
+    answering = ""
+    for number, message in enumerate(messages):
+        call = calls.call(message.content) if message.role == "assistant" and number + 1 < len(messages) else None
+        if answering and message.role in ("user", "tool"):
+            found.append({"role": "tool", "tool_call_id": answering, "content": message.content})
+        elif call is None:
+            found.append({"role": "user" if message.role == "tool" else message.role, "content": message.content})
+        else:
+            thought, name, arguments = call
+            function = {"name": name, "arguments": json.dumps(arguments, ensure_ascii=False)}
+            made = {"id": f"call_{number}", "type": "function", "function": function}
+            found.append({"role": "assistant", "content": thought or None, "tool_calls": [made]})
+        answering = "" if call is None else f"call_{number}"
+    return found
+
+
+def as_turn(message: dict[str, Any], calls: ToolCalls) -> str:
+    """Returns an answer of the API as a turn's text.
+
+    Raises:
+        KeyError, TypeError, AttributeError: It is no message of an API.
+    """
+    content = str(message.get("content") or "")
+    functions = [call["function"] for call in message.get("tool_calls") or ()]
+    if not functions:
+        return content
+    written = [calls.dialect.write(function["name"], _arguments(function["arguments"])) for function in functions]
+    return "\n".join([*filter(None, [calls.begin(content)]), *written])
+
+
+def _arguments(text: Any) -> Any:
+    """Arguments of a call; as they are if they are no JSON object, for the format to say what is wrong with them."""
+    try:
+        found = json.loads(text)
+    except (ValueError, TypeError, RecursionError):
+        return str(text)
+    return found if isinstance(found, dict) else str(text)
