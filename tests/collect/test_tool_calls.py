@@ -30,7 +30,6 @@ from agentr.policy.chat import ChatCodec
 from agentr.search import UCT, Tree, UCTConfig
 from agentr.store.forest import Forest
 from agentr.store.rows import Row
-from agentr.tasks.tool_calls import ToolCalls
 from agentr.tasks.tools import described
 from agentr.types import Completion, FinishReason, Task
 from env_servers.app import create_app
@@ -38,7 +37,7 @@ from env_servers.searchqa import SearchQA
 from env_servers.textcraft import TextCraft
 from tests.env_servers.support import TOKEN, serving
 from tests.players import OPTIONS
-from tests.policy.test_tools import tooled
+from tests.policy.test_tools import calls_of, tooled
 from tests.trees import codec as plain_codec
 
 CONFIG = Config(model=ModelConfig(max_model_len=1 << 16), prompt=PromptConfig(examples=1), turns=TurnsConfig(format=TurnFormat.tool_calls))
@@ -71,11 +70,6 @@ class Planner:
         text = "I forgot to call." if rng.random() < 0.25 else calls.compose("I go on.", action)
         ids = tuple(self.codec.turn(text))
         return Completion(self.codec.tokenizer.decode(ids, skip_special_tokens=True), ids, (-0.25,) * len(ids), FinishReason.STOP)
-
-
-def calls_of(codec: ChatCodec) -> ToolCalls:
-    assert codec.calls is not None
-    return codec.calls
 
 
 def grown(url: str, token: str, family: str, folder: Path, work: Work, selection: TaskSelection) -> tuple[Agent, list[Tree]]:

@@ -23,7 +23,7 @@ from agentr.policy.http_retry import TransientError, pause_before_retry
 from agentr.policy.openai_api import OpenAIPolicy
 from agentr.tasks.tools import ACT, schema
 from agentr.types import FinishReason, Message, Sampling
-from tests.policy.test_tools import tooled
+from tests.policy.test_tools import calls_of, tooled
 from tests.support import tiny_tokenizer
 
 Answer = Callable[[dict[str, Any]], Response]
@@ -277,14 +277,14 @@ def test_a_call_of_a_tool_is_a_turn_in_the_local_models_dialect(stub, family):
     codec = tooled(family)
     stub.answers = [calling(("act", '{"action": "look"}'), content="I look.")]
     (completion,), _ = ask(stub, codec=codec)
-    assert completion.text == codec.calls.compose("I look.", "look") and codec.calls.parse(completion.text).action == "look"
+    assert completion.text == calls_of(codec).compose("I look.", "look") and calls_of(codec).parse(completion.text).action == "look"
     assert completion.token_ids == tuple(codec.turn(completion.text)) and completion.finish is FinishReason.STOP
     assert stub.bodies[0]["tools"] == [schema(ACT)] and stub.bodies[0]["parallel_tool_calls"] is False
 
 
 def test_earlier_calls_are_sent_as_calls_and_what_came_back_as_the_tools(stub):
     codec = tooled("Qwen 2.5")
-    said = codec.calls.compose("I look.", "look"), "I forgot.", '<tool_call>{"name": "dance"}</tool_call>', "I think"
+    said = calls_of(codec).compose("I look.", "look"), "I forgot.", '<tool_call>{"name": "dance"}</tool_call>', "I think"
     messages = [Message("user", "Go.")]
     for turn in said:
         messages += [Message("assistant", turn), Message("user", f"after {len(messages)}")]
@@ -302,7 +302,7 @@ def test_earlier_calls_are_sent_as_calls_and_what_came_back_as_the_tools(stub):
         ("user", "after 5"),
         ("assistant", "I think"),
     ]
-    assert codec.calls.parse("I think" + completion.text).action == "go"
+    assert calls_of(codec).parse("I think" + completion.text).action == "go"
 
 
 @pytest.mark.parametrize(
@@ -320,7 +320,7 @@ def test_what_is_wrong_with_a_call_of_an_api_is_said(stub, answer, problem):
     codec = tooled("Qwen 2.5")
     stub.answers = [answer]
     (completion,), _ = ask(stub, codec=codec)
-    assert problem in codec.calls.parse(completion.text).problem
+    assert problem in calls_of(codec).parse(completion.text).problem
 
 
 def test_a_request_that_offers_no_tools_is_sent_without(stub):

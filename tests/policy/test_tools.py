@@ -15,6 +15,7 @@ from agentr.config.chat_template import bound, shipped
 from agentr.config.turns import Dialect, TurnFormat, TurnsConfig
 from agentr.errors import ModelError
 from agentr.policy.chat import ChatCodec
+from agentr.tasks.tool_calls import ToolCalls
 from agentr.tasks.tools import ACT, schema
 from agentr.types import Message
 from tests.policy.test_families import LLAMA3, MISTRAL, QWEN, Vocabulary, byte_level, text_of
@@ -56,6 +57,11 @@ def tooled(family: str) -> ChatCodec:
     return ChatCodec(byte_level(vocabulary, bound(text_of(template), arguments))).offering([ACT], TURNS)
 
 
+def calls_of(codec: ChatCodec) -> ToolCalls:
+    assert codec.calls is not None
+    return codec.calls
+
+
 def rendered(codec: ChatCodec, *messages: dict[str, Any], go_on: bool = True) -> str:
     return codec.tokenizer.apply_chat_template(list(messages), tools=[schema(ACT)], tokenize=False, add_generation_prompt=go_on)
 
@@ -75,13 +81,13 @@ GO = {"role": "user", "content": "Go."}
 @pytest.mark.parametrize("family", SPEAKERS)
 def test_a_conversation_with_tools_is_what_the_template_renders_for(family: str) -> None:
     codec = tooled(family)
-    assert codec.calls is not None and codec.calls.dialect.name == SPEAKERS[family][3]
+    assert calls_of(codec).dialect.name == SPEAKERS[family][3]
     thought = "I look." if SPEAKERS[family][4] else ""
-    turn = codec.calls.compose(thought, "look")
+    turn = calls_of(codec).compose(thought, "look")
     grown = [*codec.prompt([Message("user", "Go.")]), *codec.turn(turn), *codec.bridge("A door.", role=codec.answered_by(turn))]
     text = rendered(codec, GO, calling(thought, "look"), answering("A door."))
     if family == "Qwen 3, not thinking":  # its template leaves the empty reasoning out of earlier turns; here it stays
-        text = text.replace(codec.calls.compose(thought, "look"), f"<think>\n\n</think>\n\n{turn}")
+        text = text.replace(calls_of(codec).compose(thought, "look"), f"<think>\n\n</think>\n\n{turn}")
     assert codec.decode(grown, special=True) == text
     assert codec._plain.raw(text) == grown
 
@@ -89,15 +95,14 @@ def test_a_conversation_with_tools_is_what_the_template_renders_for(family: str)
 @pytest.mark.parametrize("family", SPEAKERS)
 def test_a_written_call_holds_the_models_own_tokens_and_its_arguments_none_in(family: str) -> None:
     codec = tooled(family)
-    assert codec.calls is not None
-    turn = codec.calls.compose("I look.", ACTION)
+    turn = calls_of(codec).compose("I look.", ACTION)
     special = [codec._plain.special[i] for i in codec.turn(turn) if i in codec._plain.special]
     assert special == [
-        *(m.strip() for m in (codec.calls.dialect.opens, codec.calls.dialect.closes) if m),
+        *(m.strip() for m in (calls_of(codec).dialect.opens, calls_of(codec).dialect.closes) if m),
         codec._plain.special[codec.end_id],
     ]
     drawn = codec.decode(codec.turn(turn))  # what an engine's text leaves out is there
-    assert codec.calls.parse(drawn).action == ACTION and codec.calls.parse(drawn).thought == "I look."
+    assert calls_of(codec).parse(drawn).action == ACTION and calls_of(codec).parse(drawn).thought == "I look."
 
 
 @pytest.mark.parametrize("family", SPEAKERS)
@@ -110,8 +115,7 @@ def test_what_a_tool_answers_forges_nothing_in(family: str) -> None:
 @pytest.mark.parametrize("family", SPEAKERS)
 def test_a_conversation_with_tools_is_read_back_from_its_ids_in(family: str) -> None:
     codec = tooled(family)
-    assert codec.calls is not None
-    turn = codec.calls.compose("I look.", "look")
+    turn = calls_of(codec).compose("I look.", "look")
     said = [
         Message("assistant", turn),
         Message("tool", SEEN),
@@ -127,10 +131,9 @@ def test_a_conversation_with_tools_is_read_back_from_its_ids_in(family: str) -> 
 
 def test_a_tag_before_a_call_is_seen_though_it_is_a_special_token() -> None:
     codec = tooled("Llama 3.1")
-    assert codec.calls is not None
     drawn = codec._plain.raw('<|python_tag|>{"name": "act", "parameters": {"action": "look"}}<|eot_id|>')
     assert codec.tokenizer.decode(drawn, skip_special_tokens=True).startswith("{")
-    assert codec.decode(drawn).startswith("<|python_tag|>{") and codec.calls.parse(codec.decode(drawn)).action == "look"
+    assert codec.decode(drawn).startswith("<|python_tag|>{") and calls_of(codec).parse(codec.decode(drawn)).action == "look"
 
 
 def test_without_tools_nothing_is_other_than_before() -> None:
@@ -162,7 +165,7 @@ def test_a_template_without_a_place_for_tools_is_refused_with_the_fix() -> None:
 def test_a_template_without_the_role_tool_gets_answers_from_the_user() -> None:
     template = shipped("hermes").replace("m['role'] == 'tool'", "m['role'] == 'tool' and raise_exception('no such role')")
     codec = ChatCodec(byte_level(QWEN, template)).offering([ACT], TurnsConfig(format=TurnFormat.tool_calls, dialect=Dialect.hermes))
-    assert codec.calls is not None and codec.answered_by(codec.calls.compose("", "look")) == "user"
+    assert codec.answered_by(calls_of(codec).compose("", "look")) == "user"
     assert "<|im_start|>user\nA door." in codec.decode(
         codec.prompt([Message("user", "Go."), Message("assistant", "Hm."), Message("tool", "A door.")]), special=True
     )
