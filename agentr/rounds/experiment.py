@@ -55,7 +55,7 @@ from agentr.store.layout import (
 from agentr.store.run import RunStore
 from agentr.store.seal import hash_folder
 from agentr.store.summaries import DatasetSummary, EvalSummary, ModelSummary, TrainSummary, TreeSummary
-from agentr.tasks.tools import described
+from agentr.tasks.tools import ACT, described
 from agentr.train.job import TrainJob
 from agentr.types import Task
 
@@ -95,7 +95,9 @@ class Experiment:
             with self.reporter.task(f"model {self.config.model.source}"):
                 path = resolve(self.config.model, folder)
                 outside = not path.is_relative_to(self.root)
-                remarks = list(load_codec(path, self.config.model).remarks)
+                codec = load_codec(path, self.config.model)
+                codec.offering([ACT], self.config.turns)  # refused now, not after the engines have started
+                remarks = list(codec.remarks)
             for remark in remarks:
                 self.reporter.say(f"model: {remark}")
             kept = self.store.stored_path(path)
