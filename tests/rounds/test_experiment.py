@@ -12,7 +12,7 @@ import agentr
 from agentr.cluster.causes import Kind
 from agentr.collect.demonstrate import Demonstrate
 from agentr.collect.units import Progress, as_dict
-from agentr.errors import ConfigError, RunError
+from agentr.errors import ConfigError, ModelError, RunError
 from agentr.observe.progress import Reporter
 from agentr.observe.summary import summarise
 from agentr.observe.troubles import troubles
@@ -140,3 +140,9 @@ def test_rows_for_another_loss_than_the_recipe_says_are_refused(tmp_path: Path, 
     with pytest.raises(RunError, match="sft says that its rows are for the loss imitate, and they are for prefer"):
         recipe.build(Round(run, 1, Checkpoint("model", tmp_path)))
     assert not run.store.sealed("rounds/01/dataset")
+
+
+def test_a_model_without_a_place_for_tools_is_refused_before_anything_starts(tmp_path: Path) -> None:
+    run = experiment(tmp_path, "model.source=nano", "model.max_model_len=1024", "turns.format=tool_calls")
+    with pytest.raises(ModelError, match=r"writes no tool call.*turns\.format=environment"):
+        run.base_model()
