@@ -90,7 +90,11 @@ class Template:
     def after_turn(self, roles: Sequence[str]) -> list[str]:
         """Returns the texts after a turn's last token, around messages of ``roles``, up to the agent's next turn."""
         _, _, after, *more = self.frame(("user", "assistant", *roles))
-        return [after.removeprefix(self._closing).removeprefix(self._written), *more]
+        return [self.after_end(after), *more]
+
+    def after_end(self, text: str) -> str:
+        """Returns what stands after the token that ends a turn, in what the template writes after the turn's content."""
+        return text.removeprefix(self._closing).removeprefix(self._written)
 
     def _frame(self, roles: tuple[str, ...], offered: bool = False) -> list[str]:
         """Renders the texts before, between and after the contents, with the tools if ``offered``: ``len(roles) + 1`` of them."""

@@ -65,8 +65,7 @@ class ToolFrames:
         first, found, after = text.partition(call)
         opened = template.render([_GO])
         self.lead = first[len(opened) :] if found and first.startswith(opened) else template.lead
-        ending = template.ending
-        self.answers = bool(found) and self._appends(template, plain, after.removeprefix(ending.before).removeprefix(ending.token))
+        self.answers = bool(found) and self._appends(template, plain, template.after_end(after))
         quotes = '"'
         self._quoted = self.answers and f"\\{quotes}" in template.render([_GO, _said("Look."), _answer(quotes)])
 

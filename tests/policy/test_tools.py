@@ -146,6 +146,12 @@ def test_without_tools_nothing_is_other_than_before() -> None:
     assert tools.plain is codec and "act" not in codec.decode(codec.prompt([Message("user", "Go.")]))
 
 
+def test_another_end_of_turn_leaves_the_tools_answers_theirs() -> None:
+    codec = ChatCodec(byte_level(QWEN_TOOLS, shipped("hermes")), end_of_turn="<|endoftext|>").offering([ACT], TURNS)
+    turn = calls_of(codec).compose("", "look")
+    assert codec.decode(codec.turn(turn), special=True) == f"{turn}<|endoftext|>" and codec.answered_by(turn) == "tool"
+
+
 def test_the_system_message_stands_before_the_tools() -> None:
     codec = tooled("Qwen 2.5")
     prompt = codec.decode(codec.prompt([Message("system", "Be brief."), Message("user", "Go.")]), special=True)
@@ -169,3 +175,16 @@ def test_a_template_without_the_role_tool_gets_answers_from_the_user() -> None:
     assert "<|im_start|>user\nA door." in codec.decode(
         codec.prompt([Message("user", "Go."), Message("assistant", "Hm."), Message("tool", "A door.")]), special=True
     )
+
+
+def test_marks_that_are_added_to_a_tokenizer_and_not_special_are_the_models_own_all_the_same() -> None:
+    """Qwen's ``<tool_call>`` is one: what an engine makes of a turn's ids shows it."""
+    from tokenizers import AddedToken
+
+    tokenizer = byte_level(QWEN, text_of("qwen3.jinja"))
+    tokenizer.add_tokens([AddedToken(mark, special=False, normalized=False) for mark in ("<tool_call>", "</tool_call>")])
+    codec = ChatCodec(tokenizer).offering([ACT], TURNS)
+    ids = codec.turn(calls_of(codec).compose("I look.", ACTION))
+    marks = [i for i in ids if tokenizer.convert_ids_to_tokens(i) in ("<tool_call>", "</tool_call>")]
+    assert len(marks) == 2 and calls_of(codec).parse(tokenizer.decode(ids, skip_special_tokens=True)).action == ACTION
+    assert not set(marks) & set(codec.plain.turn("<tool_call></tool_call>"))
