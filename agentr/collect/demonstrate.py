@@ -18,6 +18,7 @@ from agentr.policy.chat import ChatCodec
 from agentr.search import Origin, Tree
 from agentr.store.forest import Forest
 from agentr.tasks.formats import action_format
+from agentr.tasks.prompt import as_call
 from agentr.types import Completion, Message, Task
 
 #: A context that no demonstration fills.
@@ -58,6 +59,8 @@ async def demonstrate(task: Task, agent: Agent, seed: int, scripted: Sequence[st
         if steps is None:
             return None
         scripted = [agent.format.compose(thought, action) for thought, action in steps]
+    elif agent.codec.calls:
+        scripted = [as_call(turn, agent.spec.action_format, agent.codec.calls) for turn in scripted]
     tree, session = await agent.start(task, seed)
     sessions = Sessions(tree, agent.env, session)
     try:

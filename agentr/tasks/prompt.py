@@ -37,14 +37,19 @@ def opening(spec: EnvironmentSpec, config: PromptConfig, observation: str, calls
     return (*messages, Message("user", observation))
 
 
+def as_call(turn: str, action_format_name: str, calls: ToolCalls) -> str:
+    """Returns a turn in an environment's own format as a turn with a call; one that is no such turn, or has a call, as it is."""
+    parsed = action_format(action_format_name).parse(turn)
+    return turn if calls.called(turn) is not None or parsed.action is None else calls.compose(parsed.thought, parsed.action)
+
+
 def _called(example: list[Turn], action_format_name: str, calls: ToolCalls) -> list[Message]:
     """A worked example, written in the environment's own format, with tool calls and their answers."""
     messages: list[Message] = []
     for turn in example:
-        parsed = action_format(action_format_name).parse(turn.content) if turn.role == "assistant" else None
-        if parsed is not None and parsed.action is not None:
-            messages.append(Message("assistant", calls.compose(parsed.thought, parsed.action)))
+        if turn.role == "assistant":
+            messages.append(Message("assistant", as_call(turn.content, action_format_name, calls)))
         else:
-            after_call = bool(messages) and messages[-1].role == "assistant" and calls.called(messages[-1].content) is not None
-            messages.append(Message("tool" if turn.role == "user" and after_call else turn.role, turn.content))
+            answers = bool(messages) and messages[-1].role == "assistant" and calls.called(messages[-1].content) is not None
+            messages.append(Message("tool" if turn.role == "user" and answers else turn.role, turn.content))
     return messages

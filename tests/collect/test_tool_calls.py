@@ -30,6 +30,7 @@ from agentr.policy.chat import ChatCodec
 from agentr.search import UCT, Tree, UCTConfig
 from agentr.store.forest import Forest
 from agentr.store.rows import Row
+from agentr.tasks.formats import ReAct
 from agentr.tasks.tools import described
 from agentr.types import Completion, FinishReason, Task
 from env_servers.app import create_app
@@ -132,6 +133,16 @@ def test_worked_examples_and_demonstrations_are_written_as_calls(tmp_path: Path)
     assert tree.successes() and {n.action.partition(":")[0] for n in tree.nodes[1:]} == {"search", "answer"}
     marks = [agent.codec.tokenizer.convert_tokens_to_ids(mark) for mark in ("<tool_call>", "</tool_call>")]
     assert all([i for i in n.token_ids if i in marks] == marks for n in tree.nodes[1:])
+
+
+def test_trajectories_in_the_environments_own_format_are_played_as_calls(server: EnvServer, tmp_path: Path) -> None:
+    selection = TaskSelection(split="train", where={"depth": [1]}, limit=1)
+    _, (played,) = grown(server.url(), "secret", "Qwen 2.5", tmp_path / "a", Demonstrate(), selection)
+    turns = [ReAct().compose("I go on.", n.action) for n in played.nodes[1:-1]] + [played.nodes[-1].text]
+    work = Demonstrate({played.task.id: tuple(turns)})
+    agent, (again,) = grown(server.url(), "secret", "Qwen 2.5", tmp_path / "b", work, selection)
+    assert again.successes() and [n.action for n in again.nodes] == [n.action for n in played.nodes]
+    assert [n.text for n in again.nodes[1:-1]] == [calls_of(agent.codec).compose("I go on.", n.action) for n in played.nodes[1:-1]]
 
 
 def test_a_judge_is_asked_without_tools(server: EnvServer, tmp_path: Path) -> None:
