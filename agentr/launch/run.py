@@ -200,7 +200,7 @@ def codec_of(run: Run) -> ChatCodec:
     codec = load_codec(run.model, config.model)
     forests = (stage.forest for stage in run.stages().values() if isinstance(stage, Trees) and stage.sealed)
     tools = next((tools for forest in forests if (tools := forest.manifest.get("stage", {}).get("tools"))), None)
-    return codec if tools is None else codec.offering([Tool.model_validate(tool) for tool in tools], config.turns)
+    return codec if tools is None else codec.offering([Tool.model_validate_json(tool) for tool in tools], config.turns)
 
 
 def decoder(run: Run) -> Callable[[Sequence[int]], str] | None:

@@ -47,10 +47,13 @@ def instruction_of(spec: EnvironmentSpec) -> str:
 
 
 def described(spec: EnvironmentSpec, turns: TurnsConfig) -> dict[str, Any]:
-    """Returns how the agent acts, for a stage of trees to keep: with the tools, its conversations can be read from their ids."""
+    """Returns how the agent acts, for a stage of trees to keep: with the tools, its conversations can be read from their ids.
+
+    Tools are texts, since what is stored has its keys in another order, and templates show a schema's in its own.
+    """
     if turns.format is TurnFormat.environment:
         return {"action_format": spec.action_format}
-    return {"action_format": turns.format.value, "tools": [tool.model_dump() for tool in tools_of(spec)]}
+    return {"action_format": turns.format.value, "tools": [tool.model_dump_json() for tool in tools_of(spec)]}
 
 
 def schema(tool: Tool) -> dict[str, Any]:

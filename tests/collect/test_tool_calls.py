@@ -31,7 +31,7 @@ from agentr.search import UCT, Tree, UCTConfig
 from agentr.store.forest import Forest
 from agentr.store.rows import Row
 from agentr.tasks.formats import ReAct
-from agentr.tasks.tools import described
+from agentr.tasks.tools import ACT, described
 from agentr.types import Completion, FinishReason, Task
 from env_servers.app import create_app
 from env_servers.searchqa import SearchQA
@@ -163,4 +163,4 @@ def test_a_stage_keeps_the_tools_of_its_conversations() -> None:
     spec: Any = TextCraft().spec
     assert described(spec, TurnsConfig()) == {"action_format": "react"}
     kept = described(spec, CONFIG.turns)
-    assert kept["action_format"] == "tool_calls" and [tool["name"] for tool in kept["tools"]] == ["act"]
+    assert kept["action_format"] == "tool_calls" and kept["tools"] == [ACT.model_dump_json()]
