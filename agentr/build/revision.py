@@ -11,9 +11,11 @@ Three splices of a bad prefix and a good end:
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 
 from agentr.build.sequences import Turn, dropped, inserted, make_row, recorded
+from agentr.build.targets import Targets
 from agentr.policy.chat import ChatCodec
 from agentr.search.revision import Revision, Splice
 from agentr.search.tree import Node, Origin, Tree
@@ -29,14 +31,14 @@ def revision_rows(
     action_format: ActionFormat,
     *,
     limit: int,
-    train_on_invalid: bool,
+    targets: Targets,
     dedupe: bool = True,
 ) -> Iterator[Row | Dropped]:
     """Yields the revision trajectories of one tree.
 
     Args:
         limit: Most rows; 0 means all.
-        train_on_invalid: Also train on turns that the environment did not understand.
+        targets: Which turns are learnt, of executed splices.
         dedupe: Equal rows are one.
     """
     seen: set[tuple[int, ...]] = set()
@@ -47,11 +49,12 @@ def revision_rows(
         if made >= limit > 0:
             yield dropped(tree, "revisions over the cap", places)
             continue
+        context = Counter[str]()
         if splice is Splice.executed:
             if revision.end < 0:
                 yield dropped(tree, "executed revision earned less than the good path", places)
                 continue
-            turns = _executed(tree, revision, train_on_invalid)
+            turns, context = targets.turns(tree.path(revision.end), tree.nodes[revision.transition].depth)
         else:
             turns = _spliced(tree, revision, codec, action_format)
         row = make_row(
@@ -65,6 +68,7 @@ def revision_rows(
             transition_depth=tree.nodes[revision.transition].depth,
             continued=int(revision.continued),
             reflection=revision.reflection,
+            context=context,
         )
         if row is None or (dedupe and row.input_ids in seen):
             yield dropped(tree, "revision made twice" if row else "revision with nothing to train on", [turn.node for turn in turns])
@@ -90,12 +94,6 @@ def _rank(path: list[Node]) -> tuple[int, int, float, int]:
     return sum(not n.valid for n in path), len(path), -sum(sum(n.logprobs) for n in path), path[-1].id
 
 
-def _executed(tree: Tree, revision: Revision, train_on_invalid: bool) -> list[Turn]:
-    path = tree.path(revision.end)
-    start = tree.nodes[revision.transition].depth
-    return recorded(path[:start], trained=False) + recorded(path[start:], trained=True, on_invalid=train_on_invalid)
-
-
 def _spliced(tree: Tree, revision: Revision, codec: ChatCodec, action_format: ActionFormat) -> list[Turn]:
     bad = tree.path(revision.transition)
     # A transition inside the shared prefix continues after itself: the state is the same there.
@@ -105,7 +103,7 @@ def _spliced(tree: Tree, revision: Revision, codec: ChatCodec, action_format: Ac
 
 
 def good_rows(
-    tree: Tree, min_return: float, *, limit: int, train_on_invalid: bool, inclusive: bool = True, dedupe: bool = True
+    tree: Tree, min_return: float, *, limit: int, targets: Targets, inclusive: bool = True, dedupe: bool = True
 ) -> Iterator[Row | Dropped]:
     """Yields the policy's trajectories with a return of at least ``min_return``, then the others.
 
@@ -114,7 +112,7 @@ def good_rows(
 
     Args:
         limit: Most rows.
-        train_on_invalid: Also train on turns that the environment did not understand.
+        targets: Which turns are learnt.
         inclusive: A return of ``min_return`` itself is enough.
         dedupe: Trajectories with the same actions are one.
     """
@@ -122,7 +120,7 @@ def good_rows(
     good = [n for n in leaves if n.reward > min_return or (inclusive and n.reward == min_return)]
     enough = {n.id for n in good}
     made = 0
-    for candidate in _whole(tree, good, train_on_invalid, "good", dedupe):
+    for candidate in _whole(tree, good, targets, "good", dedupe):
         if isinstance(candidate, Row) and made == limit:
             yield Dropped(candidate.provenance, "trajectories over the cap")
         else:
@@ -131,17 +129,17 @@ def good_rows(
     yield from (_left_out(tree, n, "trajectory with too low a return") for n in leaves if n.id not in enough)
 
 
-def demonstrated_rows(tree: Tree, *, train_on_invalid: bool) -> Iterator[Row | Dropped]:
+def demonstrated_rows(tree: Tree, targets: Targets) -> Iterator[Row | Dropped]:
     """Yields the expert's trajectories that succeeded, by the environment's own threshold, then the others.
 
     In BabyAI even the fastest success earns less than 1.
     """
     leaves = [n for n in tree.ended() if n.depth > 0 and n.origin is Origin.EXPERT]
-    yield from _whole(tree, [n for n in leaves if n.outcome is Outcome.SUCCESS], train_on_invalid, "demonstration")
+    yield from _whole(tree, [n for n in leaves if n.outcome is Outcome.SUCCESS], targets, "demonstration")
     yield from (_left_out(tree, n, "demonstration without a success") for n in leaves if n.outcome is not Outcome.SUCCESS)
 
 
-def _whole(tree: Tree, leaves: list[Node], train_on_invalid: bool, kind: str, dedupe: bool = True) -> Iterator[Row | Dropped]:
+def _whole(tree: Tree, leaves: list[Node], targets: Targets, kind: str, dedupe: bool = True) -> Iterator[Row | Dropped]:
     seen: set[tuple[str, ...]] = set()
     for path in sorted((tree.path(leaf.id) for leaf in leaves), key=_rank):
         actions = tuple(n.action for n in path)
@@ -149,7 +147,8 @@ def _whole(tree: Tree, leaves: list[Node], train_on_invalid: bool, kind: str, de
             yield _left_out(tree, path[-1], "trajectory with the same actions as another")
             continue
         seen.add(actions)
-        row = make_row(tree, recorded(path, trained=True, on_invalid=train_on_invalid), kind, good_return=path[-1].reward)
+        turns, context = targets.turns(path)
+        row = make_row(tree, turns, kind, context=context, good_return=path[-1].reward)
         yield row or _left_out(tree, path[-1], "trajectory with nothing to train on")
 
 

@@ -7,12 +7,15 @@ it trains on observations (ET-Agent's original does).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from agentr.policy.chat import ChatCodec
 from agentr.search.tree import Node, Tree
 from agentr.store.rows import Dropped, Preference, Provenance, Row
+
+#: Begins the names of counts in a row's provenance: turns that were chosen to be context, by reason.
+CONTEXT = "context: "
 
 
 @dataclass(frozen=True)
@@ -85,12 +88,21 @@ def provenance(tree: Tree, turns: Sequence[Turn], kind: str, **detail: float | i
     return Provenance(tree.task.key, tuple(turn.node for turn in turns), kind, detail, stage=tree.stage)
 
 
-def make_row(tree: Tree, turns: Sequence[Turn], kind: str, observations: bool = False, **detail: float | int | str) -> Row | None:
+def make_row(
+    tree: Tree,
+    turns: Sequence[Turn],
+    kind: str,
+    observations: bool = False,
+    context: Mapping[str, int] | None = None,
+    **detail: float | int | str,
+) -> Row | None:
     """Makes a row of turns after the tree's opening; None if no token would be trained on.
 
     Args:
         observations: Whether observations are trained on, too.
+        context: Turns that were chosen to be context, by reason; they are counted in the provenance.
     """
+    detail |= {CONTEXT + reason: count for reason, count in (context or {}).items()}
     made = joined(turns, observations)
     if not any(made.mask):
         return None

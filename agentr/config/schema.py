@@ -274,6 +274,13 @@ class BuildConfig:
     """Rows with more tokens are dropped and counted."""
     train_on_invalid: bool = False
     """Also train on turns that the environment did not understand (Agent-R does, in good trajectories)."""
+    train_on_repeated: bool = True
+    """Also train on turns whose action stood in the episode before and had the same answer. Of this and the next two: in rows that imitate
+    whole episodes; what is not trained on stays in them as context, and is counted."""
+    train_on_said_twice: bool = True
+    """Also train on turns that say a sentence twice."""
+    least_logprob: float | None = number(None, most=0)
+    """Least mean log-probability of a token, in nats, in turns that are trained on; none given trains on all."""
 
 
 @dataclass

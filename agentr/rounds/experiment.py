@@ -15,6 +15,7 @@ from pathlib import Path
 from agentr.build.dataset import write_dataset
 from agentr.build.imports import demonstrated_turns
 from agentr.build.revision import demonstrated_rows
+from agentr.build.targets import Targets
 from agentr.cluster.causes import Cause, Kind
 from agentr.collect.assess import Assess
 from agentr.collect.demonstrate import Demonstrate
@@ -357,7 +358,7 @@ class Experiment:
 
         def work(folder: Path) -> DatasetSummary:
             build = self.config.build
-            rows = (row for tree in self.demonstrations() for row in demonstrated_rows(tree, train_on_invalid=build.train_on_invalid))
+            rows = (row for tree in self.demonstrations() for row in demonstrated_rows(tree, Targets.of(build)))
             hint = "Set warm_start.enabled=false, widen its tasks, or raise build.max_length."
             return DatasetSummary.read(write_dataset(folder, rows, build.max_length, source="the environment's expert", hint=hint))
 

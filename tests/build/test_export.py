@@ -17,6 +17,7 @@ from agentr.build.export import FORMATS, export_rows
 from agentr.build.export_trees import export_trees
 from agentr.build.imports import import_file
 from agentr.build.revision import good_rows, revision_rows
+from agentr.build.targets import Targets
 from agentr.errors import DataError
 from agentr.launch.export import export
 from agentr.search.revision import Splice
@@ -34,12 +35,12 @@ CODEC = codec()
 
 
 def revisions(splice: Splice) -> list[Row]:
-    found = revision_rows(door(), splice, CODEC, ReAct(), limit=0, train_on_invalid=False)
+    found = revision_rows(door(), splice, CODEC, ReAct(), limit=0, targets=Targets())
     return [row for row in found if isinstance(row, Row)]
 
 
 def good() -> Row:
-    (row,) = (row for row in good_rows(door(), 0.5, limit=1, train_on_invalid=False) if isinstance(row, Row))
+    (row,) = (row for row in good_rows(door(), 0.5, limit=1, targets=Targets()) if isinstance(row, Row))
     return row
 
 
@@ -81,7 +82,7 @@ def test_sharegpt_says_which_turns_are_trained_on(tmp_path: Path, splice: Splice
 
 def test_an_acknowledgement_in_the_opening_is_context_for_every_reader(tmp_path: Path) -> None:
     tree = tree_of("pull: 1.0", into=conversed(Message("user", "A game."), Message("assistant", "OK"), Message("user", "Go.")), make=turn)
-    (row,) = (row for row in good_rows(tree, 0.5, limit=1, train_on_invalid=False) if isinstance(row, Row))
+    (row,) = (row for row in good_rows(tree, 0.5, limit=1, targets=Targets()) if isinstance(row, Row))
     export_rows(tmp_path / "rows.json", [row], CODEC, "sharegpt")
     (back,), _ = import_file(tmp_path / "rows.json", "sharegpt", CODEC, 1000)
     assert isinstance(back, Row) and trained(back.input_ids, back.loss_mask) == "Thought: on pull\nAction: pull<|im_end|>"

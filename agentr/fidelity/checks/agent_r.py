@@ -11,6 +11,7 @@ from typing import Any, cast
 
 from agentr.build.mixture import mix
 from agentr.build.revision import good_rows, revision_rows
+from agentr.build.targets import Targets
 from agentr.collect import revise
 from agentr.config.schema import Config
 from agentr.evaluate.metrics import repeated, revision_length
@@ -104,7 +105,7 @@ def revised(config: Config, paths: Sequence[str], revisions: Sequence[Mapping[st
 
     codec: Any = SimpleNamespace(turn=kept, bridge=kept)
     method: Any = config.method
-    rows = revision_rows(tree, method.revise.splice, codec, ReAct(), limit=method.revisions_per_task, train_on_invalid=True)
+    rows = revision_rows(tree, method.revise.splice, codec, ReAct(), limit=method.revisions_per_task, targets=Targets(invalid=True))
     return [_read(tree, row, put_in) for row in rows if isinstance(row, Row)]
 
 
@@ -123,7 +124,7 @@ def good(config: Config, paths: Sequence[str], alpha: float, turns: Turns | None
         tree,
         alpha,
         limit=method.good_per_task,
-        train_on_invalid=config.build.train_on_invalid,
+        targets=Targets.of(config.build),
         inclusive=method.revise.alpha_inclusive,
         dedupe=method.dedupe_good,
     )
