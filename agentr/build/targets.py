@@ -10,7 +10,7 @@ from statistics import fmean
 
 from agentr.build.sequences import Turn, recorded
 from agentr.config.schema import BuildConfig
-from agentr.search.moves import in_vain, reflects, repeated
+from agentr.search.revision import reflects
 from agentr.search.tree import Node
 
 
@@ -20,14 +20,12 @@ class Targets:
 
     Attributes:
         invalid: Turns that the environment did not understand are learnt.
-        repeated: Turns whose action stood in the path before, with the same answer, are learnt.
         said_twice: Turns that say a sentence twice are learnt.
         least_logprob: Least mean log-probability of a token in a turn that is learnt; None learns all. What no policy drew has none.
-        reflections: Openings of reflections that are not learnt after a move that came to something; empty learns all.
+        reflections: Openings of reflections that are not learnt after a move that was carried out; empty learns all.
     """
 
     invalid: bool = False
-    repeated: bool = True
     said_twice: bool = True
     least_logprob: float | None = None
     reflections: tuple[str, ...] = ()
@@ -35,7 +33,7 @@ class Targets:
     @classmethod
     def of(cls, config: BuildConfig, reflections: Sequence[str] = ()) -> Targets:
         """Returns the choice of a configuration."""
-        return cls(config.train_on_invalid, config.train_on_repeated, config.train_on_said_twice, config.least_logprob, tuple(reflections))
+        return cls(config.train_on_invalid, config.train_on_said_twice, config.least_logprob, tuple(reflections))
 
     def turns(self, path: Sequence[Node], start: int = 0) -> tuple[list[Turn], Counter[str]]:
         """Returns a path as turns of a sequence, and how many of them are context by this choice, by reason.
@@ -53,18 +51,16 @@ class Targets:
 
     def _unlearnt(self, path: Sequence[Node], move: int) -> str:
         node = path[move]
-        if not self.repeated and repeated(path, move):
-            return "repeated action"
         if not self.said_twice and said_twice(node.text):
             return "sentence said twice"
         if self.least_logprob is not None and node.logprobs and fmean(node.logprobs) < self.least_logprob:
             return "unlikely turn"
-        if self.reflections and reflects(node, self.reflections) and (move == 0 or not in_vain(path, move - 1)):
-            return "reflection after a move that worked"
+        if reflects(node.text, self.reflections) and (move == 0 or path[move - 1].valid):
+            return "reflection on a move that worked"
         return ""
 
 
 def said_twice(text: str) -> bool:
     """Whether a turn has a sentence of several words twice."""
-    sentences = [said for part in re.split(r"[.!?\n]+", text) if len((said := part.strip().lower()).split()) > 1]
+    sentences = [said for part in re.split(r"[.!?:\n]+", text) if len((said := part.strip().lower()).split()) > 1]
     return len(sentences) > len(set(sentences))

@@ -7,7 +7,7 @@ good path's return, and the good paths themselves.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -44,7 +44,10 @@ class AgentRConfig(ImitationConfig):
     dedupe_revisions: bool = True
     """Equal revision trajectories of a task are one; the original keeps all, one for each pair."""
     false_reflections: bool = True
-    """Also train on turns that reflect on a move that worked: it was carried out, and was no repetition."""
+    """Also train on turns that reflect on a move that the environment carried out."""
+
+    def reflections(self) -> Sequence[str]:
+        return self.revise.reflections
 
 
 @dataclass(frozen=True)
@@ -100,7 +103,7 @@ class AgentR(Imitation[AgentRConfig]):
 
     def rows(self, round_: Round) -> Iterator[Candidate]:
         config = self.config
-        targets = Targets.of(round_.config.build, () if config.false_reflections else config.revise.reflections)
+        targets = Targets.of(round_.config.build, () if config.false_reflections else config.reflections())
         alpha = by_round(config.revise.alpha, round_.number)
         for tree in round_.trees("revise"):  # imitate
             yield from revision_rows(

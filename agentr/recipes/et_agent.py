@@ -7,7 +7,7 @@ recipe (``grpo``, ``tree_grpo``), which ``from_round`` names: they choose their 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, ClassVar
 
@@ -42,6 +42,9 @@ class ETAgentConfig(ImitationConfig):
     """How episodes are evolved."""
     filter: FilterConfig = field(default_factory=FilterConfig)
     """Which of them are imitated."""
+
+    def reflections(self) -> Sequence[str]:
+        return self.evolve.hints
 
     def problems(self) -> Iterator[Problem]:
         yield from (problem.within("evolve") for problem in operator_problems(self.evolve))

@@ -327,7 +327,9 @@ class Experiment:
             made = self._make(name, self._held_out(folder, work, policy, tasks(), source), policy)
             spec = self.services.spec()
             labels = tuple(spec.strata)
-            found = evaluate(Forest(folder), config.bootstrap, labels, identity=spec.identity, answer_prefix=spec.answer_prefix)
+            found = evaluate(
+                Forest(folder), config.bootstrap, labels, spec.identity, spec.answer_prefix, reflections=self.config.method.reflections()
+            )
             write_json(folder / EVALUATION, found.as_dict())
             return EvalSummary(
                 trees=made.trees,
