@@ -173,6 +173,28 @@ def test_a_rounds_rows_are_distinct_and_good_enough_as_the_method_says(tmp_path:
     assert sorted(row.provenance.kind for row in read_rows(made)) == kinds
 
 
+@pytest.mark.parametrize(
+    ("changes", "context"),
+    [
+        ([], {}),
+        (["method.false_reflections=false"], {"reflection on a move that worked": 1}),
+        (["build.train_on_said_twice=false"], {"sentence said twice": 1}),
+        (["build.least_logprob=-0.9"], {"unlikely turn": 2}),
+    ],
+)
+def test_a_round_learns_the_turns_that_its_configuration_chooses(tmp_path: Path, changes: list[str], context: dict[str, int]) -> None:
+    """Node 7 reflects, node 2 says a sentence twice, and nodes 2 and 3 are unlikely."""
+    tree = door()
+    tree.nodes[7].text, tree.nodes[2].text = "That was wrong. take key", "I need it. I need it. take key"
+    for node in (2, 3):
+        tree.nodes[node].logprobs = tuple(-1.0 for _ in tree.nodes[node].token_ids)
+    settings = ["method.type=agent_r", "method.revise.alpha=[0.5]", "method.revise.reflections=[That was wrong.]"]
+    made, manifest = dataset(round_of(tmp_path, [*settings, *changes], revise=[tree]))
+    assert manifest["context"] == context
+    learnt = {row.provenance.kind: sum(row.loss_mask) for row in read_rows(made)}
+    assert learnt.keys() == {"good", "revision"}, "a turn that is not learnt stays in its row"
+
+
 @pytest.mark.parametrize(("reflection_for", "most"), [(ReflectionFor.transition, 1), (ReflectionFor.pair, 9)])
 def test_a_reflection_is_drawn_for_each_transition_or_for_each_pair(reflection_for: ReflectionFor, most: int) -> None:
     tree = tree_of("open / wait / sleep: 0.0", *(f"open / take {n}: 1.0" for n in range(9)))
