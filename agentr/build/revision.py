@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from agentr.build.sequences import Turn, dropped, inserted, make_row, recorded
+from agentr.build.sequences import Turn, dropped, inserted, make_rows, recorded
 from agentr.policy.chat import ChatCodec
 from agentr.search.revision import Revision, Splice
 from agentr.search.tree import Node, Origin, Tree
@@ -30,16 +30,18 @@ def revision_rows(
     *,
     limit: int,
     train_on_invalid: bool,
+    train_on_reasoning: bool = True,
     dedupe: bool = True,
 ) -> Iterator[Row | Dropped]:
     """Yields the revision trajectories of one tree.
 
     Args:
-        limit: Most rows; 0 means all.
+        limit: Most trajectories; 0 means all.
         train_on_invalid: Also train on turns that the environment did not understand.
-        dedupe: Equal rows are one.
+        train_on_reasoning: Also train on the reasoning of turns.
+        dedupe: Equal trajectories are one.
     """
-    seen: set[tuple[int, ...]] = set()
+    seen: set[tuple[tuple[int, ...], ...]] = set()
     made = 0
     # The good path's own actions first: if the policy went on by itself, its turns are less certain.
     for revision in sorted(tree.revisions, key=lambda r: r.continued):
@@ -51,10 +53,10 @@ def revision_rows(
             if revision.end < 0:
                 yield dropped(tree, "executed revision earned less than the good path", places)
                 continue
-            turns = _executed(tree, revision, train_on_invalid)
+            turns = _executed(tree, revision, train_on_invalid, train_on_reasoning)
         else:
-            turns = _spliced(tree, revision, codec, action_format)
-        row = make_row(
+            turns = _spliced(tree, revision, codec, action_format, train_on_reasoning)
+        rows = make_rows(
             tree,
             turns,
             "revision",
@@ -66,12 +68,13 @@ def revision_rows(
             continued=int(revision.continued),
             reflection=revision.reflection,
         )
-        if row is None or (dedupe and row.input_ids in seen):
-            yield dropped(tree, "revision made twice" if row else "revision with nothing to train on", [turn.node for turn in turns])
+        ids = tuple(row.input_ids for row in rows)
+        if not rows or (dedupe and ids in seen):
+            yield dropped(tree, "revision made twice" if rows else "revision with nothing to train on", [turn.node for turn in turns])
             continue
-        seen.add(row.input_ids)
+        seen.add(ids)
         made += 1
-        yield row
+        yield from rows
 
 
 def count_splices(trees: Iterable[Tree]) -> dict[str, int]:
@@ -90,22 +93,29 @@ def _rank(path: list[Node]) -> tuple[int, int, float, int]:
     return sum(not n.valid for n in path), len(path), -sum(sum(n.logprobs) for n in path), path[-1].id
 
 
-def _executed(tree: Tree, revision: Revision, train_on_invalid: bool) -> list[Turn]:
+def _executed(tree: Tree, revision: Revision, on_invalid: bool, on_reasoning: bool) -> list[Turn]:
     path = tree.path(revision.end)
     start = tree.nodes[revision.transition].depth
-    return recorded(path[:start], trained=False) + recorded(path[start:], trained=True, on_invalid=train_on_invalid)
+    return recorded(path[:start], trained=False) + recorded(path[start:], True, on_invalid, on_reasoning)
 
 
-def _spliced(tree: Tree, revision: Revision, codec: ChatCodec, action_format: ActionFormat) -> list[Turn]:
+def _spliced(tree: Tree, revision: Revision, codec: ChatCodec, action_format: ActionFormat, on_reasoning: bool) -> list[Turn]:
     bad = tree.path(revision.transition)
     # A transition inside the shared prefix continues after itself: the state is the same there.
     good = tree.path(revision.good)[min(tree.nodes[revision.ancestor].depth, len(bad)) :]
-    wait = inserted(codec, action_format.compose(revision.reflection, "wait"), "ok.", trained=True)
-    return [*recorded(bad, trained=False), wait, *recorded(good, trained=True)]
+    wait = inserted(codec, action_format.compose(revision.reflection, "wait"), "ok.", True, on_reasoning)
+    return [*recorded(bad, trained=False), wait, *recorded(good, trained=True, on_reasoning=on_reasoning)]
 
 
 def good_rows(
-    tree: Tree, min_return: float, *, limit: int, train_on_invalid: bool, inclusive: bool = True, dedupe: bool = True
+    tree: Tree,
+    min_return: float,
+    *,
+    limit: int,
+    train_on_invalid: bool,
+    train_on_reasoning: bool = True,
+    inclusive: bool = True,
+    dedupe: bool = True,
 ) -> Iterator[Row | Dropped]:
     """Yields the policy's trajectories with a return of at least ``min_return``, then the others.
 
@@ -113,8 +123,9 @@ def good_rows(
     the policy finds most likely are learnt.
 
     Args:
-        limit: Most rows.
+        limit: Most trajectories.
         train_on_invalid: Also train on turns that the environment did not understand.
+        train_on_reasoning: Also train on the reasoning of turns.
         inclusive: A return of ``min_return`` itself is enough.
         dedupe: Trajectories with the same actions are one.
     """
@@ -122,26 +133,33 @@ def good_rows(
     good = [n for n in leaves if n.reward > min_return or (inclusive and n.reward == min_return)]
     enough = {n.id for n in good}
     made = 0
-    for candidate in _whole(tree, good, train_on_invalid, "good", dedupe):
-        if isinstance(candidate, Row) and made == limit:
-            yield Dropped(candidate.provenance, "trajectories over the cap")
-        else:
-            made += isinstance(candidate, Row)
+    for candidate in _whole(tree, good, train_on_invalid, train_on_reasoning, "good", dedupe):
+        if isinstance(candidate, Dropped):
             yield candidate
+        elif made == limit:
+            yield Dropped(candidate[-1].provenance, "trajectories over the cap")
+        else:
+            made += 1
+            yield from candidate
     yield from (_left_out(tree, n, "trajectory with too low a return") for n in leaves if n.id not in enough)
 
 
-def demonstrated_rows(tree: Tree, *, train_on_invalid: bool) -> Iterator[Row | Dropped]:
+def demonstrated_rows(tree: Tree, *, train_on_invalid: bool, train_on_reasoning: bool = True) -> Iterator[Row | Dropped]:
     """Yields the expert's trajectories that succeeded, by the environment's own threshold, then the others.
 
     In BabyAI even the fastest success earns less than 1.
     """
     leaves = [n for n in tree.ended() if n.depth > 0 and n.origin is Origin.EXPERT]
-    yield from _whole(tree, [n for n in leaves if n.outcome is Outcome.SUCCESS], train_on_invalid, "demonstration")
+    successes = [n for n in leaves if n.outcome is Outcome.SUCCESS]
+    for candidate in _whole(tree, successes, train_on_invalid, train_on_reasoning, "demonstration"):
+        yield from [candidate] if isinstance(candidate, Dropped) else candidate
     yield from (_left_out(tree, n, "demonstration without a success") for n in leaves if n.outcome is not Outcome.SUCCESS)
 
 
-def _whole(tree: Tree, leaves: list[Node], train_on_invalid: bool, kind: str, dedupe: bool = True) -> Iterator[Row | Dropped]:
+def _whole(
+    tree: Tree, leaves: list[Node], on_invalid: bool, on_reasoning: bool, kind: str, dedupe: bool = True
+) -> Iterator[list[Row] | Dropped]:
+    """Yields the rows of each trajectory: one, unless the policy did not see the reasoning of earlier turns."""
     seen: set[tuple[str, ...]] = set()
     for path in sorted((tree.path(leaf.id) for leaf in leaves), key=_rank):
         actions = tuple(n.action for n in path)
@@ -149,8 +167,8 @@ def _whole(tree: Tree, leaves: list[Node], train_on_invalid: bool, kind: str, de
             yield _left_out(tree, path[-1], "trajectory with the same actions as another")
             continue
         seen.add(actions)
-        row = make_row(tree, recorded(path, trained=True, on_invalid=train_on_invalid), kind, good_return=path[-1].reward)
-        yield row or _left_out(tree, path[-1], "trajectory with nothing to train on")
+        rows = make_rows(tree, recorded(path, True, on_invalid, on_reasoning), kind, good_return=path[-1].reward)
+        yield rows or _left_out(tree, path[-1], "trajectory with nothing to train on")
 
 
 def _left_out(tree: Tree, leaf: Node, reason: str) -> Dropped:

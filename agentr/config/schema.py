@@ -274,6 +274,8 @@ class BuildConfig:
     """Rows with more tokens are dropped and counted."""
     train_on_invalid: bool = False
     """Also train on turns that the environment did not understand (Agent-R does, in good trajectories)."""
+    train_on_reasoning: bool = True
+    """Also train on the reasoning of trained turns (``<think>`` to ``</think>``); otherwise it is context (docs/models.md)."""
 
 
 @dataclass

@@ -96,7 +96,7 @@ class AgentR(Imitation[AgentRConfig]):
         }
 
     def rows(self, round_: Round) -> Iterator[Candidate]:
-        config, invalid = self.config, round_.config.build.train_on_invalid
+        config, build = self.config, round_.config.build
         alpha = by_round(config.revise.alpha, round_.number)
         for tree in round_.trees("revise"):  # imitate
             yield from revision_rows(
@@ -105,14 +105,16 @@ class AgentR(Imitation[AgentRConfig]):
                 round_.codec,
                 round_.action_format,
                 limit=config.revisions_per_task,
-                train_on_invalid=invalid,
+                train_on_invalid=build.train_on_invalid,
+                train_on_reasoning=build.train_on_reasoning,
                 dedupe=config.dedupe_revisions,
             )
             yield from good_rows(
                 tree,
                 alpha,
                 limit=config.good_per_task,
-                train_on_invalid=invalid,
+                train_on_invalid=build.train_on_invalid,
+                train_on_reasoning=build.train_on_reasoning,
                 inclusive=config.revise.alpha_inclusive,
                 dedupe=config.dedupe_good,
             )

@@ -55,10 +55,16 @@ class RFT(Imitation[RFTConfig]):
         return {"collect": Grow(Sample(self.config.episodes, self.config.max_steps, self.config.max_invalid))}
 
     def rows(self, round_: Round) -> Iterator[Candidate]:
-        config, invalid = self.config, round_.config.build.train_on_invalid
+        config, build = self.config, round_.config.build
         least = by_round(config.min_return, round_.number)
         for tree in round_.trees("collect"):
-            yield from good_rows(tree, least, limit=config.good_per_task, train_on_invalid=invalid)
+            yield from good_rows(
+                tree,
+                least,
+                limit=config.good_per_task,
+                train_on_invalid=build.train_on_invalid,
+                train_on_reasoning=build.train_on_reasoning,
+            )
 
 
 RECIPE = RFT

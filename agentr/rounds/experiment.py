@@ -94,7 +94,9 @@ class Experiment:
             with self.reporter.task(f"model {self.config.model.source}"):
                 path = resolve(self.config.model, folder)
                 outside = not path.is_relative_to(self.root)
-                remarks = list(load_codec(path, self.config.model).remarks)
+                trains = {self.config_at(round_).build.train_on_reasoning for round_ in range(self.config.run.rounds + 1)}
+                codec = load_codec(path, self.config.model)
+                remarks = codec.remarks(self.config.turns.keep_reasoning, trains.pop() if len(trains) == 1 else None)
             for remark in remarks:
                 self.reporter.say(f"model: {remark}")
             kept = self.store.stored_path(path)
@@ -357,7 +359,8 @@ class Experiment:
 
         def work(folder: Path) -> DatasetSummary:
             build = self.config.build
-            rows = (row for tree in self.demonstrations() for row in demonstrated_rows(tree, train_on_invalid=build.train_on_invalid))
+            rules = {"train_on_invalid": build.train_on_invalid, "train_on_reasoning": build.train_on_reasoning}
+            rows = (row for tree in self.demonstrations() for row in demonstrated_rows(tree, **rules))
             hint = "Set warm_start.enabled=false, widen its tasks, or raise build.max_length."
             return DatasetSummary.read(write_dataset(folder, rows, build.max_length, source="the environment's expert", hint=hint))
 
