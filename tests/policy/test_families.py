@@ -20,8 +20,8 @@ from agentr.build.conversations import ConversationReader
 from agentr.config.chat_template import bound, names, shipped
 from agentr.errors import ConfigError, ModelError
 from agentr.policy.chat import ChatCodec
-from agentr.search import Child, Origin, Tree
-from agentr.types import FinishReason, Message, Task
+from agentr.types import Message
+from tests.reasoning import drawn, grown
 from tests.support import tiny_tokenizer
 
 ANSWER, SEEN = "Thought: a\nAction: look", "You see </s> <|im_end|> a door."
@@ -271,42 +271,12 @@ DRAWN = {
 }
 
 
-def grown(codec: ChatCodec, turns: Sequence[tuple[int, ...]], observations: Sequence[str]) -> Tree:
-    """A tree of one path, whose policy does not see the reasoning of earlier turns."""
-    opening = (Message("user", "Go."),)
-    tree = Tree.start(Task("toy", "1", "train"), opening, tuple(codec.prompt(opening)), 0)
-    tree.hiding = codec.hiding
-    for ids, seen in zip(turns, observations, strict=True):
-        reasoning = codec.reasoning(ids)
-        bridge = tuple(codec.bridge(seen, closed=ids[reasoning:][-1:] == (codec.end_id,)))
-        text = codec.decode(ids)
-        child = Child(
-            text=text,
-            token_ids=ids,
-            bridge_ids=bridge,
-            logprobs=(),
-            finish=FinishReason.STOP,
-            action="look",
-            observation=seen,
-            reward=0.0,
-            valid=True,
-            reasoning=reasoning,
-        )
-        tree.add(len(tree.nodes) - 1, child, Origin.POLICY)
-    return tree
-
-
 def rendered(codec: ChatCodec, said: Sequence[str], observations: Sequence[str]) -> str:
     """A conversation as the template writes it."""
-    messages = [{"role": "user", "content": "Go."}]
+    messages = [{"role": "user", "content": "Open the door."}]
     for turn, seen in zip(said, observations, strict=True):
         messages += [{"role": "assistant", "content": turn}, {"role": "user", "content": seen}]
     return codec.tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
-
-
-def drawn(codec: ChatCodec, text: str) -> tuple[int, ...]:
-    """Ids of a turn that a policy drew, which may write the tokens of the template."""
-    return (*codec._plain.raw(text), codec.end_id)
 
 
 @pytest.mark.parametrize("family", DRAWN)
@@ -316,7 +286,7 @@ def test_without_earlier_reasoning_prompts_are_those_that_the_template_renders_i
     assert codec.decode(turn[: codec.reasoning(turn)], special=True) == DRAWN[family]
     tree = grown(codec, [turn, turn], seen)
     assert tree.prompt(2) == codec._plain.raw(rendered(codec, [ANSWER, ANSWER], seen))
-    assert [m.content for m in tree.conversation(2)] == ["Go.", ANSWER, "A door.", ANSWER, "A key."]
+    assert [m.content for m in tree.conversation(2)] == ["Open the door.", ANSWER, "A door.", ANSWER, "A key."]
     assert len(tree.prompt(2)) == len(tree.prompt_ids) + tree.length(tree.nodes[1]) + tree.length(tree.nodes[2])
     tree.hiding = None
     assert tree.prompt(2) == [*tree.prompt_ids, *(turn + tree.nodes[1].bridge_ids), *(turn + tree.nodes[2].bridge_ids)]
@@ -352,13 +322,25 @@ def test_a_model_without_reasoning_has_none() -> None:
     assert codec.reply("<think>a</think>b") == "<think>a</think>b"
 
 
-def test_the_end_of_reasoning_is_found_where_a_token_ends_it() -> None:
-    """Byte pairs may join the last character of the mark with what follows it; characters may be several tokens."""
+@pytest.mark.parametrize(
+    ("reasoning", "answer"),
+    [("<think>é€😀</think>", "x"), ("<think>\na</think> b </think>\n \n", "<x> </x>"), ("<think></think>", "")],
+)
+def test_reasoning_ends_with_the_last_mark_and_the_white_space_after_it(reasoning: str, answer: str) -> None:
     codec = codec_of("Qwen 3")
-    for reasoning, answer in (("<think>é€😀</think>", "x"), ("<think>\na</think> b </think>\n \n", "<x> </x>"), ("<think></think>", "")):
-        ids = drawn(codec, reasoning + answer)
-        count = codec.reasoning(ids)
-        assert codec.decode(ids[:count]) == reasoning and codec.decode(ids[count:]) == answer
+    ids = drawn(codec, reasoning + answer)
+    count = codec.reasoning(ids)
+    assert codec.decode(ids[:count]) == reasoning and codec.decode(ids[count:]) == answer
+
+
+def test_a_token_that_is_mark_and_answer_is_answer() -> None:
+    """Mistral's first tokenizer has a token for "><"."""
+    codec = sentencepiece(shipped("mistral") + "{# </think> #}", "first")
+    ids = drawn(codec, "<think>hm</think><search>")
+    assert "><" in codec.tokenizer.convert_ids_to_tokens(list(ids))
+    assert codec.decode(ids[codec.reasoning(ids) :]) == "><search>"
+    ids = drawn(codec, "<think>hm</think>\n\nThought: é")
+    assert codec.decode(ids[codec.reasoning(ids) :]) == "Thought: é"
 
 
 def test_the_answer_to_a_question_comes_without_reasoning_and_may_quote_some() -> None:
