@@ -22,18 +22,20 @@ class Targets:
         invalid: Turns that the environment did not understand are learnt.
         said_twice: Turns that say a sentence twice are learnt.
         least_logprob: Least mean log-probability of a token in a turn that is learnt; None learns all. What no policy drew has none.
+        reasoning: The reasoning of turns that are learnt is learnt.
         reflections: Openings of reflections that are not learnt after a move that was carried out; empty learns all.
     """
 
     invalid: bool = False
     said_twice: bool = True
     least_logprob: float | None = None
+    reasoning: bool = True
     reflections: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, config: BuildConfig, reflections: Sequence[str] = ()) -> Targets:
         """Returns the choice of a configuration."""
-        return cls(config.train_on_invalid, config.train_on_said_twice, config.least_logprob, tuple(reflections))
+        return cls(config.train_on_invalid, config.train_on_said_twice, config.least_logprob, config.train_on_reasoning, tuple(reflections))
 
     def turns(self, path: Sequence[Node], start: int = 0) -> tuple[list[Turn], Counter[str]]:
         """Returns a path as turns of a sequence, and how many of them are context by this choice, by reason.
@@ -44,7 +46,7 @@ class Targets:
         turns, reasons = recorded(path[:start], trained=False), Counter[str]()
         for move in range(start, len(path)):
             reason = self._unlearnt(path, move)
-            turns += recorded([path[move]], trained=not reason, on_invalid=self.invalid)
+            turns += recorded([path[move]], trained=not reason, on_invalid=self.invalid, on_reasoning=self.reasoning)
             if reason:
                 reasons[reason] += 1
         return turns, reasons

@@ -278,6 +278,8 @@ class BuildConfig:
     """Rows with more tokens are dropped and counted."""
     train_on_invalid: bool = False
     """Also train on turns that the environment did not understand (Agent-R does, in good trajectories)."""
+    train_on_reasoning: bool = True
+    """Also train on the reasoning of trained turns (``<think>`` to ``</think>``); otherwise it is context (docs/models.md)."""
     train_on_said_twice: bool = True
     """Also train on turns that say a sentence twice. Of this and the next key: in rows that imitate whole episodes; turns that are not
     trained on stay in them as context, and are counted."""

@@ -78,9 +78,9 @@ class ETAgent(Imitation[ETAgentConfig]):
         }
 
     def rows(self, round_: Round) -> Iterator[Candidate]:
-        least = by_round(self.config.filter.min_return, round_.number)
+        least, reasoning = by_round(self.config.filter.min_return, round_.number), round_.config.build.train_on_reasoning
         for tree in round_.trees("evolve"):
-            yield from evolved_rows(tree, self.config.filter, least, round_.answer_prefix)
+            yield from evolved_rows(tree, self.config.filter, least, round_.answer_prefix, train_on_reasoning=reasoning)
 
     def facts(self, round_: Round) -> dict[str, Any]:
         trees = round_.trees("evolve")

@@ -95,7 +95,9 @@ class Experiment:
             with self.reporter.task(f"model {self.config.model.source}"):
                 path = resolve(self.config.model, folder)
                 outside = not path.is_relative_to(self.root)
-                remarks = list(load_codec(path, self.config.model).remarks)
+                trains = {self.config_at(round_).build.train_on_reasoning for round_ in range(self.config.run.rounds + 1)}
+                codec = load_codec(path, self.config.model)
+                remarks = codec.remarks(self.config.turns.keep_reasoning, trains.pop() if len(trains) == 1 else None)
             for remark in remarks:
                 self.reporter.say(f"model: {remark}")
             kept = self.store.stored_path(path)

@@ -80,7 +80,7 @@ def test_sentences_said_twice(text: str, twice: bool) -> None:
 
 def test_the_configuration_says_it() -> None:
     config = BuildConfig(train_on_invalid=True, train_on_said_twice=False, least_logprob=-2.0)
-    assert Targets.of(config, ["a"]) == Targets(True, False, -2.0, ("a",))
+    assert Targets.of(config, ["a"]) == Targets(True, False, -2.0, True, ("a",))
     assert Targets.of(BuildConfig()) == Targets()
 
 
