@@ -49,7 +49,6 @@ def test_a_preset_comes_from_its_opening_to_rows(
 #: Methods whose rows are turns, or may be: what makes their exploration small, and an environment.
 REASONING = {
     "agent_r": ("textcraft", ["method.search.iterations=3", "method.search.max_depth=6"]),
-    "rft": ("textcraft", ["method.episodes=6", "method.max_steps=12", "method.min_return=[0.0]"]),
     "dense_policy": ("mathtool", ["method.search.stop_rollouts=40"]),
     "et_agent": ("mathtool", ["method.episodes=4", "method.filter.min_return=[0.0]", "method.filter.failed_calls=9"]),
 }
