@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from agentr.cluster.causes import Cause, Kind
-from agentr.cluster.lookouts import Disk, Lookouts
+from agentr.cluster.lookouts import Disk, Lookouts, silence
 from agentr.cluster.needs import needs, shortages
 from agentr.cluster.nodes import Node, nodes
 from agentr.cluster.roles import Role
@@ -14,6 +14,16 @@ from agentr.config.schema import Config
 
 #: Free space below which a disk counts as full.
 FULL_BYTES = 50 * 2**20
+
+
+def check_head() -> Iterator[Cause]:
+    """Yields that Ray's head is silent."""
+    import ray
+
+    address, _, port = ray.get_runtime_context().gcs_address.rpartition(":")
+    if said := silence(address.strip("[]"), int(port)):
+        hint = "Is its process alive, and its machine up? Ray ends this process after a minute of silence; start the same run again then."
+        yield Cause(Kind.head_silent, "the head of the Ray cluster does not answer", said, hint)
 
 
 def check_nodes(known: Sequence[Node], there: Sequence[Node]) -> Iterator[Cause]:

@@ -18,6 +18,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from agentr.backoff import Backoff
@@ -394,6 +395,40 @@ def test_workers_without_a_place(ray_session: None, tmp_path: Path) -> None:
         eventually(lambda: one(check_training(Training(job, "no step"), config), Kind.unschedulable, wanted))
     finally:
         ray.util.remove_placement_group(group)
+
+
+# Ray itself -----------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def frozen(name: str) -> Iterator[None]:
+    """Stops a process of this Ray's for a while."""
+    (process,) = [process for process in psutil.Process().children(recursive=True) if process.name() == name]
+    process.suspend()
+    try:
+        yield
+    finally:
+        process.resume()
+
+
+@pytest.mark.cluster
+def test_a_head_that_is_frozen_is_named_alone(ray_session: None, tmp_path: Path) -> None:
+    """Nobody else is asked: every question that goes by the head would wait for it, until Ray ends the process."""
+    with frozen("gcs_server"):
+        started = time.monotonic()
+        one(
+            diagnose(parts(tmp_path)), Kind.head_silent, r"head of the Ray cluster does not answer \(\S+:\d+ takes a connection and says no"
+        )
+        assert time.monotonic() - started < 20
+    one(diagnose(parts(tmp_path)), Kind.unknown, r"no part of the run is at fault")
+
+
+@pytest.mark.cluster
+def test_a_raylet_that_is_frozen_is_named(ray_session: None, tmp_path: Path) -> None:
+    with frozen("raylet"):
+        one(
+            diagnose(parts(tmp_path)), Kind.node_unreachable, r"alive for Ray, and does not answer \(\S+:\d+ takes a connection and says no"
+        )
 
 
 # all together ---------------------------------------------------------------------------------------------------------

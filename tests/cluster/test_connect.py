@@ -1,0 +1,49 @@
+"""A Ray that cannot start on this machine says why, and is not waited for."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+#: Starts Ray with files of so many bytes at most.
+START = """
+import resource, sys
+from agentr.cluster.connect import connect
+from agentr.recipes import load
+resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[1]), int(sys.argv[1])))
+connect(load(None))
+"""
+
+
+def refused(limit: int = -1, **environment: str) -> str:
+    """The error of a start in a process of its own."""
+    command = [sys.executable, "-c", START, str(limit)]
+    done = subprocess.run(command, env={**os.environ, **environment}, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 1, done.stderr
+    return done.stderr
+
+
+@pytest.mark.parametrize("limit", [120 * 1024, 200 * 2**20])
+def test_files_that_may_not_be_as_large_as_the_object_store(limit: int) -> None:
+    said = refused(limit)
+    assert f"may write files of {limit / 2**20:.1f} MiB, and its object store is one of 201 MiB" in said and "ulimit -f" in said
+
+
+def test_a_disk_that_has_no_room_for_rays_files(tmp_path: Path) -> None:
+    done = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(tmp_path)], capture_output=True, text=True)
+    if done.returncode:
+        pytest.skip(f"no small disk can be mounted here: {done.stderr.strip()}")
+    try:
+        assert f"{tmp_path} cannot be written: No space left on device" in (said := refused(RAY_TMPDIR=str(tmp_path))), said
+        assert "set RAY_TMPDIR" in said
+    finally:
+        subprocess.run(["umount", "-l", str(tmp_path)], check=True)
+
+
+def test_a_folder_for_rays_files_that_is_none(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    assert "Ray cannot start on this machine" in refused(RAY_TMPDIR=str(tmp_path / "file"))
