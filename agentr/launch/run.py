@@ -50,11 +50,11 @@ def run_dir(config: Config) -> Path:
 def serving(config: Config, logs: Path, reporter: Reporter) -> Iterator[Services]:
     """What experiments run on. Everything it started ends with the block."""
     services = Services(config, logs, reporter)
-    try:
-        with ending_cleanly():
+    with ending_cleanly():
+        try:
             yield services
-    finally:
-        services.close()
+        finally:
+            services.close()
 
 
 @contextmanager
