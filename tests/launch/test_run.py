@@ -41,10 +41,11 @@ def test_a_signal_ends_a_run_and_the_second_one_at_once(tmp_path: Path, sent: si
     root = tmp_path / "run"
     command = [sys.executable, "-c", LONG, "run", "configs/smoke.yaml", f"run.dir={root}", "600" if twice else "0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
+        lines = process.stdout
+        assert lines is not None
 
         def said(word: str) -> None:
-            while (line := process.stdout.readline()) != f"{word}\n":
+            while (line := lines.readline()) != f"{word}\n":
                 assert line, process.communicate()
 
         said("running")
@@ -56,7 +57,8 @@ def test_a_signal_ends_a_run_and_the_second_one_at_once(tmp_path: Path, sent: si
         told, wrong = process.communicate(timeout=60)
         assert process.returncode == status and "Traceback" not in told + wrong, wrong
         assert time.monotonic() - started < 10
-    assert [event["event"] for event in read_lines(root / "events.jsonl")][-2:] == ["stage_started", "stage_stopped"]
+    events = read_lines(root / "events.jsonl")
+    assert [event["event"] for event in events][-2:] == ["stage_started", "stage_stopped"] and events[-1]["error"] == "told to end"
     assert RunStore(root).owner() == ""
     if not twice:
         assert f"stopped; what is finished is kept. Go on with: agentr resume {root}" in told
