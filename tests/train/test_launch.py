@@ -18,6 +18,7 @@ from agentr.store.dataset import write_rows
 from agentr.train.job import TrainJob
 from agentr.train.launch import _cause, _claim, train, train_many
 from agentr.train.online_job import OnlineJob
+from agentr.train.worker import logged_to
 from tests.train.test_online import feed
 from tests.train.test_online import make_job as make_steps
 from tests.train.test_sft import distance
@@ -175,6 +176,14 @@ def test_what_can_be_known_before_is_said_before(dataset: Path, start: Path, tmp
     with pytest.raises(ConfigError, match="need different workers"):
         train_many([make_job(dataset, start, tmp_path / "a"), make_job(dataset, start, tmp_path / "b", workers=2, micro_batch_size=4)])
     assert not (tmp_path / "a").exists()
+
+
+def test_a_run_directory_that_is_gone_is_not_made_anew(dataset: Path, start: Path, tmp_path: Path) -> None:
+    with pytest.raises(RunError, match="its folder is gone"):
+        train(make_job(dataset, start, tmp_path / "run/rounds/01/train"))
+    with pytest.raises(RunError, match="its folder is gone"), logged_to(tmp_path / "run/rounds/01/train/worker.log"):
+        pass
+    assert not (tmp_path / "run").exists()
 
 
 def test_the_work_of_another_start_is_not_continued(dataset: Path, start: Path, tmp_path: Path) -> None:
