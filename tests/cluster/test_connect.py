@@ -7,15 +7,19 @@ import subprocess
 import sys
 from pathlib import Path
 
+import psutil
 import pytest
 
-#: Starts Ray with files of so many bytes at most.
+from tests.env_servers.support import wait_until
+
+#: Starts Ray with files of so many bytes at most, and says so.
 START = """
 import resource, sys
 from agentr.cluster.connect import connect
 from agentr.recipes import load
 resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[1]), int(sys.argv[1])))
 connect(load(None))
+print("up", flush=True)
 """
 
 
@@ -47,3 +51,15 @@ def test_a_disk_that_has_no_room_for_rays_files(tmp_path: Path) -> None:
 def test_a_folder_for_rays_files_that_is_none(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     assert "Ray cannot start on this machine" in refused(RAY_TMPDIR=str(tmp_path / "file"))
+
+
+@pytest.mark.cluster
+def test_a_start_does_not_mind_what_a_driver_left_that_was_killed_while_it_started() -> None:
+    """Some of Ray's processes live on for a minute."""
+    command = [sys.executable, "-c", START, "-1"]
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE) as first:
+        wait_until(lambda: "raylet" in [child.name() for child in psutil.Process(first.pid).children()], "the raylet", 60.0)
+        first.kill()
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    assert done.stdout == "up\n", done.stderr
