@@ -52,7 +52,7 @@ class Notes:
     def take_over(self, config: Config, store: RunStore) -> None:
         pass
 
-    def close(self) -> None:
+    def close(self, *, keep_logs: bool = False) -> None:
         pass
 
     def spec(self) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import resource
 import secrets
+import shutil
 import signal
 import sys
 import tempfile
@@ -14,6 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from agentr.cluster.nodes import session_folder
 from agentr.config.schema import Config
 from agentr.errors import InfraError
 
@@ -57,6 +59,22 @@ def connect(config: Config) -> Any:
             hint = f"Is it up? {_TOKEN_HINT}"
             raise InfraError(f"the Ray cluster at {address!r} cannot be joined: {error}", hint=hint) from error
     return ray
+
+
+def leave(ray: Any, *, keep_logs: bool = False) -> None:
+    """Leaves the cluster. One that ``connect`` started ends, and its files are deleted.
+
+    Args:
+        ray: What ``connect`` returned.
+        keep_logs: Keep these files, for their logs.
+    """
+    import ray._private.worker as worker
+
+    own = worker._global_node is not None and worker._global_node.is_head()
+    session = session_folder()
+    ray.shutdown()
+    if own and not keep_logs:
+        shutil.rmtree(session, ignore_errors=True)
 
 
 def send_by_value() -> None:

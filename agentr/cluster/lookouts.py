@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from agentr.cluster.nodes import Node, nodes, on_node
+from agentr.cluster.nodes import Node, nodes, on_node, session_folder
 
 #: Seconds within which a lookout answers, and a server of Ray's.
 ANSWER_S = 10.0
@@ -29,11 +29,8 @@ class Disk:
 
 def disks(run_dir: str) -> list[Disk]:
     """Returns the disks that a run writes to on this node. A folder that cannot be asked about is left out."""
-    import ray._private.worker as worker
-
     found = []
-    session = worker._global_node.get_session_dir_path() if worker._global_node is not None else ""
-    for path in (run_dir, session):
+    for path in (run_dir, session_folder()):
         with suppress(OSError):
             found.append(Disk(path, shutil.disk_usage(path).free)) if path else None
     return found

@@ -53,6 +53,9 @@ def serving(config: Config, logs: Path, reporter: Reporter) -> Iterator[Services
     with ending_cleanly():
         try:
             yield services
+        except Exception:  # what went wrong may be in Ray's logs
+            services.close(keep_logs=True)
+            raise
         finally:
             services.close()
 

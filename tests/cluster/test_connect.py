@@ -1,10 +1,11 @@
-"""A Ray that cannot start on this machine says why, and is not waited for."""
+"""A Ray of one's own: what it cannot start without is said before, what a killed one left is not minded, and nothing of it stays."""
 
 from __future__ import annotations
 
 import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import psutil
@@ -63,3 +64,27 @@ def test_a_start_does_not_mind_what_a_driver_left_that_was_killed_while_it_start
         first.kill()
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
     assert done.stdout == "up\n", done.stderr
+
+
+#: Starts a Ray and ends it, with and without its logs.
+ENDS = """
+from pathlib import Path
+from agentr.cluster.connect import connect, leave
+from agentr.cluster.nodes import session_folder
+from agentr.recipes import load
+for keep in (False, True):
+    ray = connect(load(None))
+    session = Path(session_folder())
+    assert session.is_dir()
+    leave(ray, keep_logs=keep)
+    assert session.exists() is keep and session_folder() == "", keep
+"""
+
+
+@pytest.mark.cluster
+def test_the_files_of_a_ray_go_with_it_unless_they_are_wanted() -> None:
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
+    with tempfile.TemporaryDirectory(prefix="r", dir="/tmp") as folder:  # the paths of its sockets are short
+        command = [sys.executable, "-c", ENDS]
+        done = subprocess.run(command, env=environment | {"RAY_TMPDIR": folder}, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr

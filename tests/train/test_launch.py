@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import psutil
 import pytest
 
 from agentr.config.training import DPOConfig, TrainConfig, TrainerConfig
@@ -100,6 +101,27 @@ def test_a_killed_worker_resumes_and_ends_with_the_same_model(chain: list[TrainJ
     assert pids[0] == killed[0]
     assert result.steps == 60
     assert "torn checkpoint" in (job.out / "worker.log").read_text(encoding="utf-8")
+    assert losses(job) == pytest.approx(losses(chain[0]), rel=1e-4)
+    assert distance(job.model, chain[0].model) < 1e-5
+
+
+@pytest.mark.cluster
+@pytest.mark.chaos
+@pytest.mark.timeout(900)
+def test_a_killed_controller_is_an_error_of_ours_and_the_next_one_goes_on(
+    chain: list[TrainJob], dataset: Path, start: Path, tmp_path: Path
+) -> None:
+    job = make_job(dataset, start, tmp_path / "killed")
+    killed: list[psutil.Process] = []
+
+    def kill_once(line: dict) -> None:
+        if line["step"] >= 12 and not killed:
+            killed.extend(p for p in psutil.Process().children(recursive=True) if p.name().startswith("ray::TrainContr"))
+            killed[0].kill()
+
+    with pytest.raises(RunError, match=r"killed: Ray Train's controller died\n?.*continues from its last checkpoint"):
+        train(replace(job, trainer=replace(job.trainer, max_failures=0)), kill_once)
+    assert train(job).steps == 60
     assert losses(job) == pytest.approx(losses(chain[0]), rel=1e-4)
     assert distance(job.model, chain[0].model) < 1e-5
 
