@@ -37,7 +37,8 @@ def check_nodes(known: Sequence[Node], there: Sequence[Node]) -> Iterator[Cause]
     lost = [node.name for node in known if node.id not in ids]
     if lost:
         evidence = f"{len(known) - len(lost)} of {len(known)} nodes are alive"
-        yield Cause(Kind.node_lost, f"lost: the node {', '.join(lost)}", evidence, "Start it again, or a new one.")
+        hint = "Start it again, or a new one." if there else "None is left: end this run (Ctrl-C) and start it again; it goes on."
+        yield Cause(Kind.node_lost, f"lost: the node {', '.join(lost)}", evidence, hint)
 
 
 def check_disks(run_dir: Path, lookouts: Lookouts) -> Iterator[Cause]:

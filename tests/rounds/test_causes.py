@@ -298,6 +298,7 @@ def test_a_server_that_is_slow_that_has_no_free_thread_and_that_is_gone() -> Non
 def test_a_node_that_is_lost() -> None:
     head, env = Node("a", "10.0.0.1", {}, 1, 0), Node("b", "10.0.0.2", {"agentr-role": "env"}, 1, 0)
     one(check_nodes([head, env], [head]), Kind.node_lost, r"lost: the node 10\.0\.0\.2 \(env\) \(1 of 2 nodes are alive\)")
+    one(check_nodes([head], []), Kind.node_lost, r"lost: the node 10\.0\.0\.1 \(0 of 1 nodes are alive\)\. None is left: end this run")
     assert not list(check_nodes([head], [head, env]))
 
 
