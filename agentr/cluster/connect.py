@@ -120,8 +120,8 @@ def _require_room(config: Config) -> None:
     limit, wanted = resource.getrlimit(resource.RLIMIT_FSIZE)[0], (config.cluster.object_store_mib + 1) * 2**20
     if limit != resource.RLIM_INFINITY and limit < wanted:
         hint = "Raise the limit (ulimit -f unlimited), or lower cluster.object_store_mib."
-        allowed = f"this process may write files of {limit / 2**20:.1f} MiB"
-        raise InfraError(f"Ray cannot start on this machine: {allowed}, and its object store is one of {wanted // 2**20} MiB", hint=hint)
+        allowed = f"this process may write files of {limit / 2**20:.1f} MiB at most"
+        raise InfraError(f"Ray cannot start on this machine: {allowed}, and Ray's object store is one of {wanted // 2**20} MiB", hint=hint)
     folder = _ray_folder()
     try:
         Path(folder).mkdir(parents=True, exist_ok=True)

@@ -35,7 +35,7 @@ def refused(limit: int = -1, **environment: str) -> str:
 @pytest.mark.parametrize("limit", [120 * 1024, 200 * 2**20])
 def test_files_that_may_not_be_as_large_as_the_object_store(limit: int) -> None:
     said = refused(limit)
-    assert f"may write files of {limit / 2**20:.1f} MiB, and its object store is one of 201 MiB" in said and "ulimit -f" in said
+    assert f"may write files of {limit / 2**20:.1f} MiB at most, and Ray's object store is one of 201 MiB" in said and "ulimit -f" in said
 
 
 def test_a_disk_that_has_no_room_for_rays_files(tmp_path: Path) -> None:

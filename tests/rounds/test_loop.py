@@ -97,9 +97,9 @@ def test_a_run_that_is_whole_is_not_done_again_and_one_that_broke_goes_on(tmp_pa
 @pytest.mark.parametrize("stage", ["rounds/01/train", "rounds/01/dataset"])
 def test_what_is_damaged_is_named_before_anything_is_started_with_it(tmp_path: Path, stage: str) -> None:
     """Weights before an engine, rows before a trainer; and the error says how they are made anew."""
-    rounds, later = ("run.rounds=1", {}) if stage.endswith("train") else ("run.rounds=2", {"breaks_at": "rounds/01/train"})
+    rounds, breaks_at = ("run.rounds=1", "") if stage.endswith("train") else ("run.rounds=2", "rounds/01/train")
     with suppress(InfraError):
-        whole(tmp_path, rounds, notes=Notes(**later))
+        whole(tmp_path, rounds, notes=Notes(breaks_at=breaks_at))
     file = max((tmp_path / stage).rglob("*"), key=lambda path: path.stat().st_size if path.name != "stage.json" and path.is_file() else 0)
     file.write_bytes(file.read_bytes()[:-1] + b"?")
     fresh, name = Notes(), re.escape(str(file.relative_to(tmp_path)))
