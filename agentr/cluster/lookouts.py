@@ -80,7 +80,7 @@ class Lookouts:
             for node, silent in zip(there, pool.map(lambda node: silence(node.address, node.port), there), strict=True):
                 if silent:
                     found[node] = silent
-                elif not found[node]:
+                elif found[node] == "":
                     found[node] = f"its raylet answers, and its lookout says nothing within {ANSWER_S:g} s"
         return found
 
