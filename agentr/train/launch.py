@@ -161,6 +161,9 @@ def _fit_once(jobs: Sequence[TrainJob]) -> None:
     trainer = first.trainer
     resources: dict[str, float] = {"CPU": 1, "GPU": 1} if trainer.use_gpu else {"CPU": _BOOKED_CPUS}
     there = ray.cluster_resources()
+    if not there:
+        hint = "Start the same run again: it continues from its last checkpoint."
+        raise RunError(f"{first.name}: no node of the Ray cluster is alive", hint=hint)
     for kind, amount in resources.items():
         if there.get(kind, 0) < amount * trainer.workers:
             hint = "Lower trainer.workers, or add nodes."

@@ -224,10 +224,13 @@ def test_the_work_of_another_start_is_not_continued(dataset: Path, start: Path, 
 
 @pytest.mark.cluster
 @pytest.mark.usefixtures("ray_session")
-def test_a_cluster_that_is_too_small_is_named(dataset: Path, start: Path, tmp_path: Path) -> None:
+def test_a_cluster_that_is_too_small_or_dead_is_named(dataset: Path, start: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     job = make_job(dataset, start, tmp_path / "gpu")
     with pytest.raises(RunError, match="gpu needs 1 GPU, the cluster has 0"):
         train(replace(job, trainer=replace(job.trainer, use_gpu=True)))
+    monkeypatch.setattr("ray.cluster_resources", dict)
+    with pytest.raises(RunError, match=r"gpu: no node of the Ray cluster is alive\. Start the same run again"):
+        train(job)
 
 
 def test_the_cause_is_the_error_that_is_not_about_another_worker() -> None:
