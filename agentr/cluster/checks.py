@@ -22,7 +22,7 @@ def check_head() -> Iterator[Cause]:
 
     address, _, port = ray.get_runtime_context().gcs_address.rpartition(":")
     if said := silence(address.strip("[]"), int(port)):
-        hint = "Is its process alive, and its machine up? Ray ends this process after a minute of silence; start the same run again then."
+        hint = "Is it alive, and its machine up? If it stays silent, end this run and start it again. Ray ends it a minute after its head."
         yield Cause(Kind.head_silent, "the head of the Ray cluster does not answer", said, hint)
 
 
