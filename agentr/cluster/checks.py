@@ -20,6 +20,8 @@ def check_head() -> Iterator[Cause]:
     """Yields that Ray's head is silent."""
     import ray
 
+    if not ray.is_initialized():  # to ask for the address would start a cluster
+        return
     address, _, port = ray.get_runtime_context().gcs_address.rpartition(":")
     if said := silence(address.strip("[]"), int(port)):
         hint = "Is it alive, and its machine up? If it stays silent, end this run and start it again. Ray ends it a minute after its head."
