@@ -422,4 +422,5 @@ class Experiment:
 
 def _some(ids: Iterable[str]) -> str:
     """The first few of many."""
-    return ", ".join(itertools.islice(ids, 3)) + ", ..."
+    first = list(itertools.islice(ids, 4))
+    return ", ".join([*first[:3], "..."] if len(first) > 3 else first)

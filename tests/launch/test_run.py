@@ -1,0 +1,64 @@
+"""How a run ends that is told to: at once, with the status that a shell expects, and with the way on."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from agentr.store.files import read_lines
+from agentr.store.run import RunStore
+
+#: The command line, with a stage that takes long, and perhaps services that take long to end.
+LONG = """
+import sys, time
+import agentr.launch.run as run
+from agentr.cli import main
+from agentr.rounds.services import Services
+from agentr.store.summaries import TrainSummary
+
+def work(folder):
+    print("running", flush=True)
+    time.sleep(600)
+
+sys.argv[0] = "agentr"
+seconds = sys.argv.pop()
+Services.close = lambda services: (print("closing", flush=True), time.sleep(float(seconds)))
+run.run_rounds = lambda experiment, recipe: experiment.store.stage("rounds/01/train", TrainSummary, work)
+main()
+"""
+
+
+@pytest.mark.parametrize(
+    ("sent", "status"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129), (signal.SIGINT, 130)], ids=["terminate", "hang up", "interrupt"]
+)
+@pytest.mark.parametrize("twice", [False, True], ids=["once", "twice"])
+def test_a_signal_ends_a_run_and_the_second_one_at_once(tmp_path: Path, sent: signal.Signals, status: int, twice: bool) -> None:
+    root = tmp_path / "run"
+    command = [sys.executable, "-c", LONG, "run", "configs/smoke.yaml", f"run.dir={root}", "600" if twice else "0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        lines = process.stdout
+        assert lines is not None
+
+        def said(word: str) -> None:
+            while (line := lines.readline()) != f"{word}\n":
+                assert line, process.communicate()
+
+        said("running")
+        started = time.monotonic()
+        process.send_signal(sent)
+        if twice:
+            said("closing")
+            process.send_signal(sent)
+        told, wrong = process.communicate(timeout=60)
+        assert process.returncode == status and "Traceback" not in told + wrong, wrong
+        assert time.monotonic() - started < 10
+    events = read_lines(root / "events.jsonl")
+    assert [event["event"] for event in events][-2:] == ["stage_started", "stage_stopped"] and events[-1]["error"] == "told to end"
+    assert RunStore(root).owner() == ""
+    if not twice:
+        assert f"stopped; what is finished is kept. Go on with: agentr resume {root}" in told
