@@ -27,7 +27,8 @@ def keep_rendezvous_in(folder: str) -> None:
     def method() -> str:
         return f"file://{folder}/vllm_dist_{uuid4().hex}"
 
-    multiproc_executor.get_file_store_init_method = uniproc_executor.get_file_store_init_method = method
+    for module in (multiproc_executor, uniproc_executor):
+        vars(module)["get_file_store_init_method"] = method
 
 
 def repack_output_layer(worker: Any) -> None:

@@ -141,8 +141,8 @@ def test_rows_with_reasoning_are_written_as_the_policy_saw_them_and_what_text_do
 def test_pairs_with_reasoning_that_is_context_are_counted(tmp_path: Path) -> None:
     reasoner = codec_of("Qwen 3")
     tree = grown(reasoner, [DRAWN["Qwen 3"] + ReAct().compose("hm", action) for action in ("open", "go")])
-    sides = [(tree, recorded([node], trained=True, on_reasoning=False)) for node in tree.nodes[1:]]
-    pair = make_pair(tree.prompt_ids, *sides, "sibling")
+    better, worse = ((tree, recorded([node], trained=True, on_reasoning=False)) for node in tree.nodes[1:])
+    pair = make_pair(tree.prompt_ids, better, worse, "sibling")
     made = export_rows(tmp_path / "pairs.jsonl", [pair], reasoner, "messages")
     assert about(made.changed, "begin with reasoning") == {"sibling": 1}
 

@@ -76,7 +76,8 @@ def transition(config: Config, paths: Sequence[str], bad: str, good: str, verdic
         assert judged is not None
         return [Completion(verdicts[judged[1]], (), (), FinishReason.STOP)]
 
-    policy, codec = SimpleNamespace(generate=generate), SimpleNamespace(prompt=lambda messages: [1], stop_ids=())
+    policy = SimpleNamespace(generate=generate)
+    codec = SimpleNamespace(prompt=lambda messages: [1], reply=lambda text: text, stop_ids=())
     agent: Any = SimpleNamespace(policy=policy, codec=codec, max_model_len=8192)
     pair = Pair(named(tree, bad).id, named(tree, good).id, tree.common_ancestor(named(tree, bad).id, named(tree, good).id))
     last = asyncio.run(revise.transition(tree, pair, agent, cast(Any, config.method).revise))
@@ -103,7 +104,7 @@ def revised(config: Config, paths: Sequence[str], revisions: Sequence[Mapping[st
         put_in.append(text)
         return [1000 + len(put_in) - 1]
 
-    codec: Any = SimpleNamespace(turn=kept, bridge=kept)
+    codec: Any = SimpleNamespace(turn=kept, bridge=kept, reasoning=lambda ids: 0)
     method: Any = config.method
     rows = revision_rows(tree, method.revise.splice, codec, ReAct(), limit=method.revisions_per_task, targets=Targets(invalid=True))
     return [_read(tree, row, put_in) for row in rows if isinstance(row, Row)]
