@@ -12,6 +12,9 @@ from typing import Literal
 
 from env_servers.status import CallStatus
 
+#: What closes the part of a turn that holds reasoning, for the models that have one.
+REASONED = "</think>"
+
 
 class Outcome(StrEnum):
     """Why an episode ended at a node."""

@@ -52,7 +52,7 @@ class Notes:
     def take_over(self, config: Config, store: RunStore) -> None:
         pass
 
-    def close(self) -> None:
+    def close(self, *, keep_logs: bool = False) -> None:
         pass
 
     def spec(self) -> Any:
@@ -73,7 +73,7 @@ class Notes:
             add(tree, 0, reasoned("open" if won else "wait", float(won), Outcome.SUCCESS if won else Outcome.FAILURE), origin)
             forest.write(tree)
             progress.add(tree)
-        return as_dict(progress)
+        return as_dict(progress) | {"regrown": forest.damaged}
 
     def train(self, jobs: list[TrainJob], title: str) -> list[TrainSummary]:
         if title == self.breaks_at:

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 
 from agentr.collect.agent import Agent
 from agentr.config.schema import SamplingConfig
-from agentr.config.turns import PromptConfig
+from agentr.config.turns import PromptConfig, TurnsConfig
 from agentr.envs.client import EnvClient
 from agentr.policy.base import GenerateRequest, PolicyStats
 from agentr.policy.chat import ChatCodec
 from agentr.tasks.formats import ReAct, action_format
 from agentr.types import Completion, Cost, FinishReason, Task
 from env_servers.textcraft import TextCraft
+from tests.reasoning import drawn
 from tests.support import tiny_tokenizer
 
 OPTIONS = {"recipes": "exact", "distractors": 3}
@@ -64,6 +66,17 @@ class SloppyExpert:
         return rng.choice(["inventory", "get 1 moon cheese", "get 1 stick", *self.plans[request.affinity]])
 
 
+class ThinkingExpert(SloppyExpert):
+    """The same after some reasoning, which names an action that it does not take, and now and then never ends."""
+
+    def _answer(self, request: GenerateRequest, rng: random.Random) -> Completion:
+        said = super()._answer(request, rng).text
+        thought = f"<think>\nAction: get 1 moon cheese? Judgement: Bad? No. {rng.randrange(9)}"
+        text = thought if rng.random() < 0.05 else f"{thought}\n</think>\n\n{said}"
+        ids = drawn(self.codec, text)
+        return Completion(text, ids, (-0.25,) * len(ids), FinishReason.STOP)
+
+
 async def sloppy_agent(env: EnvClient, tasks: Sequence[Task], skill: float = 0.6) -> Agent:
     codec = ChatCodec(tiny_tokenizer())
     spec = await env.spec()
@@ -78,3 +91,10 @@ async def sloppy_agent(env: EnvClient, tasks: Sequence[Task], skill: float = 0.6
         max_model_len=8192,
         policy_name="test",
     )
+
+
+async def thinking_agent(env: EnvClient, tasks: Sequence[Task], codec: ChatCodec, *, keeps: bool, skill: float = 0.6) -> Agent:
+    """The same with a policy that reasons, for a codec whose template knows of that."""
+    agent = await sloppy_agent(env, tasks)
+    sampling, turns = SamplingConfig(max_tokens=256), TurnsConfig(keep_reasoning=keeps)
+    return replace(agent, codec=codec, policy=ThinkingExpert(codec, tasks, skill), turns=turns, sampling=sampling, max_model_len=16384)

@@ -28,6 +28,7 @@ from agentr.tasks.formats import ActionFormat
 from agentr.train.job import TrainJob
 from agentr.train.online_job import OnlineJob
 from agentr.types import Completion, FinishReason, Task
+from tests.reasoning import drawn
 from tests.rounds.test_steps import Training
 from tests.runs import round_of
 from tests.support import CHATML
@@ -69,10 +70,24 @@ def fluent_tokenizer() -> PreTrainedTokenizerBase:
     )
 
 
+@cache
+def reasoning_tokenizer() -> PreTrainedTokenizerBase:
+    """The same with Qwen 3's template and its tokens of reasoning."""
+    from tokenizers import AddedToken
+
+    from tests.policy.test_families import text_of
+
+    tokenizer = deepcopy(fluent_tokenizer())
+    tokenizer.add_tokens([AddedToken(token, special=False, normalized=False) for token in ("<think>", "</think>")])
+    tokenizer.chat_template = text_of("qwen3.jinja")
+    return tokenizer
+
+
 class Learner:
     """Knows the expert's plan and mostly takes its next action, less often once it went astray.
 
-    Greedily it takes none of the last two, so that there is something to learn. As a judge it finds every other step bad.
+    Greedily it takes none of the last two, so that there is something to learn. As a judge it finds every other step bad. Where the
+    template knows of reasoning, it first thinks of another turn.
 
     Args:
         plans: Thoughts and actions by the task's key.
@@ -96,7 +111,9 @@ class Learner:
             text = f"So. Judgement: {rng.choice(['Good', 'Bad'])}"
         else:
             text = self.turns.compose(*self._turn(request, rng))
-        ids = tuple(self.codec.turn(text))
+        if self.codec.reasons:
+            text = f"<think>\n{self.turns.compose('Or', rng.choice(self.noise[self.turns.name]))} {rng.randrange(9)}?\n</think>\n\n{text}"
+        ids = drawn(self.codec, text) if self.codec.reasons else tuple(self.codec.turn(text))
         return Completion(text, ids, (-0.5,) * len(ids), FinishReason.STOP)
 
     def _turn(self, request: GenerateRequest, rng: random.Random) -> tuple[str, str]:

@@ -24,6 +24,7 @@ import zstandard
 from agentr.build.dataset import write_dataset
 from agentr.build.export import export_rows
 from agentr.build.revision import good_rows
+from agentr.build.targets import Targets
 from agentr.search.stored import from_bytes, stored_counts
 from agentr.search.tree import Child, Origin, Spent, Tree
 from agentr.store.dataset import iter_rows
@@ -190,7 +191,7 @@ def _export(folder: Path, trees: int) -> int:
 
 def _candidates(forest: Any) -> Iterator[Any]:
     for tree in forest:
-        yield from good_rows(tree, 1.0, limit=4, train_on_invalid=True)
+        yield from good_rows(tree, 1.0, limit=4, targets=Targets(invalid=True))
 
 
 # as version 1 ---------------------------------------------------------------------------------------------------------

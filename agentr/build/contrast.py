@@ -93,7 +93,9 @@ class _Comparison:
         return self.worse.return_ - self.better.return_, len(self.better.turns)
 
 
-def contrast_rows(tree: Tree, expert: Tree | None, config: ContrastConfig, max_length: int) -> Iterator[Preference | Dropped]:
+def contrast_rows(
+    tree: Tree, expert: Tree | None, config: ContrastConfig, max_length: int, *, train_on_reasoning: bool = True
+) -> Iterator[Preference | Dropped]:
     """Yields the pairs of one task, at most ``pairs_per_task`` of each granularity, then what was dropped.
 
     A tree that begins with an expert's path gives step pairs, any other tree gives trajectory pairs; ``config.granularity`` selects
@@ -103,8 +105,12 @@ def contrast_rows(tree: Tree, expert: Tree | None, config: ContrastConfig, max_l
         tree: The policy's runs: branches of the root, or of the points of an expert's path.
         expert: The demonstration of the same task, for trajectory pairs against the expert.
         max_length: Most tokens of a pair's longer side.
+        train_on_reasoning: Also train on the turns' reasoning.
+
+    Raises:
+        DataError: Runs are to be compared as a whole, and the policy did not see the reasoning of their earlier turns.
     """
-    contrast = _Contrast(tree, config, max_length)
+    contrast = _Contrast(tree, config, max_length, train_on_reasoning)
     yield from contrast.pairs(expert)
     yield from contrast.dropped
 
@@ -116,6 +122,7 @@ class _Contrast:
     tree: Tree
     config: ContrastConfig
     max_length: int
+    on_reasoning: bool = True
     dropped: list[Dropped] = field(default_factory=list)
 
     def pairs(self, expert: Tree | None) -> Iterator[Preference]:
@@ -204,8 +211,8 @@ class _Contrast:
         longest = len(better.turns) + extra if extra >= 0 else len(worse.turns)
         pair = make_pair(
             self.tree.prompt(better.before),
-            (better.tree, recorded(better.turns, trained=True)),
-            (worse.tree, recorded(worse.turns[:longest], trained=True)),
+            (better.tree, recorded(better.turns, trained=True, on_reasoning=self.on_reasoning)),
+            (worse.tree, recorded(worse.turns[:longest], trained=True, on_reasoning=self.on_reasoning)),
             kind,
             chosen_by=better.by.value,
             rejected_by=worse.by.value,

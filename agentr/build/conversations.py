@@ -127,12 +127,13 @@ class ConversationReader:
             return None
         found, start = [], len(first)
         for position, (role, piece) in enumerate(zip(roles, pieces, strict=True)):
-            end = _find(ids, piece, start)
+            last = position == len(pieces) - 1
+            end, after = self._before_turn(ids, piece, start) if last else (_find(ids, piece, start), start)
             if end < 0:
                 return None
             text = frame.content(self.codec.decode(ids[start:end]), position)
             found.append(Passage(Message(role, text), start, end))
-            start = end + len(piece)
+            start = after if last else end + len(piece)
         return found + self._turns(ids, start)
 
     def _turns(self, ids: list[int], start: int) -> list[Passage]:
@@ -154,13 +155,20 @@ class ConversationReader:
             before, after = [self.codec.end_id, *frame.pieces[0]], frame.pieces[1]
             end = _find(ids, before, start)
             seen = end + len(before)
-            close = _find(ids, after, seen) if end >= 0 else -1
+            close, following = self._before_turn(ids, after, seen) if end >= 0 else (-1, -1)
             if close >= 0:
                 text = self.codec.heard(role, frame.content(self.codec.decode(ids[seen:close]), 0))
-                ways.append((end, -seen, Passage(Message(role, text), seen, close), close + len(after)))
+                ways.append((end, -seen, Passage(Message(role, text), seen, close), following))
         # What a tool answers may begin as a user's message does, and then say more: the longer beginning is the one that is there.
         end, _, passage, following = min(ways, key=lambda way: way[:2], default=(0, 0, None, 0))
         return None if passage is None else (end, passage, following)
+
+    def _before_turn(self, ids: list[int], piece: list[int], start: int) -> tuple[int, int]:
+        """Finds what stands before a turn of the agent: as in a prompt, or as before an earlier turn without its reasoning."""
+        hiding = self.codec.hiding
+        forms = [piece] if hiding is None or not hiding.opened else [piece, [*piece[: -hiding.opened], *hiding.instead]]
+        found = [(at, at + len(form)) for form in forms if (at := _find(ids, form, start)) >= 0]
+        return min(found, key=lambda place: (place[0], -place[1]), default=(-1, -1))
 
     def _turn(self, ids: list[int], start: int, end: int) -> Passage:
         return Passage(Message("assistant", self.codec.said(self.codec.decode(ids[start:end]))), start, end)
@@ -197,12 +205,14 @@ class SpokenRow:
         trained: For each message, whether it is a target.
         respelled: Whether the tokenizer spells the text in other tokens than the row has.
         partial: Whether targets are no whole turns of the agent: observations, or a turn that was cut off.
+        reasoned: Whether a target begins with reasoning that is context.
     """
 
     messages: list[Message]
     trained: list[bool]
     respelled: bool
     partial: bool
+    reasoned: bool
 
     @property
     def has_context(self) -> bool:
@@ -217,6 +227,7 @@ class SpokenPair:
     Attributes:
         respelled: As `SpokenRow`.
         partial: Whether targets are others than all turns of the agent.
+        reasoned: As `SpokenRow`.
     """
 
     prompt: list[Message]
@@ -224,6 +235,7 @@ class SpokenPair:
     rejected: list[Message]
     respelled: bool
     partial: bool
+    reasoned: bool
 
     @property
     def has_observations(self) -> bool:
@@ -242,7 +254,8 @@ def spoken_row(row: Row, reader: ConversationReader) -> SpokenRow:
     first = next((i for i, m in enumerate(messages) if m.role == "assistant"), len(messages))
     prompt = reader.codec.prompt(messages[:first])
     ids, mask = answers(reader.codec, messages[first:], trained[first:])
-    return SpokenRow(messages, trained, (*prompt, *ids) != row.input_ids, (*(0 for _ in prompt), *mask) != row.loss_mask)
+    respelled, partial = (*prompt, *ids) != row.input_ids, (*(0 for _ in prompt), *mask) != row.loss_mask
+    return SpokenRow(messages, trained, respelled, partial, _reasoned(passages, row.loss_mask))
 
 
 def spoken_pair(pair: Preference, reader: ConversationReader) -> SpokenPair:
@@ -252,12 +265,14 @@ def spoken_pair(pair: Preference, reader: ConversationReader) -> SpokenPair:
         DataError: The pair is of another tokenizer.
     """
     prompt = [p.message for p in reader.conversation(pair.prompt_ids)]
-    chosen, rejected = ([p.message for p in reader.continuation(ids)] for ids in (pair.chosen_ids, pair.rejected_ids))
+    sides = [reader.continuation(ids) for ids in (pair.chosen_ids, pair.rejected_ids)]
+    chosen, rejected = ([p.message for p in side] for side in sides)
     made = [answers(reader.codec, side, [True] * len(side)) for side in (chosen, rejected)]
     ids = tuple(reader.codec.prompt(prompt)), made[0][0], made[1][0]
     masks = made[0][1], made[1][1]
     respelled = ids != (pair.prompt_ids, pair.chosen_ids, pair.rejected_ids)
-    return SpokenPair(prompt, chosen, rejected, respelled, masks != (pair.chosen_mask, pair.rejected_mask))
+    reasoned = any(_reasoned(side, mask) for side, mask in zip(sides, (pair.chosen_mask, pair.rejected_mask), strict=True))
+    return SpokenPair(prompt, chosen, rejected, respelled, masks != (pair.chosen_mask, pair.rejected_mask), reasoned)
 
 
 def by_turn(row: Row, reader: ConversationReader) -> Iterator[Row]:
@@ -289,6 +304,10 @@ def parting(pair: Preference, reader: ConversationReader) -> Preference | None:
             prompt = (*pair.prompt_ids, *pair.chosen_ids[: better.start])
             return Preference(prompt, chosen, chosen_mask, rejected, rejected_mask, pair.provenance)
     return None
+
+
+def _reasoned(passages: Sequence[Passage], mask: Sequence[int]) -> bool:
+    return any(_is_target(passage, mask) and not mask[passage.start] for passage in passages)
 
 
 def _is_target(passage: Passage, mask: Sequence[int]) -> bool:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from agentr.build.sequences import CONTEXT
 from agentr.errors import NoRows
 from agentr.store.dataset import DroppedWriter, write_rows
 from agentr.store.files import make_folder
@@ -72,8 +73,19 @@ def write_dataset(
                 if kept not in used:
                     dropped.drop(Dropped(spool.read(kept).provenance, "left out of the mixture"))
         tasks = len({kept.tree for kept in own if kept in used})
-        counts = {"dropped": dict(dropped.reasons + refused), "dropped_footer": dropped.footer, "tasks": tasks}
-        return write_rows(folder, map(spool.read, rows), **counts, **about)
+        context: dict[str, int] = {}  # is filled while the rows are written, before the manifest is
+        counts = {"dropped": dict(dropped.reasons + refused), "dropped_footer": dropped.footer, "tasks": tasks, "context": context}
+        return write_rows(folder, _count_context(map(spool.read, rows), context), **counts, **about)
+
+
+def _count_context(rows: Iterable[AnyRow], counts: dict[str, int]) -> Iterator[AnyRow]:
+    """Passes rows on, and counts the turns that were chosen to be context in them, by reason."""
+    for row in rows:
+        for name, count in row.provenance.detail.items():
+            if name.startswith(CONTEXT) and isinstance(count, int):
+                reason = name.removeprefix(CONTEXT)
+                counts[reason] = counts.get(reason, 0) + count
+        yield row
 
 
 def is_own(row: AnyRow) -> bool:

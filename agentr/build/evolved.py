@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from statistics import fmean
 
-from agentr.build.sequences import dropped, make_row, recorded
+from agentr.build.sequences import dropped, make_rows, recorded
 from agentr.config.checks import number, share
 from agentr.search.episode import EVOLVED, Episode, episodes
 from agentr.search.evolution import Evolution
@@ -41,7 +41,9 @@ class FilterConfig:
     """Also learn what the environment answers (the released code of ET-Agent does)."""
 
 
-def evolved_rows(tree: Tree, config: FilterConfig, min_return: float, answer_prefix: str) -> Iterator[Row | Dropped]:
+def evolved_rows(
+    tree: Tree, config: FilterConfig, min_return: float, answer_prefix: str, *, train_on_reasoning: bool = True
+) -> Iterator[Row | Dropped]:
     """Yields the episodes of a tree that pass the filter, each sequence of actions once, then the others."""
     made_by = {made.end: made for made in tree.evolutions if made.end >= 0}
     flawed = {} if config.train_on_flawed else _flawed(tree)
@@ -69,14 +71,12 @@ def evolved_rows(tree: Tree, config: FilterConfig, min_return: float, answer_pre
             fewest = episode.calls
             made = made_by.get(episode.leaf.id)
             hidden = max(flawed.get(node, 0) for node in nodes)
-            turns = recorded(episode.path[:hidden], trained=False) + recorded(episode.path[hidden:], trained=True)
+            turns = recorded(episode.path[:hidden], trained=False)
+            turns += recorded(episode.path[hidden:], trained=True, on_reasoning=train_on_reasoning)
             kind, operator = ("evolved", made.operator) if made else ("good", "")
-            row = make_row(tree, turns, kind, config.train_on_observations, operator=operator, calls=episode.calls)
-            if row is None:
-                yield dropped(tree, "episode with nothing to train on", nodes)
-            else:
-                rows += 1
-                yield row
+            found = make_rows(tree, turns, kind, config.train_on_observations, operator=operator, calls=episode.calls)
+            rows += bool(found)
+            yield from found or [dropped(tree, "episode with nothing to train on", nodes)]
 
 
 def _flawed(tree: Tree) -> dict[int, int]:

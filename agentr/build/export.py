@@ -54,6 +54,7 @@ SPEAKERS = {"user": "human", "assistant": "gpt", "system": "system", "tool": "ob
 
 _RESPELLED = "are spelled in other tokens by the tokenizer than by the policy"
 _PARTIAL = "have targets that are no whole turns of the agent (observations, turns that were cut off), which text does not say"
+_REASONED = "have targets that begin with reasoning that is context (build.train_on_reasoning=false), which text does not say"
 #: What a format does not carry of rows in which a turn of the agent is context.
 _CONTEXT = {
     "messages": 'have turns of the agent that are context ("loss": false): Axolotl looks at that (message_field_training: loss), '
@@ -199,8 +200,10 @@ class _Writer:
     def _changed(self, kind: str, said: SpokenRow | SpokenPair) -> None:
         if said.respelled:
             self.made.changed[_RESPELLED][kind] += 1
-        elif said.partial:
+        elif said.partial and not said.reasoned:
             self.made.changed[_PARTIAL][kind] += 1
+        if said.reasoned:
+            self.made.changed[_REASONED][kind] += 1
 
     def _agent_r(self, row: Row, said: SpokenRow) -> dict[str, Any]:
         made, revised = row.provenance, row.provenance.kind == "revision"

@@ -3,16 +3,23 @@
 A sequence is the opening prompt, then for each turn its own ids and the bridge to the next turn. The mask is 1 on the ids of trained
 turns and 0 everywhere else: on the opening, on every observation and on every untrained turn, by construction. Only a method that asks for
 it trains on observations (ET-Agent's original does).
+
+Where the policy does not see the reasoning of earlier turns (``turns.keep_reasoning: false``), a path is no sequence: `make_rows` cuts it
+into rows whose prompts are those that the policy saw.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from agentr.errors import DataError
 from agentr.policy.chat import ChatCodec
 from agentr.search.tree import Node, Tree
 from agentr.store.rows import Dropped, Preference, Provenance, Row
+
+#: Begins the names of counts in a row's provenance: turns that were chosen to be context, by reason.
+CONTEXT = "context: "
 
 
 @dataclass(frozen=True)
@@ -25,6 +32,8 @@ class Turn:
         trained: Whether it is trained on.
         node: Its node; -1 for inserted text.
         logprobs: Log-probability of each id; empty if no policy drew the turn.
+        reasoning: How many ids its reasoning has, from the first one on.
+        thinks: Whether that is trained on, too, if the turn is.
     """
 
     token_ids: tuple[int, ...]
@@ -32,6 +41,14 @@ class Turn:
     trained: bool
     node: int = -1
     logprobs: tuple[float, ...] = ()
+    reasoning: int = 0
+    thinks: bool = True
+
+    @property
+    def mask(self) -> list[int]:
+        """The loss mask of its ids, shape [L]."""
+        context = 0 if self.thinks else self.reasoning
+        return [0] * context + [int(self.trained)] * (len(self.token_ids) - context)
 
 
 @dataclass(frozen=True)
@@ -43,21 +60,29 @@ class Joined:
     logprobs: tuple[float | None, ...]
 
 
-def recorded(nodes: Iterable[Node], trained: bool, on_invalid: bool = True) -> list[Turn]:
+def recorded(nodes: Iterable[Node], trained: bool, on_invalid: bool = True, on_reasoning: bool = True) -> list[Turn]:
     """Returns nodes of a tree as turns of a sequence.
 
     A turn that was drawn where the policy no longer saw the oldest ones is context: a sequence shows it more than that.
 
     Args:
         trained: Whether the turns are trained on.
-        on_invalid: Whether turns that the environment did not understand are trained on, too.
+        on_invalid: Whether turns that the environment did not understand are trained on, too (``build.train_on_invalid``).
+        on_reasoning: Whether the reasoning of trained turns is, too (``build.train_on_reasoning``).
     """
-    return [Turn(n.token_ids, n.bridge_ids, trained and not n.forgotten and (n.valid or on_invalid), n.id, n.logprobs) for n in nodes]
+    return [
+        Turn(
+            n.token_ids, n.bridge_ids, trained and not n.forgotten and (n.valid or on_invalid), n.id, n.logprobs, n.reasoning, on_reasoning
+        )
+        for n in nodes
+    ]
 
 
-def inserted(codec: ChatCodec, text: str, observation: str, trained: bool) -> Turn:
+def inserted(codec: ChatCodec, text: str, observation: str, trained: bool, on_reasoning: bool = True) -> Turn:
     """Returns a turn that was never taken, with an observation that the environment never gave, for the original's splices."""
-    return Turn(tuple(codec.turn(text)), tuple(codec.bridge(observation, role=codec.answered_by(text))), trained)
+    ids = tuple(codec.turn(text))
+    bridge = tuple(codec.bridge(observation, role=codec.answered_by(text)))
+    return Turn(ids, bridge, trained, reasoning=codec.reasoning(ids), thinks=on_reasoning)
 
 
 def joined(turns: Sequence[Turn], observations: bool = False) -> Joined:
@@ -71,7 +96,7 @@ def joined(turns: Sequence[Turn], observations: bool = False) -> Joined:
     logprobs: list[float | None] = []
     for position, turn in enumerate(turns):
         ids += turn.token_ids
-        mask += [int(turn.trained)] * len(turn.token_ids)
+        mask += turn.mask
         logprobs += turn.logprobs or [None] * len(turn.token_ids)
         if position < len(turns) - 1:
             ids += turn.bridge_ids
@@ -85,22 +110,63 @@ def provenance(tree: Tree, turns: Sequence[Turn], kind: str, **detail: float | i
     return Provenance(tree.task.key, tuple(turn.node for turn in turns), kind, detail, stage=tree.stage)
 
 
-def make_row(tree: Tree, turns: Sequence[Turn], kind: str, observations: bool = False, **detail: float | int | str) -> Row | None:
-    """Makes a row of turns after the tree's opening; None if no token would be trained on.
+def make_rows(
+    tree: Tree,
+    turns: Sequence[Turn],
+    kind: str,
+    observations: bool = False,
+    context: Mapping[str, int] | None = None,
+    **detail: float | int | str,
+) -> list[Row]:
+    """Makes rows of turns after the tree's opening: one, unless the policy saw less of earlier turns than they are.
+
+    A row ends with a turn that the policy saw otherwise later on, and the next one begins with the prompt that it saw then. Every trained
+    turn is in one row. Without such turns all are one row.
 
     Args:
         observations: Whether observations are trained on, too.
+        context: Turns that were chosen to be context, by reason; they are counted in the last row's provenance.
+
+    Returns:
+        The rows in which a token is trained on.
     """
-    made = joined(turns, observations)
-    if not any(made.mask):
-        return None
-    opening = tree.prompt_ids
-    return Row(
-        (*opening, *made.ids),
-        (*(0 for _ in opening), *made.mask),
-        provenance(tree, turns, kind, **detail),
-        (*(None for _ in opening), *made.logprobs) if made.logprobs else (),
-    )
+    found: list[Row] = []
+    prompt, mask, start = list(tree.prompt_ids), [0] * len(tree.prompt_ids), 0
+    for end, turn in enumerate(turns, 1):
+        if end < len(turns) and (tree.hiding is None or not tree.hiding.changes(turn)):
+            continue
+        made = joined(turns[start:end], observations)
+        if any(mask) or any(made.mask):
+            logprobs = (*(None for _ in prompt), *made.logprobs) if made.logprobs else ()
+            made_from = provenance(tree, turns[:end], kind, **detail)
+            found.append(Row((*prompt, *made.ids), (*mask, *made.mask), made_from, logprobs))
+        for shown in turns[start:end]:
+            tree.show(prompt, shown)
+        answered = int(turn.trained and observations)
+        mask = [0] * (len(prompt) - len(turn.bridge_ids)) + [answered] * len(turn.bridge_ids)
+        start = end
+    if found and context:
+        found[-1].provenance.detail.update({CONTEXT + reason: count for reason, count in context.items()})
+    return found
+
+
+def make_row(tree: Tree, turns: Sequence[Turn], kind: str, observations: bool = False, **detail: float | int | str) -> Row | None:
+    """Makes the one row of turns after the tree's opening; None if no token would be trained on. Arguments as in `make_rows`.
+
+    Raises:
+        DataError: The policy saw less of earlier turns than they are, so that they are no one row.
+    """
+    _refuse_cuts(tree, turns)
+    return next(iter(make_rows(tree, turns, kind, observations, None, **detail)), None)
+
+
+def _refuse_cuts(tree: Tree, turns: Sequence[Turn]) -> None:
+    if tree.hiding is not None and any(map(tree.hiding.changes, turns[:-1])):
+        raise DataError(
+            f"{tree.task.key}: turns {', '.join(str(turn.node) for turn in turns)} are no one sequence, because the policy did not see the "
+            "reasoning of earlier ones (turns.keep_reasoning=false)",
+            hint="Set turns.keep_reasoning=true, or use a method that learns single turns.",
+        )
 
 
 def make_pair(
@@ -115,7 +181,12 @@ def make_pair(
     Args:
         chosen: The tree of a side, and its turns.
         rejected: The same for the other side.
+
+    Raises:
+        DataError: A side is no one sequence, as in `make_row`.
     """
+    for tree, turns in (chosen, rejected):
+        _refuse_cuts(tree, turns)
     better, worse = joined(chosen[1]), joined(rejected[1])
     if not any(better.mask) or not any(worse.mask):
         return None

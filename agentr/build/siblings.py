@@ -50,12 +50,15 @@ class SiblingsConfig(SiblingRule):
         return SiblingRule(**{f.name: getattr(self, f.name) for f in fields(SiblingRule)})
 
 
-def preference_rows(tree: Tree, config: SiblingsConfig, max_length: int, *, train_on_invalid: bool) -> Iterator[Preference | Dropped]:
+def preference_rows(
+    tree: Tree, config: SiblingsConfig, max_length: int, *, train_on_invalid: bool, train_on_reasoning: bool = True
+) -> Iterator[Preference | Dropped]:
     """Yields the pairs of one tree, largest gap first, at most ``pairs_per_parent`` below a node and ``pairs_per_task`` in all.
 
     Args:
         max_length: Most tokens of a pair's longer side.
         train_on_invalid: Also choose turns that the environment did not understand; they may be rejected in any case.
+        train_on_reasoning: Also train on their reasoning.
     """
     found = estimates(tree, config.turns_left)
     below: Counter[int] = Counter()
@@ -69,7 +72,9 @@ def preference_rows(tree: Tree, config: SiblingsConfig, max_length: int, *, trai
             reason = "pairs whose chosen turn was invalid"
         elif not (chosen.token_ids and rejected.token_ids):
             reason = "pairs with a turn without tokens"
-        elif (row := _row(tree, pair, chosen, rejected, found)).longest > max_length:
+        elif (row := _row(tree, pair, chosen, rejected, found, train_on_reasoning)) is None:
+            reason = "pairs with a turn that is reasoning alone"
+        elif row.longest > max_length:
             reason = "longer than build.max_length"
         elif 0 < config.pairs_per_parent <= below[chosen.parent]:
             reason = "over method.pairs.pairs_per_parent"
@@ -82,7 +87,9 @@ def preference_rows(tree: Tree, config: SiblingsConfig, max_length: int, *, trai
             yield row
 
 
-def _row(tree: Tree, pair: SiblingPair, chosen: Node, rejected: Node, found: list[TurnValue | None]) -> Preference:
+def _row(
+    tree: Tree, pair: SiblingPair, chosen: Node, rejected: Node, found: list[TurnValue | None], on_reasoning: bool
+) -> Preference | None:
     better, worse = found[chosen.id], found[rejected.id]
     assert better is not None and worse is not None, "a pair is made of estimates"
     detail: dict[str, float | int | str] = {
@@ -94,10 +101,10 @@ def _row(tree: Tree, pair: SiblingPair, chosen: Node, rejected: Node, found: lis
         "depth": chosen.depth,
     }
     # Siblings were drawn from the same prompt, also where it was shortened: the pair has just that one.
-    better_side, worse_side = ((tree, recorded([replace(turn, forgotten=0)], trained=True)) for turn in (chosen, rejected))
-    made = make_pair(tree.prompt(chosen.parent, chosen.forgotten), better_side, worse_side, "sibling", **detail)
-    assert made is not None, "both turns have tokens"
-    return made
+    better_side, worse_side = (
+        (tree, recorded([replace(turn, forgotten=0)], trained=True, on_reasoning=on_reasoning)) for turn in (chosen, rejected)
+    )
+    return make_pair(tree.prompt(chosen.parent, chosen.forgotten), better_side, worse_side, "sibling", **detail)
 
 
 def mix_pairs(by_task: Mapping[Task, Sequence[T]], config: SiblingsConfig, seed: int) -> list[T]:

@@ -22,6 +22,7 @@ class Kind(StrEnum):
     server_full = "server_full"
     server_overloaded = "server_overloaded"
     coordinator_silent = "coordinator_silent"
+    head_silent = "head_silent"
     node_lost = "node_lost"
     node_unreachable = "node_unreachable"
     disk_full = "disk_full"

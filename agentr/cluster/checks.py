@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from agentr.cluster.causes import Cause, Kind
-from agentr.cluster.lookouts import Disk, Lookouts
+from agentr.cluster.lookouts import Disk, Lookouts, silence
 from agentr.cluster.needs import needs, shortages
 from agentr.cluster.nodes import Node, nodes
 from agentr.cluster.roles import Role
@@ -14,6 +14,18 @@ from agentr.config.schema import Config
 
 #: Free space below which a disk counts as full.
 FULL_BYTES = 50 * 2**20
+
+
+def check_head() -> Iterator[Cause]:
+    """Yields that Ray's head is silent."""
+    import ray
+
+    if not ray.is_initialized():  # to ask for the address would start a cluster
+        return
+    address, _, port = ray.get_runtime_context().gcs_address.rpartition(":")
+    if said := silence(address.strip("[]"), int(port)):
+        hint = "Is it alive, and its machine up? If it stays silent, end this run and start it again. Ray ends it a minute after its head."
+        yield Cause(Kind.head_silent, "the head of the Ray cluster does not answer", said, hint)
 
 
 def check_nodes(known: Sequence[Node], there: Sequence[Node]) -> Iterator[Cause]:
@@ -27,7 +39,8 @@ def check_nodes(known: Sequence[Node], there: Sequence[Node]) -> Iterator[Cause]
     lost = [node.name for node in known if node.id not in ids]
     if lost:
         evidence = f"{len(known) - len(lost)} of {len(known)} nodes are alive"
-        yield Cause(Kind.node_lost, f"lost: the node {', '.join(lost)}", evidence, "Start it again, or a new one.")
+        hint = "Start it again, or a new one." if there else "None is left: end this run (Ctrl-C) and start it again; it goes on."
+        yield Cause(Kind.node_lost, f"lost: the node {', '.join(lost)}", evidence, hint)
 
 
 def check_disks(run_dir: Path, lookouts: Lookouts) -> Iterator[Cause]:

@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 import os
+import resource
 import secrets
+import shutil
 import signal
 import sys
+import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
+from agentr.cluster.nodes import session_folder
 from agentr.config.schema import Config
 from agentr.errors import InfraError
 
 #: Beginning of the names of modules whose classes are sent to other processes by value: those that were read from a user's file.
 BY_VALUE = "agentr_method_"
+
+#: What Ray writes to its folder at the least: logs of its processes.
+_LEAST_BYTES = 4 * 2**20
 
 _TOKEN_HINT = "If it uses token authentication, set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN (or RAY_AUTH_TOKEN_PATH) here too."
 
@@ -53,6 +61,22 @@ def connect(config: Config) -> Any:
     return ray
 
 
+def leave(ray: Any, *, keep_logs: bool = False) -> None:
+    """Leaves the cluster. One that ``connect`` started ends, and its files are deleted.
+
+    Args:
+        ray: What ``connect`` returned.
+        keep_logs: Keep these files, for their logs.
+    """
+    import ray._private.worker as worker
+
+    own = worker._global_node is not None and worker._global_node.is_head()
+    session = session_folder()
+    ray.shutdown()
+    if own and not keep_logs:
+        shutil.rmtree(session, ignore_errors=True)
+
+
 def send_by_value() -> None:
     """Makes Ray send what is defined in users' files by value. Called once Ray may be imported: it reads its environment then."""
     import ray.cloudpickle
@@ -69,6 +93,7 @@ def joined(config: Config) -> bool:
 
 def _start_here(ray: Any, config: Config, quiet: dict[str, Any], attempts: int = 2) -> None:
     """Starts Ray on this machine. A start that fails is tried again: beside another one that starts, or on a busy machine, it may."""
+    _require_room(config)
     for left in reversed(range(attempts)):
         try:
             ray.init(
@@ -86,8 +111,34 @@ def _start_here(ray: Any, config: Config, quiet: dict[str, Any], attempts: int =
                 raise InfraError(f"Ray did not start on this machine: {error}", hint=hint) from error
 
 
+def _require_room(config: Config) -> None:
+    """Checks that Ray may write what it needs to start: it would not say so, and be waited for.
+
+    Raises:
+        InfraError: A limit of this process, or of the disk that Ray's own files are on.
+    """
+    limit, wanted = resource.getrlimit(resource.RLIMIT_FSIZE)[0], (config.cluster.object_store_mib + 1) * 2**20
+    if limit != resource.RLIM_INFINITY and limit < wanted:
+        hint = "Raise the limit (ulimit -f unlimited), or lower cluster.object_store_mib."
+        allowed = f"this process may write files of {limit / 2**20:.1f} MiB at most"
+        raise InfraError(f"Ray cannot start on this machine: {allowed}, and Ray's object store is one of {wanted // 2**20} MiB", hint=hint)
+    folder = _ray_folder()
+    try:
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder) as file:
+            file.write(bytes(_LEAST_BYTES))
+    except OSError as error:
+        hint = "Free some space there, or set RAY_TMPDIR to a folder on another disk, whose path is short."
+        raise InfraError(f"Ray cannot start on this machine: {folder} cannot be written: {error.strerror}", hint=hint) from error
+
+
+def _ray_folder() -> str:
+    """Returns the folder below which Ray keeps its own files, by its own rules."""
+    return os.environ.get("RAY_TMPDIR") or os.environ.get("TMPDIR") or "/tmp"
+
+
 def _session_logs() -> str:
-    return f"{os.environ.get('RAY_TMPDIR', '/tmp')}/ray/session_latest/logs"
+    return f"{_ray_folder()}/ray/session_latest/logs"
 
 
 @contextmanager

@@ -11,10 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from agentr.cluster.nodes import Node, nodes, on_node
+from agentr.cluster.nodes import Node, nodes, on_node, session_folder
 
-#: Seconds within which a lookout answers, and a node takes a connection.
+#: Seconds within which a lookout answers, and a server of Ray's.
 ANSWER_S = 10.0
+#: How HTTP/2, which Ray's servers speak, begins: the preface and empty settings. The server answers with its own.
+_GREETING = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
 
 
 @dataclass(frozen=True)
@@ -27,11 +29,8 @@ class Disk:
 
 def disks(run_dir: str) -> list[Disk]:
     """Returns the disks that a run writes to on this node. A folder that cannot be asked about is left out."""
-    import ray._private.worker as worker
-
     found = []
-    session = worker._global_node.get_session_dir_path() if worker._global_node is not None else ""
-    for path in (run_dir, session):
+    for path in (run_dir, session_folder()):
         with suppress(OSError):
             found.append(Disk(path, shutil.disk_usage(path).free)) if path else None
     return found
@@ -71,27 +70,36 @@ class Lookouts:
         found: dict[Node, list[Disk] | str] = {node: disks(str(run_dir)) for node in there if node not in asked}
         refs = list(asked.values())
         ready, _ = ray.wait(refs, num_returns=len(refs), timeout=ANSWER_S) if refs else ([], [])
-        silent = []
         for node, ref in asked.items():
             try:
                 found[node] = ray.get(ref, timeout=0) if ref in ready else ""
             except RayError as error:
                 self._actors.pop(node.id)  # the next one who asks finds another
                 found[node] = f"no process of the run lives or starts there: {type(error).__name__}"
-            if isinstance(found[node], str):
-                silent.append(node)
-        with ThreadPoolExecutor(max(1, min(32, len(silent)))) as pool:
-            for node, reached in zip(silent, pool.map(_connects, silent), strict=True):
-                if not reached:
-                    found[node] = f"{node.address}:{node.port} takes no connection within {ANSWER_S:g} s"
-                elif not found[node]:
-                    found[node] = f"it takes a connection, and its lookout says nothing within {ANSWER_S:g} s"
+        with ThreadPoolExecutor(max(1, min(32, len(there)))) as pool:
+            for node, silent in zip(there, pool.map(lambda node: silence(node.address, node.port), there), strict=True):
+                if silent:
+                    found[node] = silent
+                elif found[node] == "":
+                    found[node] = f"its raylet answers, and its lookout says nothing within {ANSWER_S:g} s"
         return found
 
 
-def _connects(node: Node) -> bool:
+def silence(address: str, port: int) -> str:
+    """Returns in words how a server of Ray's is silent, or nothing if it answers a greeting: of one that is frozen the kernel still takes
+    connections."""
+    where = f"{address}:{port}"
     try:
-        socket.create_connection((node.address, node.port), ANSWER_S).close()
-        return True
-    except OSError:
-        return False
+        connection = socket.create_connection((address, port), ANSWER_S)
+    except TimeoutError:
+        return f"{where} takes no connection within {ANSWER_S:g} s"
+    except OSError as error:
+        return f"{where} takes no connection: {error.strerror}"
+    with connection, suppress(OSError):
+        connection.settimeout(ANSWER_S)
+        connection.sendall(_GREETING)
+        try:
+            connection.recv(1)
+        except TimeoutError:
+            return f"{where} takes a connection and says nothing within {ANSWER_S:g} s"
+    return ""

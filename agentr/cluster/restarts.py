@@ -9,7 +9,7 @@ from pathlib import Path
 
 from agentr.config.cluster import ClusterConfig
 from agentr.errors import EngineLost
-from agentr.store.files import append_line, read_lines
+from agentr.store.files import append_line, make_folder, read_lines
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Restarts:
         now = time.time()
         before = [line["time"] for line in read_lines(path)]
         recent = [then for then in before if now - then <= self.window_s]
-        self.folder.mkdir(parents=True, exist_ok=True)
+        make_folder(self.folder)
         append_line(path, {"time": round(now, 3), "host": socket.gethostname()})
         if len(recent) > self.limit:
             hint = "See its log for the cause; cluster.actor_restarts and cluster.restart_window_s say how often it is started again."

@@ -71,7 +71,9 @@ class Advisor:
                 return None
             cost = cost_of(request, [completion])
             tokens = {"prompt_tokens": cost.prompt_tokens, "completion_tokens": cost.completion_tokens}
-            self._known[asked] = {"asked": asked, "task": tree.task.key, "question": question, "answer": completion.text, **tokens}
+            answer = codec.reply(completion.text) if self._config.who is Who.policy else completion.text
+            whole = {"whole": completion.text} if answer != completion.text else {}
+            self._known[asked] = {"asked": asked, "task": tree.task.key, "question": question, "answer": answer, **whole, **tokens}
             append_line(self._file, self._known[asked])
         known = self._known[asked]
         tree.spend(Cost(judge_calls=1, prompt_tokens=known["prompt_tokens"], completion_tokens=known["completion_tokens"]))

@@ -110,6 +110,7 @@ class Agent:
         session = await self.env.open(task)
         messages = opening_of(self.spec, self.prompt, session.last.observation, self.codec.calls)
         tree = Tree.start(task, messages, tuple(self.codec.prompt(messages)), seed, self.policy_name)
+        tree.hiding = None if self.turns.keep_reasoning else self.codec.hiding
         self.on_start(tree)
         if self._full(len(tree.prompt_ids)):
             tree.root.outcome, tree.root.terminal = Outcome.CONTEXT_LIMIT, True
@@ -200,50 +201,56 @@ class Agent:
             seen = after.last
             if turn.action is None:  # the environment is not asked, and the return so far stays
                 seen = Observation(turn.problem, tree.nodes[node].reward, valid=False, status=CallStatus.error)
-            turns.children.append(self._child(completion, seen.executed or turn.action or "", seen, room_used, forgotten))
+            turns.children.append(self._child(tree, completion, seen.executed or turn.action or "", seen, room_used, forgotten))
             turns.sessions.append(after)
         return turns
 
     def _parse(self, completion: Completion) -> Parsed:
         if completion.finish is FinishReason.LENGTH and self.turns.cut_off is CutOff.refused:
             return Parsed(None, problem=CUT_OFF)
-        said = completion.text if self.format.reasons else self.codec.answer(completion.text, completion.token_ids)
-        return self.format.parse(said)
+        return self.read(completion.text, completion.token_ids)
+
+    def said(self, text: str, ids: Sequence[int]) -> str:
+        """Returns what of a turn its format reads: all but its reasoning, unless the format reads that itself."""
+        return text if self.format.reasons else self.codec.answer(text, ids)
+
+    def read(self, text: str, ids: Sequence[int]) -> Parsed:
+        """Parses a turn."""
+        return self.format.parse(self.said(text, ids))
 
     def _forgotten(self, tree: Tree, node: int) -> int:
         """How many of the oldest turns the policy does not see after ``node``: none, or as few as leave room for a turn."""
         if self.turns.full_context is FullContext.end:
             return 0
-        lengths = [len(turn.token_ids) + len(turn.bridge_ids) for turn in tree.path(node)]
+        lengths = [tree.length(turn) for turn in tree.path(node)]
         used, forgotten = len(tree.prompt_ids) + sum(lengths), 0
         while self._full(used) and forgotten < len(lengths) - 1:
             used -= lengths[forgotten]
             forgotten += 1
         return forgotten
 
-    def _child(self, completion: Completion, action: str, seen: Observation, room_used: int, forgotten: int) -> Child:
-        closed = bool(completion.token_ids) and completion.token_ids[-1] == self.codec.end_id
-        bridge = tuple(self.codec.bridge(seen.observation, closed=closed, role=self.codec.answered_by(completion.text)))
-        outcome = None
-        if seen.done:
-            outcome = Outcome.SUCCESS if seen.reward >= self.spec.reward.success else Outcome.FAILURE
-        elif self._full(room_used + len(completion.token_ids) + len(bridge)):
-            outcome = Outcome.CONTEXT_LIMIT
-        return Child(
+    def _child(self, tree: Tree, completion: Completion, action: str, seen: Observation, room_used: int, forgotten: int) -> Child:
+        reasoning = self.codec.reasoning(completion.token_ids)
+        shown = completion.token_ids if tree.hiding is None else completion.token_ids[reasoning:]
+        closed = bool(shown) and shown[-1] == self.codec.end_id
+        child = Child(
             text=completion.text,
             token_ids=completion.token_ids,
-            bridge_ids=bridge,
+            bridge_ids=tuple(self.codec.bridge(seen.observation, closed=closed, role=self.codec.answered_by(completion.text))),
             logprobs=completion.logprobs,
             finish=completion.finish,
             action=action,
             observation=seen.observation,
             reward=seen.reward,
             valid=seen.valid,
-            outcome=outcome,
             status=seen.status,
             scores=seen.scores,
             forgotten=forgotten,
+            reasoning=reasoning,
         )
+        if seen.done:
+            return replace(child, outcome=Outcome.SUCCESS if seen.reward >= self.spec.reward.success else Outcome.FAILURE)
+        return replace(child, outcome=Outcome.CONTEXT_LIMIT) if self._full(room_used + tree.length(child)) else child
 
     def _full(self, tokens: int) -> bool:
         return tokens + self.sampling.max_tokens > self.max_model_len

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 
+from agentr.collect.agent import Agent
 from agentr.collect.assess import described
 from agentr.collect.evolver import Evolver, above
 from agentr.search.episode import Episode
@@ -58,7 +59,7 @@ async def _replaced(evolver: Evolver, episode: Episode, name: str, question: str
         made.reason = "the teacher finds no such step"
     else:
         step, turn = read_answer(answer, len(episode.path))
-        if not step or evolver.agent.format.parse(turn).action is None:
+        if not step or _action(evolver.agent, turn) is None:
             made.reason = "the teacher's answer cannot be read"
             return made
         made.turn, made.kept = step, step - 1
@@ -78,22 +79,27 @@ def read_answer(answer: str, steps: int) -> tuple[int, str]:
 async def rewrite_thoughts(evolver: Evolver, episode: Episode) -> Evolution:
     """The same episode with thoughts that the teacher wrote anew. Every action stays as it was, and must be answered as before."""
     tree, made = evolver.tree, Evolution(parent=episode.leaf.id)
-    texts: list[str] = []
-    for step, node in enumerate(episode.path, 1):
-        thought = evolver.agent.format.parse(node.text).thought
-        text = node.text
-        if thought and node.text.count(thought) == 1:
+    agent, texts = evolver.agent, list[str]()
+    # Reasoning that the format does not read cannot be written as the policy would have drawn it, and is left out.
+    said = [agent.said(node.text, node.token_ids) for node in episode.path]
+    for step, (node, text) in enumerate(zip(episode.path, said, strict=True), 1):
+        thought = agent.format.parse(text).thought
+        if thought and text.count(thought) == 1:
             question = described(episode) + _THOUGHT.format(step=step, thought=thought)
             answer = await evolver.ask(question, f"rewrite_thoughts/{node.id}")
             if answer is None:
                 made.reason = "the teacher did not answer"
                 return made
-            text = rewritten(node.text, thought, answer)
-            if evolver.agent.format.parse(text).action != evolver.agent.format.parse(node.text).action:
+            if not answer.strip():
+                made.reason = "the teacher's answer cannot be read"
+                return made
+            new = rewritten(text, thought, answer)
+            if _action(agent, new) != agent.format.parse(text).action:
                 made.reason = "the teacher's thought would change an action"
                 return made
+            text = new
         texts.append(text)
-    if texts == [node.text for node in episode.path]:
+    if texts == said:
         made.reason = "there is no thought to rewrite"
         return made
     size, at = len(tree.nodes), 0
@@ -105,6 +111,11 @@ async def rewrite_thoughts(evolver: Evolver, episode: Episode) -> Evolution:
             return made
     made.end = at
     return made
+
+
+def _action(agent: Agent, text: str) -> str | None:
+    """Returns the action of a turn that was written."""
+    return agent.read(text, agent.codec.turn(text)).action
 
 
 def rewritten(text: str, thought: str, new: str) -> str:

@@ -107,6 +107,9 @@ class NoTokens:
     def answer(self, text: str, ids: Sequence[int]) -> str:
         return text
 
+    def reasoning(self, ids: Sequence[int]) -> int:
+        return 0
+
     def bridge(self, observation: str, *, closed: bool = True, role: str = "user") -> list[int]:
         return []
 

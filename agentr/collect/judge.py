@@ -93,7 +93,7 @@ async def _judge(tree: Tree, path: list[Node], agent: Agent, config: JudgeConfig
     request = _question(tree, path, agent, config)
     (answer,) = await agent.policy.generate(request)
     tree.spend(Cost(judge_calls=1, prompt_tokens=len(request.prompt_ids), completion_tokens=len(answer.token_ids)))
-    verdict = read_verdict(answer.text)
+    verdict = read_verdict(agent.codec.reply(answer.text))
     if verdict is None:
         tree.count(judge_malformed=1)
     return replace(verdict or Verdict(by_value, ""), answer=answer.text)

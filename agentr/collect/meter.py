@@ -80,5 +80,8 @@ def unseen(tree: Tree, node: int) -> int:
             return tokens
         if not node:
             return tokens + len(tree.prompt_ids)
-        tokens += len(here.bridge_ids) + (1 if here.origin in _DECODED else len(here.token_ids))
+        if tree.hiding is not None and tree.hiding.changes(here):  # what was decoded stood after something else
+            tokens += tree.length(here) + tree.hiding.opened
+        else:
+            tokens += len(here.bridge_ids) + (1 if here.origin in _DECODED else len(here.token_ids))
         node = here.parent

@@ -109,7 +109,7 @@ async def execute(
         return
     node, goal = revision.transition, tree.nodes[pair.good].reward
     for turn in good_suffix(tree, pair):
-        parsed = agent.format.parse(turn.text)
+        parsed = agent.read(turn.text, turn.token_ids)  # of a reasoning policy, without what it reasoned elsewhere
         thought = f"{revision.reflection} {parsed.thought}".strip() if node == revision.transition else parsed.thought
         turns = await agent.act(tree, node, await sessions.at(node), agent.format.compose(thought, turn.action))
         if not turns.children[0].valid:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -46,6 +46,10 @@ class MethodConfig:
     """The method: a name of ``agentr methods``, or a Python file with a recipe (docs/add_a_method.md), relative to the YAML file."""
     preset: str = "default"
     """Starting values: default (ours), or those that the method's paper or released code gives."""
+
+    def reflections(self) -> Sequence[str]:
+        """Returns what reflections open with in the method's rows; nothing for a method that does not teach to reflect."""
+        return ()
 
 
 @dataclass
@@ -274,6 +278,13 @@ class BuildConfig:
     """Rows with more tokens are dropped and counted."""
     train_on_invalid: bool = False
     """Also train on turns that the environment did not understand (Agent-R does, in good trajectories)."""
+    train_on_reasoning: bool = True
+    """Also train on the reasoning of trained turns (``<think>`` to ``</think>``); otherwise it is context (docs/models.md)."""
+    train_on_said_twice: bool = True
+    """Also train on turns that say a sentence twice. Of this and the next key: in rows that imitate whole episodes; turns that are not
+    trained on stay in them as context, and are counted."""
+    least_logprob: float | None = number(None, most=0)
+    """Least mean log-probability of a token, in nats, in turns that are trained on; none given trains on all."""
 
 
 @dataclass

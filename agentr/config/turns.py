@@ -85,3 +85,6 @@ class TurnsConfig:
     full_context: FullContext = FullContext.end
     """Where the context leaves no room for a turn: end the path, or no longer show the oldest turns to the policy. What it says without
     them is not learnt from rows that are whole paths."""
+    keep_reasoning: bool = True
+    """Whether the reasoning of a turn (``<think>`` to ``</think>``) stays in later prompts. False leaves it out, as the templates of
+    reasoning models do: turns become rows of their own, and engines compute anew what follows it (docs/models.md)."""

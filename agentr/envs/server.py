@@ -33,6 +33,7 @@ from agentr.config.schema import EnvConfig
 from agentr.envs import scrape
 from agentr.errors import InfraError
 from agentr.logs import recording
+from agentr.store.files import make_folder
 from env_servers.protocol import TOKEN_ENV
 
 log = logging.getLogger(__name__)
@@ -120,7 +121,7 @@ class EnvServer:
         host = host or own_address()
         self._rules = supervision or Supervision()
         self._log_path = Path(log_path)
-        self._log_path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(self._log_path.parent)
         self._command = [config.python or sys.executable, "-m", "env_servers", "serve", config.name, "--host", host]
         self._command += ["--die-with-parent", str(os.getpid())]
         for name, value in config.options.items():

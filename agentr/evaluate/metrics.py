@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from statistics import fmean
 from typing import Any
 
+from agentr.evaluate.reflections import Reflections
 from agentr.evaluate.statistics import Estimate, mean_interval
 from agentr.search.episode import Episode
 from agentr.search.revision import Rating
@@ -52,6 +53,7 @@ class Evaluation:
         behaviour: How economical episodes are, by the names of ``BEHAVIOUR``.
         scores: The environment's scores of answers by name, where it gives any; an episode without an answer has 0.
         statuses: Share of calls, answers aside, that came out so, by status.
+        reflections: Of a method that reflects, how often that is false, and how often it is left out (``agentr.evaluate.reflections``).
     """
 
     success: Estimate
@@ -70,6 +72,7 @@ class Evaluation:
     behaviour: dict[str, Estimate] = field(default_factory=dict)
     scores: dict[str, Estimate] = field(default_factory=dict)
     statuses: dict[str, float] = field(default_factory=dict)
+    reflections: dict[str, Estimate] = field(default_factory=dict)
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -80,7 +83,7 @@ class Evaluation:
         data["success"], data["reward"] = Estimate(**data["success"]), Estimate(**data["reward"])
         for name in ("repeats", "within_answers"):
             data[name] = {int(k): v for k, v in data.get(name, {}).items()}
-        for name in ("behaviour", "scores"):
+        for name in ("behaviour", "scores", "reflections"):
             data[name] = {key: Estimate(**found) for key, found in data.get(name, {}).items()}
         data["by_label"] = {k: {v: (m, n) for v, (m, n) in rows.items()} for k, rows in data["by_label"].items()}
         return cls(**data)
@@ -92,6 +95,7 @@ def evaluate(
     labels: tuple[str, ...] = (),
     identity: str = "",
     answer_prefix: str = "",
+    reflections: Sequence[str] = (),
 ) -> Evaluation:
     """Metrics over the episodes in ``trees``. An episode that failed for infrastructure reasons is in no number.
 
@@ -99,6 +103,7 @@ def evaluate(
         labels: Task labels to break success down by: an environment's `strata`.
         identity: Label that says which problem a task poses; empty if each task is its own.
         answer_prefix: How an action begins that is an answer; empty where answers are not counted.
+        reflections: Openings of reflections, of a method that reflects.
     """
     problems: dict[str, str] = {}
     success: dict[str, float] = {}
@@ -112,6 +117,7 @@ def evaluate(
     behaviour: dict[str, list[float]] = {name: [] for name in BEHAVIOUR}
     scores: list[list[Mapping[str, float]]] = []
     statuses: Counter[CallStatus] = Counter()
+    reflected = Reflections(reflections)
     for tree in trees:
         leaves = [n for n in tree.ended() if n.depth == 0 or n.origin is Origin.POLICY]
         if not leaves:
@@ -123,6 +129,7 @@ def evaluate(
         reward.append(fmean(n.reward for n in leaves))
         paths = [tree.path(n.id) for n in leaves]
         episodes += paths
+        reflected.add(problems[tree.task.key], paths)
         told = [Episode(tree, tuple(path), answer_prefix) for path in paths]
         for name, of in BEHAVIOUR.items():
             behaviour[name].append(fmean(of(episode) if episode.path else 0.0 for episode in told))
@@ -155,6 +162,7 @@ def evaluate(
         behaviour={name: interval(values) for name, values in behaviour.items()} if episodes else {},
         scores={name: interval([fmean(given.get(name, 0.0) for given in task) for task in scores]) for name in names},
         statuses={str(status): statuses[status] / statuses.total() for status in CallStatus} if statuses else {},
+        reflections=reflected.shares(resamples),
         within_answers={k: fmean(a is not None and a <= k for a in answers) for k in ANSWERS} if answer_prefix and answers else {},
     )
 

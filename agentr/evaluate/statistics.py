@@ -34,14 +34,29 @@ def mean_interval(values: Sequence[float], resamples: int = 10_000, seed: int = 
     Args:
         problems: Which problem each task poses; without it each task is its own.
     """
-    data = np.asarray(values, dtype=float)
-    if data.size == 0:
+    return share_interval(values, [1] * len(values), resamples, seed, problems)
+
+
+def share_interval(
+    sums: Sequence[float], counts: Sequence[int], resamples: int = 10_000, seed: int = 0, problems: Sequence[str] | None = None
+) -> Estimate:
+    """What is summed over all tasks, divided by what is counted over all of them, with its 95 % bootstrap interval.
+
+    Args:
+        sums: Of each task.
+        counts: Of each task; tasks with none do not count. ``n`` of the estimate is their sum.
+        problems: Which problem each task poses; without it each task is its own.
+    """
+    weights = np.asarray(counts, dtype=int)
+    there = weights > 0
+    if not there.any():
         return Estimate(0.0, 0.0, 0.0, 0)
-    names = list(problems) if problems is not None else list(range(data.size))
-    _, group = np.unique(np.asarray(names), return_inverse=True)
-    means = _resampled_means(np.bincount(group, data), np.bincount(group), resamples, seed)
+    data, weights = np.asarray(sums, dtype=float)[there], weights[there]
+    names = np.asarray(list(problems) if problems is not None else range(there.size))[there]
+    _, group = np.unique(names, return_inverse=True)
+    means = _resampled_means(np.bincount(group, data), np.bincount(group, weights), resamples, seed)
     low, high = np.quantile(means, [0.025, 0.975])
-    return Estimate(float(data.mean()), float(low), float(high), int(data.size))
+    return Estimate(float(data.sum() / weights.sum()), float(low), float(high), int(weights.sum()))
 
 
 def paired_difference(

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from rich.table import Table
 
-from agentr.cluster.connect import connect, joined
+from agentr.cluster.connect import connect, joined, leave
 from agentr.cluster.preflight import Report, preflight
 from agentr.cluster.roles import matches
 from agentr.config.schema import Config
@@ -27,7 +27,7 @@ def check(config: Config, reporter: Reporter) -> None:
     try:
         report = preflight(config, root, joined(config), reporter.say)
     finally:
-        ray.shutdown()
+        leave(ray)
     reporter.show(table(report, root))
     for note in report.notes:
         reporter.say(note, "yellow")

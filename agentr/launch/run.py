@@ -52,11 +52,14 @@ def run_dir(config: Config) -> Path:
 def serving(config: Config, logs: Path, reporter: Reporter) -> Iterator[Services]:
     """What experiments run on. Everything it started ends with the block."""
     services = Services(config, logs, reporter)
-    try:
-        with ending_cleanly():
+    with ending_cleanly():
+        try:
             yield services
-    finally:
-        services.close()
+        except Exception:  # what went wrong may be in Ray's logs
+            services.close(keep_logs=True)
+            raise
+        finally:
+            services.close()
 
 
 @contextmanager

@@ -7,7 +7,7 @@ import os
 import threading
 from pathlib import Path
 
-from agentr.cluster.connect import connect, joined
+from agentr.cluster.connect import connect, joined, leave
 from agentr.cluster.nodes import nodes
 from agentr.cluster.restarts import Restarts
 from agentr.cluster.roles import Role, options
@@ -58,7 +58,7 @@ def serve(config: Config, reporter: Reporter, token: str = "") -> None:
         finally:
             asyncio.run(servers.stop())
             file.unlink(missing_ok=True)
-            ray.shutdown()
+            leave(ray)
 
 
 def _keep(file: Path, token: str) -> Path:

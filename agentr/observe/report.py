@@ -16,6 +16,8 @@ from markupsafe import Markup
 from rich.table import Table
 
 from agentr.errors import DataError
+from agentr.evaluate.reflections import FALSE, PASSED_OVER
+from agentr.evaluate.statistics import Estimate
 from agentr.observe.flywheel import asked_lines, operator_rows
 from agentr.observe.summary import RunSummary, summarise
 from agentr.read.run import Run
@@ -63,6 +65,27 @@ def status_rows(summary: RunSummary) -> list[list[str]]:
     return [["policy", *CallStatus], *lines] if lines else []
 
 
+def reflection_rows(summary: RunSummary) -> list[list[str]]:
+    """Returns the table of when policies reflect: its header, and a line for each policy; nothing for a method that does not reflect."""
+    measured = {arm.title: arm.evaluation.reflections for arm in summary.arms if arm.evaluation and arm.evaluation.reflections}
+    lines = [
+        [title, f"{found[FALSE].n}", _percent(found[FALSE]), f"{found[PASSED_OVER].n}", _percent(found[PASSED_OVER])]
+        for title, found in measured.items()
+    ]
+    return [["policy", "reflections", FALSE, "refused moves", "without a reflection"], *lines] if lines else []
+
+
+def context_rows(summary: RunSummary) -> list[list[str]]:
+    """Returns the table of turns in rows that were chosen not to be learnt: its header, and a line for each policy; nothing without any."""
+    reasons = sorted(set().union(*(arm.context for arm in summary.arms)))
+    lines = [[arm.title, *(f"{arm.context.get(reason, 0)}" for reason in reasons)] for arm in summary.arms if arm.rows]
+    return [["policy", *reasons], *lines] if reasons else []
+
+
+def _percent(share: Estimate) -> str:
+    return f"{share.as_percent()} %" if share.n else "-"
+
+
 def write_report(run: Run, decode: Decode | None = None, out: Path | None = None) -> RunSummary:
     """Writes ``report.json`` and ``report.html``.
 
@@ -85,6 +108,8 @@ def write_report(run: Run, decode: Decode | None = None, out: Path | None = None
         splices=_splices(summary),
         scores=score_rows(summary),
         statuses=status_rows(summary),
+        reflections=reflection_rows(summary),
+        context=context_rows(summary),
         flywheels=[(arm.title, operator_rows(arm.flywheel), asked_lines(arm.flywheel)) for arm in summary.arms if arm.flywheel],
     )
     write_bytes(folder / run.layout.report.name, page.encode())

@@ -53,6 +53,7 @@ class ArmSummary:
         steps: Of online training, what there is to say of each step; ``validation`` is the success after it, where that was measured.
         sharing: Of online training, what its rollouts had in common.
         flywheel: Of ET-Agent, what came of its operators, and of asking.
+        context: Turns in its rows that were chosen not to be learnt, by reason.
     """
 
     arm: Arm
@@ -69,6 +70,7 @@ class ArmSummary:
     steps: list[dict[str, Any]] = field(default_factory=list, repr=False)
     sharing: Sharing | None = None
     flywheel: DatasetSummary | None = field(default=None, repr=False)
+    context: dict[str, int] = field(default_factory=dict)
     differing: list[dict[str, Any]] = field(default_factory=list, repr=False)
 
     @property
@@ -197,6 +199,7 @@ def _arm(round_: Round) -> ArmSummary:
         solved=first.solved,
         rows=dataset.rows,
         flywheel=dataset if dataset.operators else None,
+        context=dataset.context,
         cost=_exploration_cost(explored),
         seconds={name: stage.seconds for name, stage in stages.items()},
         recovery=recovered.evaluation.success if isinstance(recovered, Episodes) and recovered.sealed else None,

@@ -11,16 +11,17 @@ The template's text around the contents (`agentr.policy.template`) may hold spec
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from agentr.config.turns import TurnFormat, TurnsConfig
 from agentr.errors import ModelError
 from agentr.policy.plain import Piece, PlainText, pieces_of
-from agentr.policy.template import REASONED, Template
+from agentr.policy.template import REASONS, Template
 from agentr.policy.tools import ToolFrames, dialect_of
 from agentr.tasks.tool_calls import ToolCalls
-from agentr.types import Answerer, Message
+from agentr.types import REASONED, Answerer, Message
 from env_servers.protocol import Tool
 
 if TYPE_CHECKING:
@@ -41,7 +42,8 @@ class ChatCodec:
     Attributes:
         end_id: Id of the token that ends a turn.
         stop_ids: Ids that end a completion, besides the tokenizer's own end of a sequence.
-        remarks: Sentences on what the template would do otherwise (`agentr.policy.template`).
+        reasons: Whether a turn may hold reasoning that the model's own template knows of.
+        hiding: How turns are shown once others follow, where their reasoning is left out then; None if the template knows of none.
         plain: The same codec without tools, for conversations that are not the agent's own (a judge's).
 
     Raises:
@@ -68,12 +70,11 @@ class ChatCodec:
         end = self._template.ending.token
         self.end_id: int = self._plain.raw(end)[0]
         self.stop_ids: tuple[int, ...] = () if self.end_id == self.tokenizer.eos_token_id else (self.end_id,)
-        self.remarks = self._template.remarks
-        #: Whether a turn may hold reasoning that the model's own template knows of.
-        self.reasons = REASONED in str(tokenizer.chat_template)
+        self.reasons = self._template.reasons
         self._tools = ToolFrames(self._template, self._plain, self.name, calls) if calls else None
         #: Special tokens that mark a tool call, which stay in decoded text.
         self._marks = {i: text for i, text in self._plain.special.items() if calls and text in calls.dialect.marks}
+        self.hiding = self._template.hiding() if self.reasons else None
         self._check_tokens()
 
     def offering(self, tools: Sequence[Tool], turns: TurnsConfig) -> ChatCodec:
@@ -165,6 +166,10 @@ class ChatCodec:
         """Returns the text of a turn as `turn` takes it: without what the template writes around it."""
         return text.removeprefix(self._template.lead).removesuffix(self._template.ending.before)
 
+    def remarks(self, keeps: bool = True, trains: bool | None = True) -> list[str]:
+        """Returns sentences on what the template would do otherwise, and on reasoning (`agentr.policy.template.Template.remarks`)."""
+        return list(self._template.remarks(keeps, trains))
+
     def answer(self, text: str, ids: Sequence[int]) -> str:
         """Returns a turn without its reasoning; all of it is reasoning if that was opened and never closed.
 
@@ -178,7 +183,33 @@ class ChatCodec:
             return said.lstrip("\n")
         if self._template.opens_reasoning:
             return text if REASONED in self.decode(ids, special=True) else ""
-        return "" if text.lstrip().startswith("<think>") else text
+        return "" if text.lstrip().startswith(REASONS) else text
+
+    def reply(self, text: str) -> str:
+        """Returns the answer to a question without its reasoning, which ends with the first ``</think>``: the answer may quote turns."""
+        if not self.reasons or not (self._template.opens_reasoning or text.lstrip().startswith(REASONS)):
+            return text
+        return text.partition(REASONED)[2].lstrip("\n")
+
+    def reasoning(self, ids: Sequence[int]) -> int:
+        """Counts the ids of a turn's reasoning, from the first one on: up to the last ``</think>`` and the white space after it.
+
+        Returns:
+            All of them if reasoning was opened and never closed, 0 if there is none. A token that holds the end of ``</think>`` and the
+            beginning of the answer counts as answer.
+        """
+        if not self.reasons:
+            return 0
+        text = self.decode(ids, special=True)
+        end = text.rfind(REASONED) + len(REASONED)
+        if REASONED not in text:
+            return len(ids) if self._template.opens_reasoning or text.lstrip().startswith(REASONS) else 0
+        count = bisect_left(range(len(ids)), end, key=lambda n: len(self.decode(ids[:n], special=True)))
+        if self.decode(ids[:count], special=True)[end:].strip():
+            return count - 1
+        while count < len(ids) and not self.decode([ids[count]], special=True).strip():
+            count += 1
+        return count
 
     # ------------------------------------------------------------------------------------------------------------------
 

@@ -1,23 +1,25 @@
 """What a chat template writes around the contents of messages.
 
 The template is rendered with marks in place of the contents; the texts between the marks are its *frame*. A conversation is then built by
-appending to the frame of its beginning, and the template is never asked again: what it would leave out of earlier turns stays as it was.
-What that comes to is in `Template.remarks`.
+appending to the frame of its beginning, and the template is never asked again. Of earlier turns what it would leave out stays as it was, or
+is left out as ids (`Template.hiding`). What that comes to is in `Template.remarks`.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 from agentr.errors import ModelError
 from agentr.policy.plain import PlainText
+from agentr.search.hiding import Hiding
+from agentr.types import REASONED
 
-#: What opens and closes the part of a turn that holds reasoning, for the models that have one.
-_REASONS, REASONED = "<think>", "</think>"
+#: What opens the part of a turn that holds reasoning.
+REASONS = "<think>"
 #: What a turn that was written, not drawn, begins with where the prompt has opened the reasoning already.
 UNREASONED = f"\n{REASONED}\n\n"
 
@@ -54,8 +56,8 @@ class Template:
     Attributes:
         opening: What stands between a user's message and the agent's turn, at the end of every prompt.
         lead: What a turn that was written, not drawn, begins with.
+        reasons: Whether it knows that turns may hold reasoning.
         tools: Those that openings may offer, as the template takes them (`agentr.policy.tools` sets them).
-        remarks: What is so in the conversations that are built, and would be otherwise if the template rendered them.
 
     Raises:
         ModelError: A conversation cannot be built by appending: the template rewrites earlier messages, does not show all of them, prints
@@ -75,7 +77,8 @@ class Template:
         self.ending = self._ending(after, end_of_turn)
         self.lead = self._lead(before)
         self._check_stability(before)
-        self.remarks = tuple(self._remarks(before))
+        self._before = before
+        self.reasons = REASONED in str(tokenizer.chat_template)
 
     @property
     def opens_reasoning(self) -> bool:
@@ -86,6 +89,14 @@ class Template:
     def tail(self) -> str:
         """The end of every prompt, from its last special token on: what a tokenizer sees before a turn."""
         return self.opening[self._plain.last_special(self.opening) :]
+
+    def hiding(self) -> Hiding:
+        """Returns how the template shows a turn without its reasoning once others follow."""
+        if REASONED not in self._before.removeprefix(self.opening) and self._before.startswith(self.opening):
+            return Hiding()  # what it writes there is no reasoning: a turn that was drawn has, or has not, its own
+        last, earlier = self._plain.raw(self.opening), self._plain.raw(self._before)
+        same = next((i for i, (a, b) in enumerate(zip(last, earlier, strict=False)) if a != b), min(len(last), len(earlier)))
+        return Hiding(len(last) - same, tuple(earlier[same:]))
 
     def after_turn(self, roles: Sequence[str]) -> list[str]:
         """Returns the texts after a turn's last token, around messages of ``roles``, up to the agent's next turn."""
@@ -157,8 +168,8 @@ class Template:
             return before[len(self.opening) :]
         if self.opening.startswith(before) and REASONED in self.opening[len(before) :]:
             return ""
-        head, thinks, opened = self.opening.rpartition(_REASONS)
-        if thinks and not opened.strip() and not re.sub(rf"{_REASONS}|{REASONED}|\s", "", before.removeprefix(head)):
+        head, thinks, opened = self.opening.rpartition(REASONS)
+        if thinks and not opened.strip() and not re.sub(rf"{REASONS}|{REASONED}|\s", "", before.removeprefix(head)):
             return UNREASONED
         raise self._unstable(f"it opens a turn with {self.opening[-40:]!r}, and writes {before[-40:]!r} before one that was taken")
 
@@ -171,19 +182,41 @@ class Template:
     def _unstable(self, how: str) -> ModelError:
         return ModelError(f"{self._name}: its chat template is not prefix-stable: {how}.", hint=_OTHERS)
 
-    def _remarks(self, before: str) -> list[str]:
-        found = []
+    def remarks(self, keeps: bool, trains: bool | None) -> Iterator[str]:
+        """Yields what is so in the conversations that are built, and would be otherwise if the template rendered them.
+
+        Args:
+            keeps: Whether reasoning stays in later prompts (``turns.keep_reasoning``).
+            trains: Whether it is trained on (``build.train_on_reasoning``); None if that changes in a run.
+        """
         if self.ending.token != self._written:
-            found.append(f"turns end with {self.ending.token} (model.end_of_turn); the template would write {self._written}")
-        if not before.startswith(self.opening):
-            opened = self.opening[self.opening.index(_REASONS) :]
-            found.append(f"the template opens the last turn alone with {opened!r}; here earlier turns keep it")
-        text = str(self._tokenizer.chat_template)
-        if REASONED in text:
-            thought = f"{_REASONS}\n{_THOUGHT}\n{REASONED}\n\nDone."
-            if _THOUGHT not in self._render([("user", "Go."), ("assistant", thought), ("user", "On.")]):
-                found.append("the template leaves the reasoning out of earlier turns; here it stays in them, and is trained on")
-        return found
+            yield f"turns end with {self.ending.token} (model.end_of_turn); the template would write {self._written}"
+        if not self.reasons:
+            switches = (("turns.keep_reasoning", keeps), ("build.train_on_reasoning", trains is not False))
+            for key in (key for key, on in switches if not on):
+                yield f"{key}=false changes nothing: the template knows of no {REASONED}"
+            return
+        if keeps and not self._before.startswith(self.opening):
+            opened = self.opening[self.opening.index(REASONS) :]
+            yield f"the template opens the last turn alone with {opened!r}; here earlier turns keep it (turns.keep_reasoning)"
+        if keeps and self._leaves_out():
+            yield "the template leaves the reasoning out of earlier turns; here it stays in them (turns.keep_reasoning)"
+        if not keeps:
+            like = "as by the template" if self._leaves_out() else "which the template would show"
+            yield (
+                f"the reasoning is left out of earlier turns, {like} (turns.keep_reasoning=false): what follows a turn is computed anew, "
+                "and trained in a row of its own"
+            )
+        if trains is None:
+            yield "the reasoning is trained on in the rounds that say so (build.train_on_reasoning)"
+        elif trains:
+            yield "the reasoning is trained on (build.train_on_reasoning)"
+        else:
+            yield "the reasoning is not trained on (build.train_on_reasoning=false)"
+
+    def _leaves_out(self) -> bool:
+        thought = f"{REASONS}\n{_THOUGHT}\n{REASONED}\n\nDone."
+        return _THOUGHT not in self._render([("user", "Go."), ("assistant", thought), ("user", "On.")])
 
     # dates ------------------------------------------------------------------------------------------------------------
 

@@ -13,13 +13,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from agentr.cluster.nodes import session_folder
 from agentr.config.model import ModelConfig
 from agentr.config.schema import PolicyConfig
 from agentr.cpu import OPENMP, keep_freed_memory
 from agentr.errors import ConfigError, ContextOverflow, InfraError, ModelError, StaleWeights
 from agentr.policy.base import EngineHealth, GenerateRequest, PolicyStats, cost_of
 from agentr.policy.stepper import Barrier, Batch, Stepper
-from agentr.policy.vllm_patches import inspect_in_process, mend_llvmlite, repack_output_layer
+from agentr.policy.vllm_patches import inspect_in_process, keep_rendezvous_in, mend_llvmlite, repack_output_layer
 from agentr.seeds import derived_seed
 from agentr.store.model_folder import require_model
 from agentr.types import Completion, FinishReason
@@ -75,6 +76,8 @@ def build_llm(checkpoint: str, model: ModelConfig, policy: PolicyConfig) -> LLME
     from vllm.v1.engine.llm_engine import LLMEngine
 
     mend_llvmlite()
+    if session := session_folder():
+        keep_rendezvous_in(session)
     options: dict[str, Any]
     if gpu:
         options = {

@@ -6,6 +6,7 @@ import json
 import sys
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 
 def mend_llvmlite() -> None:
@@ -17,6 +18,17 @@ def mend_llvmlite() -> None:
     llvmlite = sys.modules.get("llvmlite.binding.ffi")
     if llvmlite is not None:
         llvmlite.lib._fntab.setdefault("__dict__", {})
+
+
+def keep_rendezvous_in(folder: str) -> None:
+    """Names a folder for the file by which vLLM's processes find each other. vLLM 0.32 leaves one in the temporary folder at each start."""
+    from vllm.v1.executor import multiproc_executor, uniproc_executor
+
+    def method() -> str:
+        return f"file://{folder}/vllm_dist_{uuid4().hex}"
+
+    for module in (multiproc_executor, uniproc_executor):
+        vars(module)["get_file_store_init_method"] = method
 
 
 def repack_output_layer(worker: Any) -> None:

@@ -7,12 +7,13 @@ good path's return, and the good paths themselves.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from agentr.build.dataset import Candidate
 from agentr.build.revision import count_splices, good_rows, revision_rows
+from agentr.build.targets import Targets
 from agentr.collect.agent import Sessions
 from agentr.collect.grow import Grow
 from agentr.collect.job import Unit, Work
@@ -42,6 +43,11 @@ class AgentRConfig(ImitationConfig):
     """Good trajectories of a task with the same actions are one; the original keeps all."""
     dedupe_revisions: bool = True
     """Equal revision trajectories of a task are one; the original keeps all, one for each pair."""
+    false_reflections: bool = True
+    """Also train on turns that reflect on a move that the environment carried out."""
+
+    def reflections(self) -> Sequence[str]:
+        return self.revise.reflections
 
 
 @dataclass(frozen=True)
@@ -96,7 +102,8 @@ class AgentR(Imitation[AgentRConfig]):
         }
 
     def rows(self, round_: Round) -> Iterator[Candidate]:
-        config, invalid = self.config, round_.config.build.train_on_invalid
+        config = self.config
+        targets = Targets.of(round_.config.build, () if config.false_reflections else config.reflections())
         alpha = by_round(config.revise.alpha, round_.number)
         for tree in round_.trees("revise"):  # imitate
             yield from revision_rows(
@@ -105,14 +112,14 @@ class AgentR(Imitation[AgentRConfig]):
                 round_.codec,
                 round_.action_format,
                 limit=config.revisions_per_task,
-                train_on_invalid=invalid,
+                targets=targets,
                 dedupe=config.dedupe_revisions,
             )
             yield from good_rows(
                 tree,
                 alpha,
                 limit=config.good_per_task,
-                train_on_invalid=invalid,
+                targets=targets,
                 inclusive=config.revise.alpha_inclusive,
                 dedupe=config.dedupe_good,
             )

@@ -43,7 +43,13 @@ class DensePolicy(Preferring[DensePolicyConfig]):
     def rows(self, round_: Round) -> Iterator[Candidate]:
         build = round_.config.build
         for tree in round_.trees("collect"):
-            yield from preference_rows(tree, self.config.pairs, build.max_length, train_on_invalid=build.train_on_invalid)
+            yield from preference_rows(
+                tree,
+                self.config.pairs,
+                build.max_length,
+                train_on_invalid=build.train_on_invalid,
+                train_on_reasoning=build.train_on_reasoning,
+            )
 
     def mix(self, own: Sequence[Kept], round_: Round, keep: Keep) -> tuple[Sequence[Kept], Counter[str]]:
         by_key: dict[str, list[Kept]] = {}

@@ -7,7 +7,7 @@ recipe (``grpo``, ``tree_grpo``), which ``from_round`` names: they choose their 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, ClassVar
 
@@ -43,6 +43,9 @@ class ETAgentConfig(ImitationConfig):
     filter: FilterConfig = field(default_factory=FilterConfig)
     """Which of them are imitated."""
 
+    def reflections(self) -> Sequence[str]:
+        return self.evolve.hints
+
     def problems(self) -> Iterator[Problem]:
         yield from (problem.within("evolve") for problem in operator_problems(self.evolve))
         if self.filter.judged and self.evolve.judge.who is Who.nobody:
@@ -75,9 +78,9 @@ class ETAgent(Imitation[ETAgentConfig]):
         }
 
     def rows(self, round_: Round) -> Iterator[Candidate]:
-        least = by_round(self.config.filter.min_return, round_.number)
+        least, reasoning = by_round(self.config.filter.min_return, round_.number), round_.config.build.train_on_reasoning
         for tree in round_.trees("evolve"):
-            yield from evolved_rows(tree, self.config.filter, least, round_.answer_prefix)
+            yield from evolved_rows(tree, self.config.filter, least, round_.answer_prefix, train_on_reasoning=reasoning)
 
     def facts(self, round_: Round) -> dict[str, Any]:
         trees = round_.trees("evolve")

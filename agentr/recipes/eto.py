@@ -53,6 +53,10 @@ class ETO(Preferring[ETOConfig]):
     @classmethod
     def check(cls, config: Config) -> Iterator[Problem]:
         yield from sampling_problems(config)
+        granularity = config.method.pairs.granularity  # type: ignore[attr-defined]
+        if not config.turns.keep_reasoning and granularity is not Granularity.step:
+            message = "false leaves reasoning out of later prompts, so that a run is no one sequence, and the sides of pairs are whole runs"
+            yield Problem("turns.keep_reasoning", message, "Set turns.keep_reasoning=true, or method.pairs.granularity=step.")
 
     def exploration(self, round_: int) -> Mapping[str, Work]:
         config, granularity = self.config, self.config.pairs.granularity
@@ -64,13 +68,13 @@ class ETO(Preferring[ETOConfig]):
         return stages
 
     def rows(self, round_: Round) -> Iterator[Candidate]:
-        pairs = self.config.pairs
+        pairs, build = self.config.pairs, round_.config.build
         experts = round_.demonstrations() if pairs.baseline is Baseline.expert else None
         known = experts.finished() if experts is not None else set()
         for stage in self.exploration(round_.number):
             for tree in round_.trees(stage):
                 expert = experts.read(tree.task.key) if experts is not None and tree.task.key in known else None
-                yield from contrast_rows(tree, expert, pairs, round_.config.build.max_length)
+                yield from contrast_rows(tree, expert, pairs, build.max_length, train_on_reasoning=build.train_on_reasoning)
 
     # The paper (section 4.1): behavioural cloning at 1e-5, one greedy exploration of each training task with one example in the prompt,
     # DPO with beta 0.1 at 1e-6. Two rounds (WebShop, ScienceWorld; ALFWorld has one).

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from agentr.build.dataset import Candidate
 from agentr.build.revision import good_rows
+from agentr.build.targets import Targets
 from agentr.collect.grow import Grow
 from agentr.collect.job import Work
 from agentr.config.checks import Problem, number, share
@@ -55,10 +56,10 @@ class RFT(Imitation[RFTConfig]):
         return {"collect": Grow(Sample(self.config.episodes, self.config.max_steps, self.config.max_invalid))}
 
     def rows(self, round_: Round) -> Iterator[Candidate]:
-        config, invalid = self.config, round_.config.build.train_on_invalid
+        config, targets = self.config, Targets.of(round_.config.build)
         least = by_round(config.min_return, round_.number)
         for tree in round_.trees("collect"):
-            yield from good_rows(tree, least, limit=config.good_per_task, train_on_invalid=invalid)
+            yield from good_rows(tree, least, limit=config.good_per_task, targets=targets)
 
 
 RECIPE = RFT

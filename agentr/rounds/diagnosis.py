@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from agentr.cluster.causes import Cause, Kind
-from agentr.cluster.checks import check_disks, check_nodes
+from agentr.cluster.checks import check_disks, check_head, check_nodes
 from agentr.cluster.lookouts import Lookouts
 from agentr.cluster.nodes import Node, nodes
 from agentr.config.schema import Config
@@ -49,6 +49,7 @@ class Parts:
 def diagnose(parts: Parts) -> list[Cause]:
     """Returns why nothing moves, the most likely cause first. Never nothing: what no check explains is said to be so."""
     checks: dict[str, Callable[[], Iterator[Cause]]] = {
+        "head": check_head,
         "nodes": lambda: check_nodes(parts.known, nodes()),
         "disks": lambda: check_disks(parts.run_dir, parts.lookouts),
         "engines": lambda: check_engines(parts.engines, parts.config),
@@ -64,6 +65,8 @@ def diagnose(parts: Parts) -> list[Cause]:
             found += check()
         except Exception as error:  # noqa: BLE001 - a check that fails must not hide the others
             found.append(Cause(Kind.check_failed, f"{name} cannot be looked at", f"{type(error).__name__}: {error}", "Is Ray alive?"))
+        if any(cause.kind is Kind.head_silent for cause in found):
+            break  # the other checks would wait for it
     return found or [_unexplained(parts.progress or {})]
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from agentr.build.dataset import write_dataset
 from agentr.build.imports import demonstrated_turns
 from agentr.build.revision import demonstrated_rows
+from agentr.build.targets import Targets
 from agentr.cluster.causes import Cause, Kind
 from agentr.collect.assess import Assess
 from agentr.collect.demonstrate import Demonstrate
@@ -95,9 +96,10 @@ class Experiment:
             with self.reporter.task(f"model {self.config.model.source}"):
                 path = resolve(self.config.model, folder)
                 outside = not path.is_relative_to(self.root)
+                trains = {self.config_at(round_).build.train_on_reasoning for round_ in range(self.config.run.rounds + 1)}
                 codec = load_codec(path, self.config.model)
                 codec.offering([ACT], self.config.turns)  # refused now, not after the engines have started
-                remarks = list(codec.remarks)
+                remarks = codec.remarks(self.config.turns.keep_reasoning, trains.pop() if len(trains) == 1 else None)
             for remark in remarks:
                 self.reporter.say(f"model: {remark}")
             kept = self.store.stored_path(path)
@@ -329,7 +331,9 @@ class Experiment:
             made = self._make(name, self._held_out(folder, work, policy, tasks(), source), policy)
             spec = self.services.spec()
             labels = tuple(spec.strata)
-            found = evaluate(Forest(folder), config.bootstrap, labels, identity=spec.identity, answer_prefix=spec.answer_prefix)
+            found = evaluate(
+                Forest(folder), config.bootstrap, labels, spec.identity, spec.answer_prefix, reflections=self.config.method.reflections()
+            )
             write_json(folder / EVALUATION, found.as_dict())
             return EvalSummary(
                 trees=made.trees,
@@ -360,7 +364,7 @@ class Experiment:
 
         def work(folder: Path) -> DatasetSummary:
             build = self.config.build
-            rows = (row for tree in self.demonstrations() for row in demonstrated_rows(tree, train_on_invalid=build.train_on_invalid))
+            rows = (row for tree in self.demonstrations() for row in demonstrated_rows(tree, Targets.of(build)))
             hint = "Set warm_start.enabled=false, widen its tasks, or raise build.max_length."
             return DatasetSummary.read(write_dataset(folder, rows, build.max_length, source="the environment's expert", hint=hint))
 
@@ -420,4 +424,5 @@ class Experiment:
 
 def _some(ids: Iterable[str]) -> str:
     """The first few of many."""
-    return ", ".join(itertools.islice(ids, 3)) + ", ..."
+    first = list(itertools.islice(ids, 4))
+    return ", ".join([*first[:3], "..."] if len(first) > 3 else first)

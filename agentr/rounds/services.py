@@ -13,7 +13,7 @@ from typing import Any
 
 from agentr import logs
 from agentr.cluster.causes import Cause
-from agentr.cluster.connect import connect, joined
+from agentr.cluster.connect import connect, joined, leave
 from agentr.cluster.draining import Draining
 from agentr.cluster.lookouts import Lookouts
 from agentr.cluster.nodes import Node, nodes
@@ -210,8 +210,8 @@ class Services:
         if (config.model, config.policy) != (before.model, before.policy):
             self._stop_engines()
 
-    def close(self) -> None:
-        """Ends everything that was started here."""
+    def close(self, *, keep_logs: bool = False) -> None:
+        """Ends everything that was started here; for ``keep_logs`` see `agentr.cluster.connect.leave`."""
         if self._ray is None:
             return
         self.watchdog.close()
@@ -220,7 +220,7 @@ class Services:
             self._draining.close()
         self._stop_servers()
         self._stop_engines()
-        self._ray.shutdown()
+        leave(self._ray, keep_logs=keep_logs)
         self._ray = self._coordinators = None
         self._lookouts = Lookouts()
 

@@ -237,11 +237,12 @@ class Steps:
     def _rows(self, step: int, forest: Forest, tasks: list[Task]) -> Iterator[Candidate]:
         there = forest.finished()
         grown = [task.key for task in tasks if task.key in there][: self.config.tasks]
+        reasoning = self.round.config.build.train_on_reasoning
         chosen = (self._telling(step, forest, tasks) or grown) if self.config.max_tasks else grown
         for tree in forest:
             group, rewards = self._scored(step, tree)
             if tree.task.key in chosen:
-                yield from rollout_rows(group, rewards, self.config.advantages)
+                yield from rollout_rows(group, rewards, self.config.advantages, train_on_reasoning=reasoning)
             else:
                 equal = not differ([reward.total for reward in rewards])
                 yield dropped(tree, "all rollouts of the task are worth the same" if equal else "more tasks than a step has")

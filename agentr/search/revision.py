@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -62,3 +63,8 @@ class Revision:
     spliced: bool = False
     end: int = -1
     continued: bool = False
+
+
+def reflects(text: str, sentences: Collection[str]) -> bool:
+    """Whether a turn says one of the sentences that reflections open with."""
+    return any(sentence in text for sentence in sentences)

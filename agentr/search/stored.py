@@ -37,8 +37,8 @@ _BESIDE = ("stage", "spent")
 
 #: Fields that came later, with what they are without saying anything: they are in the text only if they say something, so that trees
 #: without them keep their text.
-_LATER: dict[str, Any] = {"evolutions": []}
-_LATER_OF_TURNS: dict[str, Any] = {"status": CallStatus.ok, "scores": {}, "forgotten": 0}
+_LATER: dict[str, Any] = {"evolutions": [], "hiding": None}
+_LATER_OF_TURNS: dict[str, Any] = {"status": CallStatus.ok, "scores": {}, "forgotten": 0, "reasoning": 0}
 
 
 def to_json(tree: Tree) -> str:

@@ -16,8 +16,9 @@ from enum import StrEnum
 from typing import Any
 
 from agentr.search.evolution import Evolution
+from agentr.search.hiding import Hiding, Taken
 from agentr.search.revision import Revision, Verdict
-from agentr.types import CallStatus, Cost, FinishReason, Message, Outcome, Task
+from agentr.types import REASONED, CallStatus, Cost, FinishReason, Message, Outcome, Task
 
 
 class Origin(StrEnum):
@@ -52,6 +53,8 @@ class Child:
         status: How the action came out; of a turn without an action, error.
         scores: Of an answer that ended the episode, the environment's scores in [0, 1] by name.
         forgotten: How many of the oldest turns before this one the policy did not see when it drew it (``turns.full_context``).
+        reasoning: How many ids the turn's reasoning has, from the first one on: up to ``</think>`` and the white space after it. All of
+            them if it was opened and never closed; 0 if the turn has none.
     """
 
     text: str
@@ -67,6 +70,7 @@ class Child:
     status: CallStatus = CallStatus.ok
     scores: Mapping[str, float] = field(default_factory=dict, hash=False)
     forgotten: int = 0
+    reasoning: int = 0
 
 
 @dataclass
@@ -108,6 +112,7 @@ class Node:
     status: CallStatus = CallStatus.ok
     scores: Mapping[str, float] = field(default_factory=dict)
     forgotten: int = 0
+    reasoning: int = 0
     children: list[int] = field(default_factory=list)
 
     @property
@@ -118,6 +123,13 @@ class Node:
     @property
     def is_leaf(self) -> bool:
         return not self.children
+
+    @property
+    def answer(self) -> str:
+        """The text without the turn's reasoning."""
+        if not self.reasoning:
+            return self.text
+        return "" if self.reasoning == len(self.token_ids) else self.text.rpartition(REASONED)[2].lstrip("\n")
 
 
 @dataclass(frozen=True)
@@ -157,6 +169,7 @@ class Tree:
         events: How often something happened that is no cost: duplicates, unparsed, judge_malformed, revise_no_transition.
         spent: What each expansion took, in the order made. Not part of the tree's text.
         stage: Stage of a run that the tree was read from; empty for a tree in growth. Not part of the tree's text.
+        hiding: How turns are shown once others follow, where their reasoning is left out then; None shows them as they were taken.
     """
 
     task: Task
@@ -172,6 +185,7 @@ class Tree:
     events: dict[str, int] = field(default_factory=dict)
     spent: list[Spent] = field(default_factory=list, compare=False)
     stage: str = field(default="", compare=False)
+    hiding: Hiding | None = None
 
     @classmethod
     def start(cls, task: Task, messages: tuple[Message, ...], prompt_ids: tuple[int, ...], seed: int, policy: str = "") -> Tree:
@@ -246,15 +260,27 @@ class Tree:
         """Token ids that the policy sees when it is to speak after ``node``, without the ``forgotten`` oldest turns."""
         ids = list(self.prompt_ids)
         for turn in self.path(node)[forgotten:]:
-            ids += turn.token_ids
-            ids += turn.bridge_ids
+            self.show(ids, turn)
         return ids
+
+    def show(self, prompt: list[int], turn: Taken) -> None:
+        """Adds to a prompt a turn that was taken after it, as the policy sees it from then on."""
+        if self.hiding is not None:
+            self.hiding.show(prompt, turn)
+        else:
+            prompt += turn.token_ids
+            prompt += turn.bridge_ids
+
+    def length(self, turn: Taken) -> int:
+        """Returns how many tokens a turn and its bridge add to later prompts."""
+        return len(turn.token_ids) + len(turn.bridge_ids) if self.hiding is None else self.hiding.length(turn)
 
     def conversation(self, node: int, forgotten: int = 0) -> list[Message]:
         """The same as text, with the opening's messages. An ended episode's last observation is included."""
         messages = list(self.messages)
         for turn in self.path(node)[forgotten:]:
-            messages += [Message("assistant", turn.text), Message("user", turn.observation)]
+            said = turn.text if self.hiding is None else turn.answer
+            messages += [Message("assistant", said), Message("user", turn.observation)]
         return messages
 
     def ended(self) -> Iterator[Node]:

@@ -194,13 +194,12 @@ class RunStore:
     def _stopped(self, running: StageRecord, error: BaseException) -> None:
         """Notes that a stage was not finished, if that can still be noted: the disk may be full, the directory gone."""
         spent = running.seconds + time.time() - running.started
+        why = f"{type(error).__name__}: {error}"[:2000] if isinstance(error, Exception) else "told to end"  # by whichever signal
         with logs.about(stage=running.name, **_place(running.name)):
             logs.said.error("stopped: %s", error, exc_info=error)
         try:
             self._write(StageRecord(**{**vars(running), "seconds": spent}))
-            self.event(
-                "stage_stopped", stage=running.name, error=f"{type(error).__name__}: {error}"[:2000], cause=getattr(error, "kind", "")
-            )
+            self.event("stage_stopped", stage=running.name, error=why, cause=getattr(error, "kind", ""))
         except RunError:
             pass
 

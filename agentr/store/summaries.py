@@ -115,6 +115,7 @@ class DatasetSummary(Summary):
         tokens: Tokens that go through the model in one pass.
         trained_tokens: Those of them that are targets.
         dropped: Candidates left out, by reason.
+        context: Turns in rows that were chosen not to be learnt, by reason (``agentr.build.targets``).
         splices: Of Agent-R, revisions tried, failed as text and kept.
         operators: Of ET-Agent, what came of each operator (``agentr.build.evolved.Operated``).
         agreement: How often execution and a teacher agree (``agentr.build.evolved.count_agreement``).
@@ -130,6 +131,7 @@ class DatasetSummary(Summary):
     tokens: int = 0
     trained_tokens: int = 0
     dropped: dict[str, int] = field(default_factory=dict)
+    context: dict[str, int] = field(default_factory=dict)
     splices: dict[str, int] = field(default_factory=dict)
     operators: dict[str, dict[str, Any]] = field(default_factory=dict)
     agreement: dict[str, dict[str, int]] = field(default_factory=dict)

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from agentr.config.identity import at_default, changed_keys, plain
 from agentr.cpu import OPENMP
 from agentr.errors import ConfigError, RunError
-from agentr.store.files import read_json, write_json
+from agentr.store.files import make_folder, read_json, write_json
 from agentr.store.model_folder import require_model
 from agentr.train.checkpoints import fingerprint
 from agentr.train.job import TrainJob, TrainResult
@@ -119,7 +119,7 @@ def _claim(job: TrainJob, promised: set[Path]) -> None:
     Raises:
         RunError: The folder holds the work of another job, finished or not.
     """
-    job.out.mkdir(parents=True, exist_ok=True)
+    make_folder(job.out)
     job.failure.unlink(missing_ok=True)
     path = job.out / "job.json"
     # There is no fingerprint of a start checkpoint that an earlier job has yet to make, or that was deleted since.
@@ -161,11 +161,15 @@ def _fit_once(jobs: Sequence[TrainJob]) -> None:
     trainer = first.trainer
     resources: dict[str, float] = {"CPU": 1, "GPU": 1} if trainer.use_gpu else {"CPU": _BOOKED_CPUS}
     there = ray.cluster_resources()
+    if not there:
+        hint = "Start the same run again: it continues from its last checkpoint."
+        raise RunError(f"{first.name}: no node of the Ray cluster is alive", hint=hint)
     for kind, amount in resources.items():
         if there.get(kind, 0) < amount * trainer.workers:
             hint = "Lower trainer.workers, or add nodes."
             raise RunError(f"{first.name} needs {amount * trainer.workers:g} {kind}, the cluster has {there.get(kind, 0):g}.", hint=hint)
     storage = first.out / f".ray-{first.epoch}"
+    make_folder(storage)  # Ray Train would make all folders above it anew
     fit = _trainer_class(trainer.use_gpu)(
         run_chain,
         train_loop_config={"jobs": list(jobs), "asked": time.time()},

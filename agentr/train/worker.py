@@ -19,7 +19,7 @@ from typing import Any
 from agentr.cluster.draining import leave_in_time
 from agentr.cpu import keep_freed_memory
 from agentr.errors import AgentrError
-from agentr.store.files import write_json
+from agentr.store.files import make_folder, write_json
 from agentr.store.working import PREFIX
 from agentr.train.job import TrainJob
 
@@ -42,7 +42,7 @@ SAVED = f"{PREFIX}*/checkpoints/*/complete.json"
 @contextlib.contextmanager
 def logged_to(path: Path) -> Iterator[None]:
     """Appends all output of this process, also of native libraries, to a file."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(path.parent)
     sys.stdout.flush()
     sys.stderr.flush()
     saved = os.dup(1), os.dup(2)

@@ -109,6 +109,19 @@ def test_rows_of_a_tree_say_of_each_token_which_turn_it_is_of() -> None:
     assert first.group == second.group == "door" and first.rewards == {"total": 1.0, "outcome": 1.0}
 
 
+def test_reasoning_that_is_context_has_no_advantage_and_shifts_none() -> None:
+    tree = tree_of("go / left: 1.0", "go / right: 0.0")
+    for node, ids in zip(tree.nodes[1:], ((50, 51, 52), (60, 61), (70, 71)), strict=True):
+        node.token_ids, node.reasoning, node.logprobs = ids, len(ids) - 1, (-0.5,) * len(ids)
+    group, rewards = group_of(tree), [Reward(1.0), Reward(0.0)]
+    first, second = rollout_rows(group, rewards, AdvantageConfig(turn=1.0), train_on_reasoning=False)
+    assert isinstance(first, Rollout) and isinstance(second, Rollout)
+    by_turn = of(tree, turn=1.0)
+    assert first.loss_mask == second.loss_mask == (0, 0, 0, 0, 0, 1, 0, 0, 1)
+    assert first.advantages == (0, 0, 0, 0, 0, by_turn[0][0], 0, 0, by_turn[0][1])
+    assert second.advantages == (0, 0, 0, 0, 0, by_turn[1][0], 0, 0, by_turn[1][1])
+
+
 def test_a_searched_tree_gives_a_row_for_each_path_that_ended() -> None:
     """``explore: uct`` is one key: the same rewards, rows and losses take the trees of Agent-R's search."""
     batch = "train=[{batch_size: 16, micro_batch_size: 4}]"

@@ -11,6 +11,7 @@ import pytest
 from agentr.build.dataset import Keep
 from agentr.build.mixture import ExtraPairs, general_rows, mix, mix_pairs_from_files
 from agentr.build.revision import demonstrated_rows, good_rows, revision_rows
+from agentr.build.targets import Targets
 from agentr.collect.revise import ReflectionFor, ReviseConfig, splice
 from agentr.errors import DataError, NoRows, RunError
 from agentr.recipes.agent_r import AgentRConfig
@@ -76,7 +77,7 @@ def test_value_judge_and_suffix() -> None:
 
 def revised(tree: Tree, splice: Splice, limit: int = AgentRConfig().revisions_per_task) -> tuple[list[Row], list[str]]:
     """The revision rows of a tree, and the reasons of those that were dropped."""
-    found = list(revision_rows(tree, splice, CODEC, ReAct(), limit=limit, train_on_invalid=False))
+    found = list(revision_rows(tree, splice, CODEC, ReAct(), limit=limit, targets=Targets()))
     return [r for r in found if isinstance(r, Row)], [d.reason for d in found if isinstance(d, Dropped)]
 
 
@@ -85,7 +86,7 @@ def rows(splice: Splice) -> list[Row]:
 
 
 def good(tree: Tree, min_return: float, train_on_invalid: bool = False) -> list[Row]:
-    found = good_rows(tree, min_return, limit=AgentRConfig().good_per_task, train_on_invalid=train_on_invalid)
+    found = good_rows(tree, min_return, limit=AgentRConfig().good_per_task, targets=Targets(invalid=train_on_invalid))
     return [row for row in found if isinstance(row, Row)]
 
 
@@ -132,7 +133,7 @@ def test_revisions_over_the_cap_and_those_made_twice_are_dropped_and_counted() -
 def test_equal_revisions_are_kept_where_that_is_asked_for() -> None:
     tree = door()
     tree.revisions.append(tree.revisions[0])
-    kept = list(revision_rows(tree, Splice.executed, CODEC, ReAct(), limit=0, train_on_invalid=False, dedupe=False))
+    kept = list(revision_rows(tree, Splice.executed, CODEC, ReAct(), limit=0, targets=Targets(), dedupe=False))
     made = [row for row in kept if isinstance(row, Row)]
     assert len(made) == 2 and made[0].input_ids == made[1].input_ids
 
@@ -143,7 +144,7 @@ def test_good_rows_with_the_same_actions_are_kept_where_that_is_asked_for() -> N
     found = {
         (inclusive, dedupe): [
             row.provenance.nodes
-            for row in good_rows(tree, 0.5, limit=9, train_on_invalid=False, inclusive=inclusive, dedupe=dedupe)
+            for row in good_rows(tree, 0.5, limit=9, targets=Targets(), inclusive=inclusive, dedupe=dedupe)
             if isinstance(row, Row)
         ]
         for inclusive in (True, False)
@@ -172,6 +173,28 @@ def test_a_rounds_rows_are_distinct_and_good_enough_as_the_method_says(tmp_path:
     assert sorted(row.provenance.kind for row in read_rows(made)) == kinds
 
 
+@pytest.mark.parametrize(
+    ("changes", "context"),
+    [
+        ([], {}),
+        (["method.false_reflections=false"], {"reflection on a move that worked": 1}),
+        (["build.train_on_said_twice=false"], {"sentence said twice": 1}),
+        (["build.least_logprob=-0.9"], {"unlikely turn": 2}),
+    ],
+)
+def test_a_round_learns_the_turns_that_its_configuration_chooses(tmp_path: Path, changes: list[str], context: dict[str, int]) -> None:
+    """Node 7 reflects, node 2 says a sentence twice, and nodes 2 and 3 are unlikely."""
+    tree = door()
+    tree.nodes[7].text, tree.nodes[2].text = "That was wrong. take key", "I need it. I need it. take key"
+    for node in (2, 3):
+        tree.nodes[node].logprobs = tuple(-1.0 for _ in tree.nodes[node].token_ids)
+    settings = ["method.type=agent_r", "method.revise.alpha=[0.5]", "method.revise.reflections=[That was wrong.]"]
+    made, manifest = dataset(round_of(tmp_path, [*settings, *changes], revise=[tree]))
+    assert manifest["context"] == context
+    learnt = {row.provenance.kind: sum(row.loss_mask) for row in read_rows(made)}
+    assert learnt.keys() == {"good", "revision"}, "a turn that is not learnt stays in its row"
+
+
 @pytest.mark.parametrize(("reflection_for", "most"), [(ReflectionFor.transition, 1), (ReflectionFor.pair, 9)])
 def test_a_reflection_is_drawn_for_each_transition_or_for_each_pair(reflection_for: ReflectionFor, most: int) -> None:
     tree = tree_of("open / wait / sleep: 0.0", *(f"open / take {n}: 1.0" for n in range(9)))
@@ -186,7 +209,7 @@ def test_a_reflection_is_drawn_for_each_transition_or_for_each_pair(reflection_f
 def test_a_turn_whose_beginning_was_forgotten_is_context() -> None:
     tree = tree_of("open / take: 1.0")
     tree.nodes[2].forgotten = 1
-    (row,) = (row for row in good_rows(tree, 1.0, limit=1, train_on_invalid=False) if isinstance(row, Row))
+    (row,) = (row for row in good_rows(tree, 1.0, limit=1, targets=Targets()) if isinstance(row, Row))
     assert row.loss_mask == (0, 0, 0, 1, 0, 0), "the opening, the first turn, its bridge, the turn that saw only the opening"
 
 
@@ -211,7 +234,7 @@ def test_invalid_turns_of_a_revision_are_context_unless_asked_for() -> None:
     tree = door()
     tree.nodes[7].valid = False
     for wanted in (False, True):
-        (row, *_) = revision_rows(tree, Splice.executed, CODEC, ReAct(), limit=0, train_on_invalid=wanted)
+        (row, *_) = revision_rows(tree, Splice.executed, CODEC, ReAct(), limit=0, targets=Targets(invalid=wanted))
         assert isinstance(row, Row)
         assert ("take key" in trained_text(row)) is wanted and "unlock" in trained_text(row)
 
@@ -244,7 +267,7 @@ def test_invalid_turns_are_context_unless_asked_for() -> None:
 def test_a_demonstration_counts_if_it_succeeded_whatever_it_earned() -> None:
     tree = task(reasoned("win slowly", 0.9, Outcome.SUCCESS), reasoned("come close", 0.9, Outcome.FAILURE), origin=Origin.EXPERT)
     add(tree, 0, reasoned("win", 1.0, Outcome.SUCCESS))
-    row, left_out, *_ = demonstrated_rows(tree, train_on_invalid=False)
+    row, left_out, *_ = demonstrated_rows(tree, Targets())
     assert isinstance(row, Row) and isinstance(left_out, Dropped)
     assert (left_out.reason, left_out.provenance.nodes) == ("demonstration without a success", (2,))
     assert "win slowly" in trained_text(row) and row.provenance.kind == "demonstration"

@@ -17,6 +17,8 @@ from agentr.build.export import FORMATS, export_rows
 from agentr.build.export_trees import export_trees
 from agentr.build.imports import import_file
 from agentr.build.revision import good_rows, revision_rows
+from agentr.build.sequences import make_pair, recorded
+from agentr.build.targets import Targets
 from agentr.errors import DataError
 from agentr.launch.export import export
 from agentr.search.revision import Splice
@@ -26,6 +28,8 @@ from agentr.store.rows import Preference, Provenance, Rollout, Row
 from agentr.store.summaries import DatasetSummary
 from agentr.tasks.formats import ReAct
 from agentr.types import Message, task_id
+from tests.policy.test_families import DRAWN, codec_of
+from tests.reasoning import grown
 from tests.runs import AGENT_R, dataset, given, round_of
 from tests.support import tiny_tokenizer
 from tests.trees import codec, conversed, door, expert, explored, reasoned, tree_of
@@ -34,12 +38,12 @@ CODEC = codec()
 
 
 def revisions(splice: Splice) -> list[Row]:
-    found = revision_rows(door(), splice, CODEC, ReAct(), limit=0, train_on_invalid=False)
+    found = revision_rows(door(), splice, CODEC, ReAct(), limit=0, targets=Targets())
     return [row for row in found if isinstance(row, Row)]
 
 
 def good() -> Row:
-    (row,) = (row for row in good_rows(door(), 0.5, limit=1, train_on_invalid=False) if isinstance(row, Row))
+    (row,) = (row for row in good_rows(door(), 0.5, limit=1, targets=Targets()) if isinstance(row, Row))
     return row
 
 
@@ -81,7 +85,7 @@ def test_sharegpt_says_which_turns_are_trained_on(tmp_path: Path, splice: Splice
 
 def test_an_acknowledgement_in_the_opening_is_context_for_every_reader(tmp_path: Path) -> None:
     tree = tree_of("pull: 1.0", into=conversed(Message("user", "A game."), Message("assistant", "OK"), Message("user", "Go.")), make=turn)
-    (row,) = (row for row in good_rows(tree, 0.5, limit=1, train_on_invalid=False) if isinstance(row, Row))
+    (row,) = (row for row in good_rows(tree, 0.5, limit=1, targets=Targets()) if isinstance(row, Row))
     export_rows(tmp_path / "rows.json", [row], CODEC, "sharegpt")
     (back,), _ = import_file(tmp_path / "rows.json", "sharegpt", CODEC, 1000)
     assert isinstance(back, Row) and trained(back.input_ids, back.loss_mask) == "Thought: on pull\nAction: pull<|im_end|>"
@@ -108,6 +112,39 @@ def test_agent_rs_lines_have_the_originals_keys_and_say_where_a_tree_is_not_know
     made = export_rows(tmp_path / "rows.jsonl", rows, CODEC, "agent_r")
     assert about(made.changed, "which tree") == {"revision": 1}
     assert "1 of them (1 revision) do not say which tree they were made from" in str(made)
+
+
+@pytest.mark.parametrize("family", ["Qwen 3", "DeepSeek V3", "GLM 4.5", "Nemotron 3"])
+def test_rows_with_reasoning_are_written_as_the_policy_saw_them_and_what_text_does_not_say_is_counted(family: str, tmp_path: Path) -> None:
+    """Earlier turns are there without their reasoning, the last one with it; that it is context only the format by token says."""
+    reasoner, thought = codec_of(family), DRAWN[family]
+    said = [ReAct().compose("hm", action) for action in ("open", "look", "go")]
+    tree = grown(reasoner, [thought + turn for turn in said], ["A door.", "A hall.", "The end."])
+    rows = list(good_rows(tree, 1.0, limit=1, targets=Targets(reasoning=False)))
+    path = tmp_path / "rows.jsonl"
+    made = export_rows(path, rows, reasoner, "messages")
+    assert about(made.changed, "begin with reasoning that is context") == {"good": 3}
+    assert about(made.changed, '"loss": false') == {"good": 2}
+    for number, entry in enumerate(lines(path)):
+        *before, last = [turn["content"] for turn in entry["messages"]]
+        assert before == ["Open the door.", said[0], "A door.", said[1], "A hall."][: 2 * number + 1]
+        assert last == thought + said[number]
+    export_rows(path, rows, None, "trl")
+    for entry, turn in zip(lines(path), said, strict=True):
+        assert reasoner.decode([label for label in entry["labels"] if label != -100]) == turn
+    made = export_rows(path, rows, reasoner, "messages", per_turn=True)
+    assert len(lines(path)) == 3 and about(made.changed, "begin with reasoning") == {"good": 3}
+    whole = good_rows(tree, 1.0, limit=1, targets=Targets())
+    assert not any("begin with reasoning" in what for what in export_rows(path, whole, reasoner, "messages").changed)
+
+
+def test_pairs_with_reasoning_that_is_context_are_counted(tmp_path: Path) -> None:
+    reasoner = codec_of("Qwen 3")
+    tree = grown(reasoner, [DRAWN["Qwen 3"] + ReAct().compose("hm", action) for action in ("open", "go")])
+    better, worse = ((tree, recorded([node], trained=True, on_reasoning=False)) for node in tree.nodes[1:])
+    pair = make_pair(tree.prompt_ids, better, worse, "sibling")
+    made = export_rows(tmp_path / "pairs.jsonl", [pair], reasoner, "messages")
+    assert about(made.changed, "begin with reasoning") == {"sibling": 1}
 
 
 def test_rollouts_are_in_no_format(tmp_path: Path) -> None:

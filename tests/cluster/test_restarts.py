@@ -8,7 +8,7 @@ import pytest
 
 from agentr.cluster import restarts
 from agentr.cluster.restarts import Restarts
-from agentr.errors import EngineLost
+from agentr.errors import EngineLost, RunError
 
 
 def test_more_restarts_than_allowed_within_the_window_are_refused_and_old_ones_are_forgotten(
@@ -27,3 +27,9 @@ def test_more_restarts_than_allowed_within_the_window_are_refused_and_old_ones_a
         counted.count()
     other = Restarts(tmp_path, limit=2, window_s=60.0).named("rollout-0", "cd")
     other.count()  # of another life of the run
+
+
+def test_a_run_directory_that_is_gone_is_not_made_anew(tmp_path: Path) -> None:
+    with pytest.raises(RunError, match="its folder is gone"):
+        Restarts(tmp_path / "run/logs", limit=2, window_s=60.0).named("rollout-0", "ab").count()
+    assert not (tmp_path / "run").exists()

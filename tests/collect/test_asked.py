@@ -36,7 +36,8 @@ from agentr.store.rows import Dropped, Row
 from agentr.tasks.formats import ReAct
 from agentr.types import Completion, FinishReason, Outcome, Task
 from tests.collect.test_grow import play
-from tests.players import sloppy_agent
+from tests.players import sloppy_agent, thinking_agent
+from tests.policy.test_families import codec_of
 from tests.trees import add, child, new_tree
 
 STEPS = 8
@@ -156,6 +157,37 @@ def test_a_thought_that_would_change_an_action_is_refused(server: EnvServer, tmp
     # ReAct's action is the first line after the last marker: the old one still counts.
     assert all(made.end > 0 for made in changed)
     assert rewritten("<think>long</think>\n<python>1</python>", "long", "a</think><answer>2</answer>").count("<python>1</python>") == 1
+
+
+@pytest.mark.parametrize("closed", [True, False], ids=["closed", "open"])
+def test_a_teacher_that_reasons_is_taken_by_what_follows(closed: bool, server: EnvServer, tmp_path: Path) -> None:
+    """The policy is its own teacher. Turns are rewritten without their reasoning, and come to the same actions."""
+
+    def answer(question: str) -> str:
+        return f"<think>\nStep: no? Corrected Step: none{'</think>' if closed else ''}\n\n{wise(question)}"
+
+    async def scenario(env: EnvClient, tasks: list[Task]) -> list[Tree]:
+        agent = await thinking_agent(env, tasks, codec_of("Qwen 3"), keeps=False)
+        plain = TreeJob(folder=tmp_path / "collect", tasks=tuple(tasks), seed=1, policy="p", work=Grow(Sample(1, STEPS)))
+        plain = replace(plain, sampling=agent.sampling)
+        await run_job(plain, agent, Progress())
+        asking = replace(plain, folder=tmp_path / "evolve", work=Evolve(ASKING, STEPS), source=plain.folder)
+        await run_job(asking, replace(agent, policy=Taught(agent.policy, answer)), Progress())
+        return list(Forest(asking.folder))
+
+    found = play(server, scenario, limit=6)
+    kept = [json.loads(line) for line in (Forest(tmp_path / "evolve").work / ANSWERS).read_text().splitlines()]
+    assert all(line["whole"].startswith("<think>") and "think>" not in line["answer"] for line in kept)
+    for tree, made in uses(found, "refine_redundant", "correct_step", "rewrite_thoughts"):
+        if not closed:
+            assert made.end == -1 and "cannot be read" in made.reason
+        elif made.operator != "rewrite_thoughts":
+            assert tree.path(made.end)[0].action == "inventory" and "<think>" not in tree.path(made.end)[0].text
+        elif made.end > 0:
+            before, after = tree.path(made.parent), tree.path(made.end)
+            assert [n.action for n in after] == [n.action for n in before]
+            assert all("think>" not in n.text and "all right" in n.text for n in after if n.action)
+    assert not closed or any(made.end > 0 for _, made in uses(found, "rewrite_thoughts"))
 
 
 @pytest.mark.parametrize("error", [InfraError("the server is gone."), BudgetExceeded("5.00 were spent.")])

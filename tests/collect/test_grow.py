@@ -41,7 +41,8 @@ from agentr.tasks.formats import ReAct
 from agentr.types import Completion, Cost, FinishReason, Message, Outcome, Task
 from env_servers.app import create_app
 from tests.env_servers.support import TOKEN, Counter, serving
-from tests.players import SloppyExpert, sloppy_agent
+from tests.players import SloppyExpert, ThinkingExpert, sloppy_agent, thinking_agent
+from tests.policy.test_families import codec_of
 from tests.trees import codec
 
 SEARCH = UCTConfig(iterations=4, max_depth=8, width=3)
@@ -315,6 +316,67 @@ def test_a_full_context_forgets_the_oldest_turns_where_that_is_asked_for(server:
     trained = [turn.trained for turn in recorded(path, trained=True)]
     assert trained == [not node.forgotten for node in path]
     assert [n.forgotten for n in from_json(to_json(tree)).nodes] == [n.forgotten for n in tree.nodes]
+
+
+@pytest.mark.parametrize("family", ["Qwen 3", "GLM 4.5"])
+@pytest.mark.parametrize("keeps", [True, False], ids=["kept", "left out"])
+def test_reasoning_of_earlier_turns_is_in_prompts_or_is_not(family: str, keeps: bool, server: EnvServer, tmp_path: Path) -> None:
+    """Of a searched tree that was stopped and went on: what the policy was sent is what the stored tree says."""
+    asked: list[GenerateRequest] = []
+
+    class Asked(ThinkingExpert):
+        async def generate(self, request: GenerateRequest) -> list[Completion]:
+            asked.append(request)
+            if len(asked) == 4:
+                raise InfraError("the engine is gone")
+            return await super().generate(request)
+
+    async def scenario(env: EnvClient, tasks: list[Task]) -> Tree:
+        agent = await thinking_agent(env, tasks, codec_of(family), keeps=keeps)
+        agent = replace(agent, policy=Asked(agent.codec, tasks))
+        one = job(tmp_path, tasks[:1], sampling=agent.sampling)
+        await run_job(one, agent, Progress())
+        return Forest(tmp_path).read(tasks[0].key)
+
+    tree = play(server, scenario)
+    said = [node for node in tree.nodes[1:] if node.finish is FinishReason.STOP]
+    assert (tree.hiding is None) == keeps and any(node.reasoning for node in said)
+    prompts = {node.id: tuple(tree.prompt(node.id)) for node in tree.nodes}
+    assert {request.prompt_ids for request in asked} <= set(prompts.values()) and len(asked) > 5
+    deep = [request for request in asked if len(request.messages) > 3]
+    assert deep and all(("moon cheese? J" in codec_of(family).decode(request.prompt_ids)) == keeps for request in deep)
+    assert all(any("<think>" in message.content for message in request.messages[1:]) == keeps for request in deep)
+    for node in said:
+        whole = node.reasoning == len(node.token_ids)
+        assert node.action != "get 1 moon cheese?" and (node.action == "" or not whole), "the action is not read from the reasoning"
+        assert node.answer == ("" if whole else node.text.rpartition("</think>")[2].lstrip("\n"))
+    assert from_json(to_json(tree)) == tree
+
+
+def test_a_context_is_full_by_what_later_prompts_show(server: EnvServer, tmp_path: Path) -> None:
+    """The same turns fit where their reasoning is left out, and end the path where it stays."""
+
+    class Idle(ThinkingExpert):
+        def _action(self, request: GenerateRequest, rng: random.Random) -> str:
+            return "inventory"
+
+    async def scenario(env: EnvClient, tasks: list[Task]) -> dict[bool, Tree]:
+        found, codec = {}, codec_of("Qwen 3")
+        for keeps in (True, False):
+            agent = await thinking_agent(env, tasks, codec, keeps=keeps)
+            start, _ = await agent.start(tasks[0], 0)
+            agent = replace(agent, policy=Idle(codec, tasks), max_model_len=len(start.prompt_ids) + agent.sampling.max_tokens + 500)
+            folder = tmp_path / str(keeps)
+            await run_job(job(folder, tasks[:1], work=Grow(Sample(1, 30)), sampling=agent.sampling), agent, Progress())
+            found[keeps] = Forest(folder).read(tasks[0].key)
+        return found
+
+    trees = play(server, scenario)
+    for tree in trees.values():
+        assert tree.nodes[-1].outcome is Outcome.CONTEXT_LIMIT
+        room = len(tree.prompt_ids) + 500
+        assert len(tree.prompt(tree.nodes[-1].parent)) <= room < len(tree.prompt(len(tree.nodes) - 1))
+    assert len(trees[False].nodes) > len(trees[True].nodes)
 
 
 class Saying:

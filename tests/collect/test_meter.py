@@ -8,6 +8,7 @@ from agentr.cluster import metrics
 from agentr.collect.meter import Meter, unseen
 from agentr.collect.units import Progress
 from agentr.search import Tree
+from agentr.search.hiding import Hiding
 from agentr.search.tree import Origin
 from agentr.types import Cost, Message, Task
 
@@ -33,6 +34,15 @@ def test_what_a_perfect_cache_computes_of_a_prompt() -> None:
     assert [unseen(tree, node) for node in (0, 1, 2, 3)] == [0, 8, 25, 33]
     tree.nodes[2].expansions = 1
     assert [unseen(tree, node) for node in (2, 3)] == [0, 8]
+
+
+def test_what_stood_after_reasoning_that_is_left_out_is_computed_anew() -> None:
+    tree = grown()
+    tree.nodes[0].expansions = 1
+    tree.nodes[1].reasoning, tree.hiding = 4, Hiding()
+    assert [unseen(tree, node) for node in (1, 2)] == [6 + 7, 6 + 7 + 17]
+    tree.hiding = Hiding(opened=2, instead=(5,))
+    assert unseen(tree, 1) == 1 + 6 + 7, "what is put in place of the opening, the answer, the bridge"
 
 
 def values(meter: Meter, policy: Any = None) -> dict[tuple[str, ...], float]:

@@ -18,10 +18,12 @@ from agentr.envs.client import EnvClient
 from agentr.policy.base import GenerateRequest, PolicyStats
 from agentr.search import Origin, Tree
 from agentr.search.pairs import Pair
-from agentr.search.revision import Revision
+from agentr.search.revision import Rating, Revision, Verdict
 from agentr.tasks.formats import ReAct
 from agentr.types import Completion, FinishReason, Task
 from tests.env_servers.support import TOKEN, Counter, counter_server
+from tests.policy.test_families import codec_of
+from tests.reasoning import drawn
 from tests.trees import codec
 
 T = TypeVar("T")
@@ -36,13 +38,15 @@ class Judge:
 
     def __init__(self, *bad: str) -> None:
         self.bad = bad
+        self.codec, self.thought = codec(), ""
         self.asked: list[GenerateRequest] = []
 
     async def generate(self, request: GenerateRequest) -> list[Completion]:
         self.asked.append(request)
         step = request.messages[0].content.partition("Step to judge:\n")[2]
-        text = "Judgement: Bad" if step.startswith(tuple(f"Action: {action}\n" for action in self.bad)) else "Judgement: Uncertain"
-        return [Completion(text, tuple(codec().turn(text)), (), FinishReason.STOP)]
+        bad = step.startswith(tuple(f"Action: {action}\n" for action in self.bad))
+        text = f"{self.thought}Judgement: {'Bad' if bad else 'Uncertain'}"
+        return [Completion(text, drawn(self.codec, text), (), FinishReason.STOP)]
 
     async def stats(self) -> PolicyStats:
         return PolicyStats()
@@ -60,7 +64,7 @@ def with_agent(judge: Judge, work: Callable[[Agent, Tree, Sessions], Awaitable[T
         agent = Agent(
             policy=judge,
             env=env,
-            codec=codec(),
+            codec=judge.codec,
             spec=Counter().spec,
             format=ReAct(),
             prompt=PromptConfig(),
@@ -145,3 +149,46 @@ def test_a_revision_pays_if_it_earns_what_the_good_path_does(detour: str, earned
     revision, reward = with_agent(Judge(), work)
     assert reward == pytest.approx(earned)
     assert (revision.spliced, revision.end >= 0, revision.continued) == (pays, pays, False)
+
+
+# policies that reason -------------------------------------------------------------------------------------------------
+
+
+def reasoner(*bad: str, thought: str) -> Judge:
+    judge = Judge(*bad)
+    judge.codec, judge.thought = codec_of("Qwen 3"), thought
+    return judge
+
+
+@pytest.mark.parametrize(
+    ("thought", "rating", "reason", "malformed"),
+    [("<think>\nJudgement: Good?\n</think>\n\nIt is far. ", Rating.BAD, "It is far.", 0), ("<think>\nIs it? ", Rating.UNCERTAIN, "", 1)],
+    ids=["closed", "open"],
+)
+def test_a_verdict_is_read_from_what_follows_the_reasoning(thought: str, rating: Rating, reason: str, malformed: int) -> None:
+    async def work(agent: Agent, tree: Tree, sessions: Sessions) -> tuple[Verdict | None, int]:
+        last = await played(agent, tree, sessions, "add 3")
+        await find_transition(tree, Pair(last, last, 0), agent, ReviseConfig(), 0.2)
+        return tree.nodes[last].verdict, tree.events.get("judge_malformed", 0)
+
+    verdict, unread = with_agent(reasoner("add 3", thought=thought), work)
+    assert verdict is not None and (verdict.rating, verdict.reason, unread) == (rating, reason, malformed)
+    assert verdict.answer is not None and verdict.answer.startswith(thought), "the whole answer is kept"
+
+
+def test_a_revision_takes_over_the_thought_of_a_turn_and_not_its_reasoning() -> None:
+    async def work(agent: Agent, tree: Tree, sessions: Sessions) -> Tree:
+        good = await played(agent, tree, sessions, "add 80", "end")
+        for node in tree.nodes[1:]:
+            thought = f"<think>\nAction: add {node.id}?\n</think>\n\n"
+            node.text, node.token_ids = f"{thought}{ReAct().compose('So', node.action)}", ()
+        bad = await played(agent, tree, sessions, "add -1", "end")
+        config, pair = ReviseConfig(continue_with_policy=False), Pair(bad, good, 0)
+        await execute(tree, pair, splice(tree, pair, tree.nodes[bad - 1], config), agent, sessions, config, max_depth=9)
+        return tree
+
+    tree = with_agent(reasoner(thought=""), work)
+    first, second = tree.nodes[-2:]
+    assert [node.origin for node in (first, second)] == [Origin.REVISION] * 2
+    assert first.text.endswith(" So\nAction: add 80") and second.text == "Thought: So\nAction: end"
+    assert "think>" not in first.text and first.reasoning == 0

@@ -26,6 +26,7 @@ CONFIGS = sorted(path for path in (ROOT / "configs").rglob("*.yaml") if path.par
 METHODS = sorted((ROOT / "configs" / "compare").glob("*.yaml"))
 
 #: An online method.
+OPENENV = ["env.protocol=openenv", "env.url=http://127.0.0.1:9"]
 GRPO = ["method.type=grpo", "train=[{batch_size: 256}]"]
 
 
@@ -149,6 +150,18 @@ def test_every_method_of_a_comparison_is_valid_over_every_task(path: Path, base:
         (["eval.tasks.split=tset"], r"eval\.tasks\.split: textcraft has no split 'tset'\. Its splits: train, dev, test"),
         (["warm_start.tasks=[{}, {split: nope}]"], r"warm_start\.tasks\[1\]\.split: textcraft has no split 'nope'"),
         (["collect.tasks.split=test"], r"collect\.tasks\.split: the split 'test' of textcraft is held out"),
+        (["eval={tasks: {split: test}, select: test}"], r"eval\.select: 'test' is the split that is reported"),
+        (["eval.select=nope"], r"eval\.select: textcraft has no split 'nope'"),
+        # servers of other protocols
+        (["env.protocol=openenv"], r"env\.url: env\.protocol = openenv needs a server that runs already"),
+        (OPENENV, r"env\.name: 'textcraft' is an environment of agentr's"),
+        ([*OPENENV, "env.name=echo", "env.options.actoin_field=x"], r"env\.options: .*no option 'actoin_field'\. Did you mean"),
+        ([*OPENENV, "env.name=echo", "env.options.action=x"], r"env\.options: action is 'x', and must be fields with values"),
+        ([*OPENENV, "env.name=echo", "collect.tasks.split=test"], r"collect\.tasks\.split: the split 'test' of echo is held out"),
+        (
+            [*OPENENV, "env.name=echo", "eval.tasks.split=tset"],
+            r"eval\.tasks\.split: echo has no split 'tset'\. Its splits: train, dev, test",
+        ),
         (["prompt.examples=9"], r"prompt\.examples: 9 are asked for, and textcraft has 1 worked examples"),
         (["model.source=hf", "model.path=/nowhere"], r"model\.path: '/nowhere' is no folder with a model, and no name of one"),
         (["method.mixture.general_path=/nowhere.json"], r"method\.mixture\.general_path: there is no file '/nowhere\.json'"),
@@ -164,6 +177,11 @@ def test_mistakes_are_named(overrides: list[str], message: str) -> None:
     with pytest.raises(ConfigError) as caught:
         load(None, overrides)
     assert re.search(message, str(caught.value).replace("\n", " ")), caught.value
+
+
+def test_splits_of_a_server_that_has_its_own_are_not_known_when_the_configuration_is_read() -> None:
+    config = load(None, [*OPENENV, "env.name=echo", "env.options.tasks=server", "eval.tasks.split=theirs"])
+    assert config.eval.tasks.split == "theirs"
 
 
 def test_all_problems_of_a_file_are_listed_in_one_go(tmp_path: Path) -> None:

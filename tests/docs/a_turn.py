@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 
 from agentr.build.dataset import write_dataset
 from agentr.build.revision import good_rows
+from agentr.build.targets import Targets
 from agentr.collect.agent import Agent
 from agentr.collect.grow import grow
 from agentr.config.model import ModelConfig
@@ -122,7 +123,7 @@ def snippets() -> dict[str, str]:
         line = forest.journal(TASK.key)[0]
         forest.write(tree)
         forest.seal()
-        rows = good_rows(forest.read(TASK.key), min_return=1.0, limit=1, train_on_invalid=False)
+        rows = good_rows(forest.read(TASK.key), min_return=1.0, limit=1, targets=Targets())
         write_dataset(dataset, rows, max_length=1024)
         (row,) = read_rows(dataset)
         table = pq.read_table(dataset / "rows.parquet")

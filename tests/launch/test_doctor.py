@@ -209,21 +209,40 @@ def test_what_is_shared_names_no_machine_and_nobody(sound: Path, tmp_path: Path)
     make(there)
 
 
+@pytest.mark.parametrize(("select", "best"), [("", 1), ("test", 2)])
+def test_the_best_round_is_that_of_the_split_that_chooses(tmp_path: Path, select: str, best: int) -> None:
+    """Rounds 1 and 2 are apart on both splits, the other way round; round 3 is the last."""
+    store = RunStore(tmp_path)
+    store.open(load(None, [*AGENT_R, *([f"eval.select={select}"] if select else [])]))
+    for number, reported, selected in ((1, 0.9, 0.1), (2, 0.2, 0.8), (3, 0.0, 0.0)):
+        _trained(store, number, reported)
+        if select:
+            store.stage(f"rounds/{number:02d}/selection", EvalSummary, lambda folder, success=selected: EvalSummary(success=success))
+    store.close()
+    run = agentr.open(tmp_path)
+    assert {entry.stage for entry in prunable(run, "best")} == {f"rounds/{3 - best:02d}/train"}
+
+
+def _trained(store: RunStore, number: int, success: float) -> None:
+    """Seals a round's training, with weights, and its evaluation."""
+
+    def train(folder: Path) -> TrainSummary:
+        (folder / "model").mkdir()
+        (folder / "model/model.safetensors").write_bytes(b"w" * 1000)
+        (folder / "model/config.json").write_bytes(b"{}")
+        return TrainSummary(checkpoint=f"rounds/{folder.parent.name}/train/model")
+
+    store.stage(f"rounds/{number:02d}/train", TrainSummary, train)
+    store.stage(f"rounds/{number:02d}/eval", EvalSummary, lambda folder: EvalSummary(success=success))
+
+
 def test_weights_of_earlier_rounds_are_pruned(tmp_path: Path) -> None:
     root = tmp_path / "run"
     make(root)
     store = RunStore(root)
     store.open(load(None, AGENT_R))
     for number, success in ((2, 0.9), (3, 0.1), (4, 0.2)):
-
-        def train(folder: Path) -> TrainSummary:
-            (folder / "model").mkdir()
-            (folder / "model/model.safetensors").write_bytes(b"w" * 1000)
-            (folder / "model/config.json").write_bytes(b"{}")
-            return TrainSummary(checkpoint=f"rounds/{folder.parent.name}/train/model")
-
-        store.stage(f"rounds/{number:02d}/train", TrainSummary, train)
-        store.stage(f"rounds/{number:02d}/eval", EvalSummary, lambda folder, success=success: EvalSummary(success=success))
+        _trained(store, number, success)
     store.close()
     run = agentr.open(root)
     assert [entry.path for entry in prunable(run, "all") if entry.what == "weights"] == []

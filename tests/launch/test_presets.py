@@ -14,10 +14,12 @@ import pytest
 
 from agentr.envs.server import EnvServer
 from agentr.policy.chat import ChatCodec
-from agentr.recipes import load, recipes
-from agentr.store.dataset import read_manifest
+from agentr.recipes import load, recipe_of, recipes
+from agentr.store.dataset import iter_rows, read_manifest
+from agentr.store.forest import Forest
+from agentr.store.rows import Preference
 from tests.launch.test_first_tree import server_of
-from tests.presets import SMALL, configured, datasets, fluent_tokenizer, small
+from tests.presets import CONTEXT, SMALL, configured, datasets, fluent_tokenizer, reasoning_tokenizer, small
 
 PRESETS = [(name, preset, env) for name, recipe in recipes().items() for preset in recipe.presets for env in recipe.environments]
 LARGE = sorted((Path(__file__).parents[2] / "configs").glob("*_[78]b.yaml"))
@@ -42,6 +44,41 @@ def test_a_preset_comes_from_its_opening_to_rows(
     for number, dataset in made.items():
         assert isinstance(dataset, Path), f"round {number}: {dataset}"
         assert read_manifest(dataset)["rows"] > 0
+
+
+#: Methods whose rows are turns, or may be: what makes their exploration small, and an environment.
+REASONING = {
+    "agent_r": ("textcraft", ["method.search.iterations=3", "method.search.max_depth=6"]),
+    "dense_policy": ("mathtool", ["method.search.stop_rollouts=40"]),
+    "et_agent": ("mathtool", ["method.episodes=4", "method.filter.min_return=[0.0]", "method.filter.failed_calls=9"]),
+}
+
+
+@pytest.mark.parametrize("method", REASONING)
+def test_a_policy_that_reasons_goes_from_its_opening_to_rows(
+    method: str, servers: dict[str, EnvServer], tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """Earlier reasoning is in no prompt of a row, nothing of any reasoning is learnt, and each row is what a node's policy saw."""
+    env, options = REASONING[method]
+    switches = ["turns.keep_reasoning=false", "build.train_on_reasoning=false", "run.rounds=1", "collect.sampling.max_tokens=256"]
+    config = load(None, [f"method.type={method}", f"env.name={env}", *CONTEXT, *options, *switches])
+    server = server_of(config.env, servers, tmp_path_factory.mktemp("server"))
+    codec = ChatCodec(reasoning_tokenizer())
+    (made,) = datasets(config, server.url(), tmp_path, codec).values()
+    assert isinstance(made, Path), made
+    stages = recipe_of(config).exploration(1)
+    trees = {tree.task.key: tree for stage in stages for tree in Forest(made.parent / stage)}
+    rows = list(iter_rows(made))
+    assert rows
+    for row in rows:
+        tree, last = trees[row.provenance.tree], row.provenance.nodes[-1]
+        sides = [(row.chosen_ids, row.chosen_mask), (row.rejected_ids, row.rejected_mask)] if isinstance(row, Preference) else []
+        prompt = row.prompt_ids if isinstance(row, Preference) else row.input_ids[: -len(tree.nodes[last].token_ids)]
+        assert list(prompt) == tree.prompt(tree.nodes[last].parent) and "<think>" not in codec.decode(prompt, special=True)
+        for ids, mask in sides or [(row.input_ids, row.loss_mask)]:
+            learnt = codec.decode([i for i, m in zip(ids, mask, strict=True) if m], special=True)
+            assert "think>" not in learnt and learnt.endswith("<|im_end|>")
+    assert any(tree.nodes[row.provenance.nodes[-1]].reasoning for row in rows for tree in [trees[row.provenance.tree]])
 
 
 @pytest.mark.parametrize("path", LARGE, ids=lambda path: path.stem)

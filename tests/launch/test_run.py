@@ -1,34 +1,64 @@
-"""What is read of a run that is over, without its services."""
+"""How a run ends that is told to: at once, with the status that a shell expects, and with the way on."""
 
 from __future__ import annotations
 
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 
-import agentr
-from agentr.config.turns import TurnFormat, TurnsConfig
-from agentr.launch.run import codec_of
-from agentr.models.nano import WEIGHTS
-from agentr.store.growing import GrowingForest
-from agentr.store.summaries import TreeSummary
-from agentr.tasks.tools import ACT, described
-from agentr.types import Outcome
-from env_servers.textcraft import TextCraft
-from tests.runs import round_of
-from tests.trees import episode
+import pytest
+
+from agentr.store.files import read_lines
+from agentr.store.run import RunStore
+
+#: The command line, with a stage that takes long, and perhaps services that take long to end.
+LONG = """
+import sys, time
+import agentr.launch.run as run
+from agentr.cli import main
+from agentr.rounds.services import Services
+from agentr.store.summaries import TrainSummary
+
+def work(folder):
+    print("running", flush=True)
+    time.sleep(600)
+
+sys.argv[0] = "agentr"
+seconds = sys.argv.pop()
+Services.close = lambda services: (print("closing", flush=True), time.sleep(float(seconds)))
+run.run_rounds = lambda experiment, recipe: experiment.store.stage("rounds/01/train", TrainSummary, work)
+main()
+"""
 
 
-def test_the_codec_of_a_run_by_tool_calls_has_the_tools_that_its_stages_keep(tmp_path: Path) -> None:
-    made = round_of(tmp_path, ["model.source=nano", "model.chat_template=hermes", "turns.format=tool_calls"], model=WEIGHTS)
-    store = made.experiment.store
+@pytest.mark.parametrize(
+    ("sent", "status"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129), (signal.SIGINT, 130)], ids=["terminate", "hang up", "interrupt"]
+)
+@pytest.mark.parametrize("twice", [False, True], ids=["once", "twice"])
+def test_a_signal_ends_a_run_and_the_second_one_at_once(tmp_path: Path, sent: signal.Signals, status: int, twice: bool) -> None:
+    root = tmp_path / "run"
+    command = [sys.executable, "-c", LONG, "run", "configs/smoke.yaml", f"run.dir={root}", "600" if twice else "0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        lines = process.stdout
+        assert lines is not None
 
-    def write(folder: Path) -> TreeSummary:
-        forest = GrowingForest(folder, epoch=store.lease.next_epoch())
-        forest.write(episode("a", ["look"], 1.0, Outcome.SUCCESS, 1))
-        manifest = forest.seal(stage=described(TextCraft().spec, TurnsConfig(format=TurnFormat.tool_calls)))
-        return TreeSummary(trees=1, trees_hash=manifest["trees_hash"])
+        def said(word: str) -> None:
+            while (line := lines.readline()) != f"{word}\n":
+                assert line, process.communicate()
 
-    assert codec_of(agentr.open(tmp_path)).calls is None  # no stage has said yet what tools there were
-    store.stage(made.arm.stage("collect"), TreeSummary, write)
-    calls = codec_of(agentr.open(tmp_path)).calls
-    assert calls is not None and calls.dialect.name == "hermes"
-    assert [tool.model_dump_json() for tool in calls.tools] == [ACT.model_dump_json()], "the order of keys is part of every prompt"
+        said("running")
+        started = time.monotonic()
+        process.send_signal(sent)
+        if twice:
+            said("closing")
+            process.send_signal(sent)
+        told, wrong = process.communicate(timeout=60)
+        assert process.returncode == status and "Traceback" not in told + wrong, wrong
+        assert time.monotonic() - started < 10
+    events = read_lines(root / "events.jsonl")
+    assert [event["event"] for event in events][-2:] == ["stage_started", "stage_stopped"] and events[-1]["error"] == "told to end"
+    assert RunStore(root).owner() == ""
+    if not twice:
+        assert f"stopped; what is finished is kept. Go on with: agentr resume {root}" in told

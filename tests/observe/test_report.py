@@ -7,12 +7,12 @@ from pathlib import Path
 
 import agentr
 from agentr.evaluate.metrics import evaluate
-from agentr.observe.report import score_rows, status_rows, write_report
+from agentr.observe.report import context_rows, reflection_rows, score_rows, status_rows, write_report
 from agentr.observe.summary import summarise
 from agentr.store.files import write_json
 from agentr.store.forest import Forest
 from agentr.store.growing import GrowingForest
-from agentr.store.layout import EVALUATION
+from agentr.store.layout import CONTROL, EVALUATION
 from agentr.store.summaries import EvalSummary
 from agentr.types import CallStatus, Outcome
 from tests.runs import AGENT_R, round_of
@@ -41,6 +41,25 @@ def test_scores_of_answers_and_how_calls_came_out_are_shown(tmp_path: Path) -> N
     page = (tmp_path / "run/report.html").read_text(encoding="utf-8")
     assert page.startswith("<!doctype html>")
     assert all(f"<{cell}</t" in page for cell in ("th>f1", "td>50.0 [50.0, 50.0]", "th>timeout", "td>50.0 %"))
+
+
+def test_when_policies_reflect_and_what_they_did_not_learn_is_shown(tmp_path: Path) -> None:
+    round_of(tmp_path / "run", AGENT_R, collect=[door()]).experiment.store.close()
+    summary = summarise(agentr.open(tmp_path / "run"))
+    assert reflection_rows(summary) == context_rows(summary) == []
+    (arm, *_) = summary.arms
+    tree = episode("a", ["hm", "No. look", "No. end"], 1.0, Outcome.SUCCESS, 1, invalid=(0,))
+    reflecting = replace(
+        arm, evaluation=evaluate([tree], reflections=["No."]), rows=3, context={"unlikely turn": 2, "sentence said twice": 1}
+    )
+    silent = replace(arm, arm=CONTROL, evaluation=evaluate([episode("a", ["x"], 1.0, Outcome.SUCCESS, 1)], reflections=["No."]))
+    summary = replace(summary, arms=[reflecting, silent])
+    title = arm.title
+    assert reflection_rows(summary)[1:] == [
+        [title, "2", "50.0 [50.0, 50.0] %", "1", "0.0 [0.0, 0.0] %"],
+        [CONTROL.title, "0", "-", "0", "-"],
+    ]
+    assert context_rows(summary) == [["policy", "sentence said twice", "unlikely turn"], [title, "1", "2"]]
 
 
 def test_evaluations_without_them_have_no_such_tables(tmp_path: Path) -> None:

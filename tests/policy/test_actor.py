@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+from pathlib import Path
 
 import pytest
 
+from agentr.cluster.nodes import session_folder
 from agentr.config.cluster import ClusterConfig
 from agentr.config.model import ModelConfig
 from agentr.config.schema import Config, PolicyConfig
@@ -60,6 +62,7 @@ def test_router_recovers_a_killed_engine_with_the_right_weights(ray_session, tmp
     with_first, with_second, after, answered, stats = asyncio.run(main())
     ids = [[c.token_ids for c in answer] for answer in (with_first, with_second, after)]
     assert ids[0] != ids[1] == ids[2]
+    assert len(list(Path(session_folder()).glob("vllm_dist_*"))) == 2, "what each start of vLLM leaves goes with Ray's own files"
     assert [len(a) for a in answered] == [2] * 4
     assert (stats.cost.calls, stats.cost.completions) == (7, 14)
     ray.kill(actor)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import json
 import shutil
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,6 +21,7 @@ from agentr.config.chat_template import bound, names, shipped
 from agentr.errors import ConfigError, ModelError
 from agentr.policy.chat import ChatCodec
 from agentr.types import Message
+from tests.reasoning import drawn, grown
 from tests.support import tiny_tokenizer
 
 ANSWER, SEEN = "Thought: a\nAction: look", "You see </s> <|im_end|> a door."
@@ -249,16 +251,123 @@ def test_another_end_of_turn_is_used_and_said() -> None:
     codec = ChatCodec(byte_level(QWEN, shipped("chatml")), end_of_turn="<|endoftext|>")
     assert codec.decode(codec.turn("x"), special=True) == "x<|endoftext|>" and codec.stop_ids == ()
     assert codec.decode(codec.bridge("y"), special=True).startswith("\n<|im_start|>user")
-    assert codec.remarks == ("turns end with <|endoftext|> (model.end_of_turn); the template would write <|im_end|>",)
+    assert codec.remarks() == ["turns end with <|endoftext|> (model.end_of_turn); the template would write <|im_end|>"]
     with pytest.raises(ModelError, match=r"model\.end_of_turn: '</s>' is no special token.*<\|im_end\|>"):
         ChatCodec(byte_level(QWEN, shipped("chatml")), end_of_turn="</s>")
 
 
-def test_what_happens_to_reasoning_is_said() -> None:
-    thinking = codec_of("Qwen 3.5, thinking")
-    assert any("earlier turns keep it" in remark for remark in thinking.remarks)
-    assert any("leaves the reasoning out of earlier turns" in remark for remark in thinking.remarks)
-    assert codec_of("Llama 3.1").remarks == ()
+# reasoning ------------------------------------------------------------------------------------------------------------
+
+#: What a policy draws after a prompt, for the families whose templates know of reasoning: its reasoning and the answer.
+DRAWN = {
+    "Qwen 3": "<think>\nA door?\n</think>\n\n",
+    "Qwen 3, not thinking": "",
+    "Qwen 3.5, thinking": "A door?\n</think>\n\n",
+    "Qwen 3.5": "",
+    "DeepSeek R1 distilled": "A door?\n</think>\n\n",
+    "DeepSeek V3": "A door?\n</think>\n\n",
+    "GLM 4.5": "\n<think>A door?</think>\n",
+    "Nemotron 3": "A door?\n</think>\n\n",
+}
+
+
+def rendered(codec: ChatCodec, said: Sequence[str], observations: Sequence[str]) -> str:
+    """A conversation as the template writes it."""
+    messages = [{"role": "user", "content": "Open the door."}]
+    for turn, seen in zip(said, observations, strict=True):
+        messages += [{"role": "assistant", "content": turn}, {"role": "user", "content": seen}]
+    return codec.tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+
+
+@pytest.mark.parametrize("family", DRAWN)
+def test_without_earlier_reasoning_prompts_are_those_that_the_template_renders_in(family: str) -> None:
+    codec, seen = codec_of(family), ["A door.", "A key."]
+    turn = drawn(codec, DRAWN[family] + ANSWER)
+    assert codec.decode(turn[: codec.reasoning(turn)], special=True) == DRAWN[family]
+    tree = grown(codec, [turn, turn], seen)
+    assert tree.prompt(2) == codec._plain.raw(rendered(codec, [ANSWER, ANSWER], seen))
+    assert [m.content for m in tree.conversation(2)] == ["Open the door.", ANSWER, "A door.", ANSWER, "A key."]
+    assert len(tree.prompt(2)) == len(tree.prompt_ids) + tree.length(tree.nodes[1]) + tree.length(tree.nodes[2])
+    tree.hiding = None
+    assert tree.prompt(2) == [*tree.prompt_ids, *(turn + tree.nodes[1].bridge_ids), *(turn + tree.nodes[2].bridge_ids)]
+    assert [m.content for m in tree.conversation(2)][1] == codec.decode(turn)
+
+
+def test_qwen_3_renders_the_same_of_turns_with_their_reasoning() -> None:
+    codec, seen = codec_of("Qwen 3"), ["A door.", "A key."]
+    said = DRAWN["Qwen 3"] + ANSWER
+    assert grown(codec, [drawn(codec, said)] * 2, seen).prompt(2) == codec._plain.raw(rendered(codec, [said, said], seen))
+
+
+@pytest.mark.parametrize("family", DRAWN)
+def test_a_turn_that_was_written_is_shown_without_its_empty_reasoning_in(family: str) -> None:
+    codec, seen = codec_of(family), ["A door.", "A key."]
+    tree = grown(codec, [tuple(codec.turn(ANSWER))] * 2, seen)
+    assert tree.prompt(2) == codec._plain.raw(rendered(codec, [ANSWER, ANSWER], seen))
+
+
+def test_reasoning_that_was_never_closed_is_all_of_a_turn_and_leaves_an_empty_one() -> None:
+    for family, begun in (("Qwen 3", "<think>\nA door"), ("DeepSeek V3", "A door")):
+        codec = codec_of(family)
+        cut = drawn(codec, begun)
+        assert codec.reasoning(cut) == len(cut) and codec.reasoning(cut[:-1]) == len(cut) - 1
+        tree = grown(codec, [cut], ["A door."])
+        assert tree.prompt(1) == codec._plain.raw(rendered(codec, [""], ["A door."]))
+        assert tree.nodes[1].answer == ""
+
+
+def test_a_model_without_reasoning_has_none() -> None:
+    codec = codec_of("Qwen 2.5")
+    assert codec.reasoning(drawn(codec, "<think>a</think>b")) == 0 and codec.hiding is None
+    assert codec.reply("<think>a</think>b") == "<think>a</think>b"
+
+
+@pytest.mark.parametrize(
+    ("reasoning", "answer"),
+    [("<think>é€😀</think>", "x"), ("<think>\na</think> b </think>\n \n", "<x> </x>"), ("<think></think>", "")],
+)
+def test_reasoning_ends_with_the_last_mark_and_the_white_space_after_it(reasoning: str, answer: str) -> None:
+    codec = codec_of("Qwen 3")
+    ids = drawn(codec, reasoning + answer)
+    count = codec.reasoning(ids)
+    assert codec.decode(ids[:count]) == reasoning and codec.decode(ids[count:]) == answer
+
+
+def test_a_token_that_is_mark_and_answer_is_answer() -> None:
+    """Mistral's first tokenizer has a token for "><"."""
+    codec = sentencepiece(shipped("mistral") + "{# </think> #}", "first")
+    ids = drawn(codec, "<think>hm</think><search>")
+    assert "><" in codec.tokenizer.convert_ids_to_tokens(list(ids))
+    assert codec.decode(ids[codec.reasoning(ids) :]) == "><search>"
+    ids = drawn(codec, "<think>hm</think>\n\nThought: é")
+    assert codec.decode(ids[codec.reasoning(ids) :]) == "Thought: é"
+
+
+def test_the_answer_to_a_question_comes_without_reasoning_and_may_quote_some() -> None:
+    quoted = "Corrected Step: <think>so</think><python>1</python>"
+    assert codec_of("Qwen 3").reply(f"<think>\nStep 2?\n</think>\n\n{quoted}") == quoted
+    assert codec_of("Qwen 3").reply(quoted) == quoted
+    assert codec_of("Qwen 3").reply("<think>\nStep 2?") == ""
+    assert codec_of("DeepSeek V3").reply(f"Step 2?\n</think>\n\n{quoted}") == quoted
+    assert codec_of("DeepSeek V3").reply("Step 2?") == ""
+
+
+def test_what_happens_to_reasoning_is_said_with_the_key_that_decides_it() -> None:
+    thinking, hybrid, none = codec_of("Qwen 3.5, thinking"), codec_of("Qwen 3"), codec_of("Llama 3.1")
+    assert thinking.remarks() == [
+        "the template opens the last turn alone with '<think>\\n'; here earlier turns keep it (turns.keep_reasoning)",
+        "the template leaves the reasoning out of earlier turns; here it stays in them (turns.keep_reasoning)",
+        "the reasoning is trained on (build.train_on_reasoning)",
+    ]
+    (left_out, trained) = hybrid.remarks(keeps=False, trains=False)
+    assert "left out of earlier turns, as by the template (turns.keep_reasoning=false)" in left_out and "computed anew" in left_out
+    assert trained == "the reasoning is not trained on (build.train_on_reasoning=false)"
+    assert "in the rounds that say so (build.train_on_reasoning)" in hybrid.remarks(trains=None)[-1]
+    assert none.remarks() == none.remarks(trains=None) == []
+    assert none.remarks(keeps=False, trains=False) == [
+        "turns.keep_reasoning=false changes nothing: the template knows of no </think>",
+        "build.train_on_reasoning=false changes nothing: the template knows of no </think>",
+    ]
 
 
 def test_a_turn_is_parsed_without_its_reasoning() -> None:

@@ -18,6 +18,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from agentr.backoff import Backoff
@@ -297,6 +298,7 @@ def test_a_server_that_is_slow_that_has_no_free_thread_and_that_is_gone() -> Non
 def test_a_node_that_is_lost() -> None:
     head, env = Node("a", "10.0.0.1", {}, 1, 0), Node("b", "10.0.0.2", {"agentr-role": "env"}, 1, 0)
     one(check_nodes([head, env], [head]), Kind.node_lost, r"lost: the node 10\.0\.0\.2 \(env\) \(1 of 2 nodes are alive\)")
+    one(check_nodes([head], []), Kind.node_lost, r"lost: the node 10\.0\.0\.1 \(0 of 1 nodes are alive\)\. None is left: end this run")
     assert not list(check_nodes([head], [head, env]))
 
 
@@ -394,6 +396,40 @@ def test_workers_without_a_place(ray_session: None, tmp_path: Path) -> None:
         eventually(lambda: one(check_training(Training(job, "no step"), config), Kind.unschedulable, wanted))
     finally:
         ray.util.remove_placement_group(group)
+
+
+# Ray itself -----------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def frozen(name: str) -> Iterator[None]:
+    """Stops a process of this Ray's for a while."""
+    (process,) = [process for process in psutil.Process().children(recursive=True) if process.name() == name]
+    process.suspend()
+    try:
+        yield
+    finally:
+        process.resume()
+
+
+@pytest.mark.cluster
+def test_a_head_that_is_frozen_is_named_alone(ray_session: None, tmp_path: Path) -> None:
+    """Nobody else is asked: every question that goes by the head would wait for it, until Ray ends the process."""
+    with frozen("gcs_server"):
+        started = time.monotonic()
+        one(
+            diagnose(parts(tmp_path)), Kind.head_silent, r"head of the Ray cluster does not answer \(\S+:\d+ takes a connection and says no"
+        )
+        assert time.monotonic() - started < 20
+    one(diagnose(parts(tmp_path)), Kind.unknown, r"no part of the run is at fault")
+
+
+@pytest.mark.cluster
+def test_a_raylet_that_is_frozen_is_named(ray_session: None, tmp_path: Path) -> None:
+    with frozen("raylet"):
+        one(
+            diagnose(parts(tmp_path)), Kind.node_unreachable, r"alive for Ray, and does not answer \(\S+:\d+ takes a connection and says no"
+        )
 
 
 # all together ---------------------------------------------------------------------------------------------------------

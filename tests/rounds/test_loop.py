@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import cast
 
 import pytest
 
 from agentr.collect.job import TreeJob
-from agentr.errors import InfraError, RunError
+from agentr.errors import DataError, InfraError, RunError
 from agentr.observe.progress import Reporter
 from agentr.recipes import load, recipe_of
 from agentr.rounds.experiment import Experiment
 from agentr.rounds.loop import run_control, run_rounds
 from agentr.rounds.services import Services
+from agentr.store.forest import Forest
+from agentr.store.growing import GrowingForest
 from agentr.store.layout import MODEL
 from agentr.store.run import RunStore
 from agentr.store.summaries import ModelSummary, TrainSummary
-from tests.notes import HELD_OUT, STEPS, Notes
+from tests.notes import HELD_OUT, STEPS, TRAIN, Notes
 from tests.trees import codec
 
 
@@ -90,6 +94,32 @@ def test_a_run_that_is_whole_is_not_done_again_and_one_that_broke_goes_on(tmp_pa
 
 
 # training -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("stage", ["rounds/01/train", "rounds/01/dataset"])
+def test_what_is_damaged_is_named_before_anything_is_started_with_it(tmp_path: Path, stage: str) -> None:
+    """Weights before an engine, rows before a trainer; and the error says how they are made anew."""
+    rounds, breaks_at = ("run.rounds=1", "") if stage.endswith("train") else ("run.rounds=2", "rounds/01/train")
+    with suppress(InfraError):
+        whole(tmp_path, rounds, notes=Notes(breaks_at=breaks_at))
+    file = max((tmp_path / stage).rglob("*"), key=lambda path: path.stat().st_size if path.name != "stage.json" and path.is_file() else 0)
+    file.write_bytes(file.read_bytes()[:-1] + b"?")
+    fresh, name = Notes(), re.escape(str(file.relative_to(tmp_path)))
+    with pytest.raises(DataError, match=rf"{stage} of .* is damaged: {name}: has another hash.*--repair.*agentr resume"):
+        whole(tmp_path, "run.rounds=2", notes=fresh)
+    assert fresh.stages == {} and fresh.trainings == []
+
+
+def test_trees_that_were_damaged_while_they_grew_are_grown_again_and_said_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(InfraError):
+        whole(tmp_path, notes=Notes(breaks_at="rounds/00/train"))
+    (tmp_path / "rounds/01/collect").mkdir(parents=True)
+    growing, keys = GrowingForest(tmp_path / "rounds/01/collect"), [task.key for task in TRAIN[:2]]
+    for key in keys:
+        (growing.work / "finished" / f"{key}.json.zst").write_bytes(b"garbage")
+    whole(tmp_path)
+    assert capsys.readouterr().out.count(f"2 damaged trees were set aside and grown anew: {', '.join(keys)}\n") == 1
+    assert Forest(tmp_path / "rounds/01/collect").finished() == set(keys)
 
 
 def test_the_control_does_as_many_steps_on_the_demonstrations_alone(tmp_path: Path) -> None:

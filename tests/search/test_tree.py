@@ -8,6 +8,7 @@ import pytest
 
 from agentr.errors import DataError
 from agentr.search import Origin, Sample
+from agentr.search.hiding import Hiding
 from agentr.search.revision import Rating, Revision, Verdict
 from agentr.search.stored import from_bytes, from_json, read_child, stored_child, to_bytes, to_json
 from agentr.types import CallStatus, Cost, Outcome
@@ -55,6 +56,31 @@ def test_how_a_turn_came_out_and_its_scores_are_stored_where_they_say_something(
     assert told_again == told and told_again.status is CallStatus.timeout
     with pytest.raises(DataError, match="not a stored tree"):
         from_json(to_json(tree).replace('"status":"empty"', '"status":"odd"'))
+
+
+def test_reasoning_is_stored_where_there_is_some() -> None:
+    plain, tree = tree_of("a / b: 1.0"), tree_of("a / b: 1.0")
+    stored = json.loads(to_json(plain))
+    assert "hiding" not in stored and all("reasoning" not in node for node in stored["nodes"]), "trees of before keep their text"
+    assert "reasoning" not in stored_child(child("a"))
+    tree.nodes[1].reasoning, tree.hiding = 1, Hiding(2, (5, 6))
+    again = from_bytes(to_bytes(tree))
+    assert again == tree and to_json(again) == to_json(tree) and again.hiding == Hiding(2, (5, 6))
+    assert again.prompt(2) == tree.prompt(2) != plain.prompt(2)
+    told = child("b", reasoning=1)
+    assert read_child(json.loads(json.dumps(stored_child(told)))) == told
+
+
+def test_what_hides_reasoning_takes_its_opening_off_and_puts_what_the_template_writes() -> None:
+    tree = new_tree()
+    tree.hiding = Hiding(opened=1, instead=(50, 51))
+    tree.add(0, child("a", token_ids=(10, 11, 12), bridge_ids=(20, 21), reasoning=2), Origin.POLICY)
+    tree.add(1, child("b", token_ids=(13, 14), bridge_ids=(22, 23)), Origin.POLICY)
+    assert tree.prompt(0) == [1, 2, 3], "the opening of the turn that is next stays"
+    assert tree.prompt(1) == [1, 2, 50, 51, 12, 20, 21]
+    assert tree.prompt(2) == [1, 2, 50, 51, 12, 20, 50, 51, 13, 14, 22, 23]
+    assert tree.prompt(2, forgotten=1) == [1, 2, 50, 51, 13, 14, 22, 23]
+    assert [tree.length(node) for node in tree.nodes[1:]] == [4, 5]
 
 
 @pytest.mark.parametrize("damage", [b"", b"nonsense", to_bytes(new_tree())[:-5], to_bytes(new_tree())[5:]])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import resource
 from pathlib import Path
 
 import pytest
@@ -51,6 +52,17 @@ def test_a_full_disk_is_named(tmp_path: Path) -> None:
     with pytest.raises(RunError, match=r"no space left on the device while writing .*model"), write_aside(tmp_path / "model"):
         raise OSError(errno.ENOSPC, "No space left on device")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_limit_on_files_is_named(tmp_path: Path) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, hard))
+    try:
+        with pytest.raises(RunError, match=r"x cannot be written: it is larger than this process may write\. Raise the limit \(ulimit -f"):
+            write_bytes(tmp_path / "x", bytes(2000))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert not list(tmp_path.iterdir())
 
 
 def test_what_a_model_folder_lacks_is_named(tmp_path: Path) -> None:

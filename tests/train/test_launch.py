@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import psutil
 import pytest
 
 from agentr.config.training import DPOConfig, TrainConfig, TrainerConfig
@@ -18,6 +19,7 @@ from agentr.store.dataset import write_rows
 from agentr.train.job import TrainJob
 from agentr.train.launch import _cause, _claim, train, train_many
 from agentr.train.online_job import OnlineJob
+from agentr.train.worker import logged_to
 from tests.train.test_online import feed
 from tests.train.test_online import make_job as make_steps
 from tests.train.test_sft import distance
@@ -103,6 +105,27 @@ def test_a_killed_worker_resumes_and_ends_with_the_same_model(chain: list[TrainJ
     assert distance(job.model, chain[0].model) < 1e-5
 
 
+@pytest.mark.cluster
+@pytest.mark.chaos
+@pytest.mark.timeout(900)
+def test_a_killed_controller_is_an_error_of_ours_and_the_next_one_goes_on(
+    chain: list[TrainJob], dataset: Path, start: Path, tmp_path: Path
+) -> None:
+    job = make_job(dataset, start, tmp_path / "killed")
+    killed: list[psutil.Process] = []
+
+    def kill_once(line: dict) -> None:
+        if line["step"] >= 12 and not killed:
+            killed.extend(p for p in psutil.Process().children(recursive=True) if p.name().startswith("ray::TrainContr"))
+            killed[0].kill()
+
+    with pytest.raises(RunError, match=r"killed: Ray Train's controller died\n?.*continues from its last checkpoint"):
+        train(replace(job, trainer=replace(job.trainer, max_failures=0)), kill_once)
+    assert train(job).steps == 60
+    assert losses(job) == pytest.approx(losses(chain[0]), rel=1e-4)
+    assert distance(job.model, chain[0].model) < 1e-5
+
+
 @pytest.fixture(scope="module")
 def two_workers(chain: list[TrainJob], dataset: Path, pairs: Path, start: Path, tmp_path_factory: pytest.TempPathFactory) -> list[TrainJob]:
     """The chain's short job, its job on preferences and its online job in a group of two workers, and at last a job that fails."""
@@ -177,6 +200,14 @@ def test_what_can_be_known_before_is_said_before(dataset: Path, start: Path, tmp
     assert not (tmp_path / "a").exists()
 
 
+def test_a_run_directory_that_is_gone_is_not_made_anew(dataset: Path, start: Path, tmp_path: Path) -> None:
+    with pytest.raises(RunError, match="its folder is gone"):
+        train(make_job(dataset, start, tmp_path / "run/rounds/01/train"))
+    with pytest.raises(RunError, match="its folder is gone"), logged_to(tmp_path / "run/rounds/01/train/worker.log"):
+        pass
+    assert not (tmp_path / "run").exists()
+
+
 def test_the_work_of_another_start_is_not_continued(dataset: Path, start: Path, tmp_path: Path) -> None:
     job, other = make_job(dataset, start, tmp_path / "out"), tmp_path / "other"
     shutil.copytree(start, other)
@@ -193,10 +224,13 @@ def test_the_work_of_another_start_is_not_continued(dataset: Path, start: Path, 
 
 @pytest.mark.cluster
 @pytest.mark.usefixtures("ray_session")
-def test_a_cluster_that_is_too_small_is_named(dataset: Path, start: Path, tmp_path: Path) -> None:
+def test_a_cluster_that_is_too_small_or_dead_is_named(dataset: Path, start: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     job = make_job(dataset, start, tmp_path / "gpu")
     with pytest.raises(RunError, match="gpu needs 1 GPU, the cluster has 0"):
         train(replace(job, trainer=replace(job.trainer, use_gpu=True)))
+    monkeypatch.setattr("ray.cluster_resources", dict)
+    with pytest.raises(RunError, match=r"gpu: no node of the Ray cluster is alive\. Start the same run again"):
+        train(job)
 
 
 def test_the_cause_is_the_error_that_is_not_about_another_worker() -> None:

@@ -11,6 +11,7 @@ from typing import Any, cast
 
 from agentr.build.mixture import mix
 from agentr.build.revision import good_rows, revision_rows
+from agentr.build.targets import Targets
 from agentr.collect import revise
 from agentr.config.schema import Config
 from agentr.evaluate.metrics import repeated, revision_length
@@ -75,7 +76,8 @@ def transition(config: Config, paths: Sequence[str], bad: str, good: str, verdic
         assert judged is not None
         return [Completion(verdicts[judged[1]], (), (), FinishReason.STOP)]
 
-    policy, codec = SimpleNamespace(generate=generate), SimpleNamespace(prompt=lambda messages: [1], stop_ids=())
+    policy = SimpleNamespace(generate=generate)
+    codec = SimpleNamespace(prompt=lambda messages: [1], reply=lambda text: text, stop_ids=())
     agent: Any = SimpleNamespace(policy=policy, codec=codec, max_model_len=8192)
     pair = Pair(named(tree, bad).id, named(tree, good).id, tree.common_ancestor(named(tree, bad).id, named(tree, good).id))
     last = asyncio.run(revise.transition(tree, pair, agent, cast(Any, config.method).revise))
@@ -102,9 +104,9 @@ def revised(config: Config, paths: Sequence[str], revisions: Sequence[Mapping[st
         put_in.append(text)
         return [1000 + len(put_in) - 1]
 
-    codec: Any = SimpleNamespace(turn=kept, bridge=kept)
+    codec: Any = SimpleNamespace(turn=kept, bridge=kept, reasoning=lambda ids: 0)
     method: Any = config.method
-    rows = revision_rows(tree, method.revise.splice, codec, ReAct(), limit=method.revisions_per_task, train_on_invalid=True)
+    rows = revision_rows(tree, method.revise.splice, codec, ReAct(), limit=method.revisions_per_task, targets=Targets(invalid=True))
     return [_read(tree, row, put_in) for row in rows if isinstance(row, Row)]
 
 
@@ -123,7 +125,7 @@ def good(config: Config, paths: Sequence[str], alpha: float, turns: Turns | None
         tree,
         alpha,
         limit=method.good_per_task,
-        train_on_invalid=config.build.train_on_invalid,
+        targets=Targets.of(config.build),
         inclusive=method.revise.alpha_inclusive,
         dedupe=method.dedupe_good,
     )

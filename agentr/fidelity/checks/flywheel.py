@@ -78,7 +78,13 @@ def scripted(config: Config, paths: Sequence[str], prefix: str, world: Mapping[s
 
     async def nothing(*_: Any) -> None: ...
 
-    agent: Any = SimpleNamespace(format=ReAct(), spec=SimpleNamespace(answer_prefix=prefix))
+    agent: Any = SimpleNamespace(
+        format=ReAct(),
+        spec=SimpleNamespace(answer_prefix=prefix),
+        codec=SimpleNamespace(turn=lambda text: ()),
+        said=lambda text, ids: text,
+        read=lambda text, ids: ReAct().parse(text),
+    )
     sessions: Any = SimpleNamespace(at=nothing, along=nothing, cut=tree.cut)
     evolve = cast(Any, config.method).evolve
     return Scripted(tree, agent, sessions, replace(evolve, hints=["I check this."]), 0, 100, 0, **world)
