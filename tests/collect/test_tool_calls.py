@@ -13,6 +13,7 @@ import pytest
 
 from agentr.build.conversations import ConversationReader, spoken_row
 from agentr.build.revision import good_rows
+from agentr.build.targets import Targets
 from agentr.collect.agent import Agent
 from agentr.collect.demonstrate import Demonstrate, NoPolicy
 from agentr.collect.grow import Grow
@@ -108,7 +109,7 @@ def test_a_search_by_tool_calls_makes_rows_that_train_on_the_calls_alone(server:
     assert calls_of(codec) is agent.format
     told = {n.observation for tree in trees for n in tree.nodes[1:] if not n.action}
     assert told and all(text.startswith("No tool call was found") for text in told)
-    rows = [row for tree in trees for row in good_rows(tree, 1.0, limit=1, train_on_invalid=False) if isinstance(row, Row)]
+    rows = [row for tree in trees for row in good_rows(tree, 1.0, limit=1, targets=Targets()) if isinstance(row, Row)]
     assert rows
     for row in rows:
         text = marked(codec, row)
