@@ -78,6 +78,7 @@ def transition(config: Config, paths: Sequence[str], bad: str, good: str, verdic
 
     policy = SimpleNamespace(generate=generate)
     codec = SimpleNamespace(prompt=lambda messages: [1], reply=lambda text: text, stop_ids=())
+    codec.plain = codec
     agent: Any = SimpleNamespace(policy=policy, codec=codec, max_model_len=8192)
     pair = Pair(named(tree, bad).id, named(tree, good).id, tree.common_ancestor(named(tree, bad).id, named(tree, good).id))
     last = asyncio.run(revise.transition(tree, pair, agent, cast(Any, config.method).revise))
@@ -104,7 +105,7 @@ def revised(config: Config, paths: Sequence[str], revisions: Sequence[Mapping[st
         put_in.append(text)
         return [1000 + len(put_in) - 1]
 
-    codec: Any = SimpleNamespace(turn=kept, bridge=kept, reasoning=lambda ids: 0)
+    codec: Any = SimpleNamespace(turn=kept, bridge=lambda text, role: kept(text), answered_by=lambda text: "user", reasoning=lambda ids: 0)
     method: Any = config.method
     rows = revision_rows(tree, method.revise.splice, codec, ReAct(), limit=method.revisions_per_task, targets=Targets(invalid=True))
     return [_read(tree, row, put_in) for row in rows if isinstance(row, Row)]
