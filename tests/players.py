@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from agentr.collect.agent import Agent
-from agentr.config.schema import SamplingConfig
+from agentr.config.policy import SamplingConfig
 from agentr.config.turns import PromptConfig, TurnsConfig
 from agentr.envs.client import EnvClient
 from agentr.policy.base import GenerateRequest, PolicyStats

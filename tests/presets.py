@@ -77,7 +77,7 @@ def reasoning_tokenizer() -> PreTrainedTokenizerBase:
 
     from tests.policy.test_families import text_of
 
-    tokenizer = deepcopy(fluent_tokenizer())
+    tokenizer: Any = deepcopy(fluent_tokenizer())
     tokenizer.add_tokens([AddedToken(token, special=False, normalized=False) for token in ("<think>", "</think>")])
     tokenizer.chat_template = text_of("qwen3.jinja")
     return tokenizer

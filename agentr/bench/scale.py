@@ -34,7 +34,8 @@ from agentr.collect.grow import Grow
 from agentr.collect.job import TreeJob
 from agentr.collect.units import Limits
 from agentr.config.model import ModelConfig
-from agentr.config.schema import CollectConfig, Config, EnvConfig, PolicyConfig, SamplingConfig, TaskSelection
+from agentr.config.policy import PolicyConfig, SamplingConfig
+from agentr.config.schema import CollectConfig, Config, EnvConfig, TaskSelection
 from agentr.config.secrets import Secrets
 from agentr.envs.fleet import EnvServers
 from agentr.errors import ConfigError, InfraError

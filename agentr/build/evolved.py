@@ -8,7 +8,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from statistics import fmean
 
-from agentr.build.sequences import dropped, make_rows, recorded
+from agentr.build.sequences import dropped, make_rows
+from agentr.build.targets import Targets
 from agentr.config.checks import number, share
 from agentr.search.episode import EVOLVED, Episode, episodes
 from agentr.search.evolution import Evolution
@@ -41,10 +42,12 @@ class FilterConfig:
     """Also learn what the environment answers (the released code of ET-Agent does)."""
 
 
-def evolved_rows(
-    tree: Tree, config: FilterConfig, min_return: float, answer_prefix: str, *, train_on_reasoning: bool = True
-) -> Iterator[Row | Dropped]:
-    """Yields the episodes of a tree that pass the filter, each sequence of actions once, then the others."""
+def evolved_rows(tree: Tree, config: FilterConfig, min_return: float, answer_prefix: str, targets: Targets) -> Iterator[Row | Dropped]:
+    """Yields the episodes of a tree that pass the filter, each sequence of actions once, then the others.
+
+    Args:
+        targets: Which turns are learnt, of those that the filter lets be learnt.
+    """
     made_by = {made.end: made for made in tree.evolutions if made.end >= 0}
     flawed = {} if config.train_on_flawed else _flawed(tree)
     seen: set[tuple[str, ...]] = set()
@@ -71,10 +74,9 @@ def evolved_rows(
             fewest = episode.calls
             made = made_by.get(episode.leaf.id)
             hidden = max(flawed.get(node, 0) for node in nodes)
-            turns = recorded(episode.path[:hidden], trained=False)
-            turns += recorded(episode.path[hidden:], trained=True, on_reasoning=train_on_reasoning)
+            turns, context = targets.turns(episode.path, hidden)
             kind, operator = ("evolved", made.operator) if made else ("good", "")
-            found = make_rows(tree, turns, kind, config.train_on_observations, operator=operator, calls=episode.calls)
+            found = make_rows(tree, turns, kind, config.train_on_observations, context, operator=operator, calls=episode.calls)
             rows += bool(found)
             yield from found or [dropped(tree, "episode with nothing to train on", nodes)]
 

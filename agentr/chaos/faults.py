@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from fnmatch import fnmatchcase
 
-from agentr.config.schema import Config, PolicyBackend
+from agentr.config.policy import PolicyBackend
+from agentr.config.schema import Config
 from agentr.errors import ConfigError
 from agentr.recipes import config_at, recipe_of
 from agentr.rounds.online_config import OnlineConfig

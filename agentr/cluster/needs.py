@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from agentr.cluster.nodes import Node
 from agentr.cluster.roles import LABEL, NODE_ROLES, Role, engines_on_gpu, matches, selector, values_of
 from agentr.config.checks import Problem
-from agentr.config.schema import Config, PolicyBackend
+from agentr.config.policy import PolicyBackend
+from agentr.config.schema import Config
 from agentr.config.training import Share
 
 

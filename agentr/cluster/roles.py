@@ -6,7 +6,8 @@ import re
 from enum import StrEnum
 from typing import Any
 
-from agentr.config.schema import Config, Device
+from agentr.config.policy import Device
+from agentr.config.schema import Config
 
 #: Ray's label of a node's role, and the roles that the cluster files of ``ray_jobs`` give.
 LABEL = "agentr-role"

@@ -14,7 +14,7 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from agentr.collect.agent import Agent
-from agentr.config.schema import AdvisorConfig, PolicyConfig, Who
+from agentr.config.policy import AdvisorConfig, PolicyConfig, Who
 from agentr.errors import BudgetExceeded, ContextOverflow, InfraError, RunError
 from agentr.policy.base import GenerateRequest, Policy, cost_of
 from agentr.search.tree import Tree

@@ -14,7 +14,7 @@ from agentr.collect.advisor import Advisor, advisor
 from agentr.collect.agent import Agent
 from agentr.collect.job import Unit, Work
 from agentr.collect.judge import read_verdict
-from agentr.config.schema import AdvisorConfig
+from agentr.config.policy import AdvisorConfig
 from agentr.search.episode import Episode, episodes
 from agentr.search.revision import Rating, Verdict
 from agentr.search.tree import Tree

@@ -18,7 +18,8 @@ from agentr.collect.demonstrate import NoPolicy
 from agentr.collect.job import TreeJob, run_job
 from agentr.collect.meter import Meter
 from agentr.collect.units import Progress, as_dict
-from agentr.config.schema import Config, PolicyBackend, TaskSelection
+from agentr.config.policy import PolicyBackend
+from agentr.config.schema import Config, TaskSelection
 from agentr.config.secrets import Secrets
 from agentr.cpu import look_for_cycles_rarely
 from agentr.envs.connect import connect

@@ -10,7 +10,7 @@ from typing import cast
 from agentr.collect.agent import Agent, Sessions
 from agentr.collect.job import TreeJob, Unit, Work, run_job
 from agentr.collect.units import Limits, Progress
-from agentr.config.schema import SamplingConfig
+from agentr.config.policy import SamplingConfig
 from agentr.config.turns import PromptConfig
 from agentr.envs.client import EnvClient
 from agentr.policy.base import GenerateRequest, PolicyStats

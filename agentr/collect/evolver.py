@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from agentr.collect.advisor import Advisor
 from agentr.collect.agent import Agent, Expanded, Sessions, take_turn
 from agentr.config.checks import number
-from agentr.config.schema import AdvisorConfig, SamplingConfig, Who
+from agentr.config.policy import AdvisorConfig, SamplingConfig, Who
 from agentr.search.episode import Episode
 from agentr.search.strategy import cut_off
 from agentr.search.tree import Child, Node, Origin, Tree

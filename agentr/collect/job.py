@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 from agentr import logs
 from agentr.collect.agent import Agent
 from agentr.collect.units import Limits, Progress, run_units
-from agentr.config.schema import SamplingConfig
+from agentr.config.policy import SamplingConfig
 from agentr.search import Tree
 from agentr.seeds import derived_seed
 from agentr.store.forest import Forest

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from agentr.collect.agent import Agent
-from agentr.config.schema import SamplingConfig
+from agentr.config.policy import SamplingConfig
 from agentr.policy.base import GenerateRequest
 from agentr.search import Tree
 from agentr.search.pairs import Pair, falls_behind

@@ -16,7 +16,7 @@ from agentr.collect.asked import correct_step, refine_redundant, rewrite_thought
 from agentr.collect.evolver import EvolveConfig, Evolver, above
 from agentr.config.checks import Problem
 from agentr.config.named import imported
-from agentr.config.schema import Who
+from agentr.config.policy import Who
 from agentr.errors import ConfigError
 from agentr.search.episode import Episode
 from agentr.search.evolution import Evolution

@@ -11,21 +11,14 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from pathlib import Path
 from typing import Any
 
 from agentr.config.checks import Problem, number, share
 from agentr.config.cluster import ClusterConfig, WatchdogConfig
 from agentr.config.model import ModelConfig
+from agentr.config.policy import AdvisorConfig, PolicyBackend, PolicyConfig, SamplingConfig, Who
 from agentr.config.training import TrainConfig, TrainerConfig
 from agentr.config.turns import PromptConfig, TurnsConfig
-
-
-class PolicyBackend(StrEnum):
-    vllm = "vllm"
-    """vLLM engines that agentr starts."""
-    openai = "openai"
-    """An OpenAI-compatible API."""
 
 
 class EnvProtocol(StrEnum):
@@ -50,18 +43,6 @@ class MethodConfig:
     def reflections(self) -> Sequence[str]:
         """Returns what reflections open with in the method's rows; nothing for a method that does not teach to reflect."""
         return ()
-
-
-@dataclass
-class SamplingConfig:
-    """How completions are drawn."""
-
-    temperature: float = number(1.0, least=0)
-    """0 means greedy."""
-    top_p: float = number(1.0, above=0, most=1)
-    """Nucleus sampling: the most likely tokens that together have this probability; 1 means all."""
-    max_tokens: int = number(256, least=1)
-    """Longest completion, in tokens; a turn that reaches it is cut off, and turns.cut_off says whether it is executed."""
 
 
 def rounds_kept(rule: str) -> int | None:
@@ -165,88 +146,6 @@ class TaskSelection:
 
 
 @dataclass
-class OpenAIConfig:
-    """An OpenAI-compatible API as the policy (GPT-4o as Agent-R's actor, or a vLLM server elsewhere)."""
-
-    base_url: str = "https://api.openai.com/v1"
-    """Address of the API, up to and including its version."""
-    model: str = ""
-    """Name of the model there."""
-    api_key_env: str = "OPENAI_API_KEY"
-    """Environment variable that holds the key."""
-    max_cost: float = number(0.0, least=0)
-    """Stop when this much was spent, in the currency of the prices; 0 means no limit."""
-    prompt_price_per_mtok: float = number(0.0, least=0)
-    """Price of a million prompt tokens."""
-    completion_price_per_mtok: float = number(0.0, least=0)
-    """Price of a million generated tokens."""
-    concurrency: int = number(16, least=1)
-    """Requests at the same time."""
-
-
-class Device(StrEnum):
-    """What engines run on."""
-
-    auto = "auto"
-    """GPUs if the cluster has any when engines start. A cluster that grows may have none yet: say gpu there."""
-    cpu = "cpu"
-    """CPUs, whatever there is."""
-    gpu = "gpu"
-    """GPUs, also if they are yet to come."""
-
-
-class Sync(StrEnum):
-    """Where the weights are on their way from the trainer to the engines, between the steps of online training."""
-
-    files = "files"
-    """In the run directory."""
-    memory = "memory"
-    """In this machine's memory (/dev/shm), for runs on one machine whose run directory is slow."""
-
-
-#: Folder in a machine's memory that all its processes see.
-SHARED_MEMORY = Path("/dev/shm")
-
-
-@dataclass
-class PolicyConfig:
-    """Who answers, and with how much of the machine."""
-
-    backend: PolicyBackend = PolicyBackend.vllm
-    """Our own engines, or an API."""
-    engines: int = number(1, least=1)
-    """vLLM engines; trees are spread over them."""
-    device: Device = Device.auto
-    """What engines run on."""
-    max_num_seqs: int = number(64, least=1)
-    """Sequences that an engine decodes together."""
-    kv_cache_gib: float = number(1.0, above=0)
-    """Memory for the key-value cache on a CPU."""
-    block_size: int = number(32, least=1)
-    """Tokens in a block of the prefix cache."""
-    gpu_memory_utilization: float = number(0.85, above=0, most=1)
-    """Share of a GPU's memory that an engine takes."""
-    tensor_parallel_size: int = number(1, least=1)
-    """GPUs that share one engine's model."""
-    threads: int = number(1, least=1)
-    """OpenMP threads of an engine on a CPU."""
-    sync: Sync = Sync.files
-    """How weights get to the engines between the steps of online training."""
-    timeout_s: float = number(300.0, above=0)
-    """Deadline of one call."""
-    retries: int = number(3, least=0)
-    """Attempts at a call after the first."""
-    openai: OpenAIConfig = field(default_factory=OpenAIConfig)
-    """For backend=openai."""
-
-    def problems(self) -> Iterator[Problem]:
-        if self.backend is PolicyBackend.openai and not self.openai.model:
-            yield Problem("openai.model", "policy.backend = openai needs policy.openai.model", "Name the model.")
-        if self.sync is Sync.memory and not SHARED_MEMORY.is_dir():
-            yield Problem("sync", f"there is no {SHARED_MEMORY} here", "Set it to files.")
-
-
-@dataclass
 class CollectConfig:
     """Which tasks a round explores, and with how much at a time. How it explores is the method's."""
 
@@ -299,39 +198,6 @@ class WarmStartConfig:
     """Expert trajectories of your own (docs/your_own_trajectories.md), played in place of the environment's expert."""
     train: TrainConfig = field(default_factory=TrainConfig)
     """How the demonstrations are imitated."""
-
-
-class Who(StrEnum):
-    """Who is asked."""
-
-    nobody = "nobody"
-    """Nothing is asked."""
-    policy = "policy"
-    """The policy that explores, or that is measured."""
-    openai = "openai"
-    """A model behind an OpenAI-compatible API, a vLLM server elsewhere for example."""
-
-
-@dataclass
-class AdvisorConfig:
-    """Who is asked, and how."""
-
-    who: Who = Who.policy
-    """The policy itself, another model, or nobody."""
-    openai: OpenAIConfig = field(default_factory=OpenAIConfig)
-    """For who=openai: address, model, prices, budget."""
-    sampling: SamplingConfig = field(default_factory=lambda: SamplingConfig(temperature=0.7, top_p=0.95, max_tokens=512))
-    """How answers are drawn."""
-    timeout_s: float = number(120.0, above=0)
-    """Deadline of an answer."""
-    retries: int = number(3, least=0)
-    """Attempts at an answer after the first."""
-    required: bool = False
-    """Stop if there is no answer; otherwise nothing comes of the question, which is counted, and the run goes on."""
-
-    def problems(self) -> Iterator[Problem]:
-        if self.who is Who.openai and not self.openai.model:
-            yield Problem("openai.model", "who = openai needs a model", "Name the model.")
 
 
 @dataclass

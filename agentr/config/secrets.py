@@ -10,7 +10,8 @@ from typing import Any
 
 from agentr.config.checks import Problem
 from agentr.config.identity import flatten, plain
-from agentr.config.schema import Config, PolicyBackend, Who
+from agentr.config.policy import PolicyBackend, Who
+from agentr.config.schema import Config
 
 
 class Secrets(dict[str, str]):

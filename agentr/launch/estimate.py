@@ -8,7 +8,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from agentr.config.model import ModelSource
-from agentr.config.schema import Config, PolicyBackend, TaskSelection, Who
+from agentr.config.policy import PolicyBackend, Who
+from agentr.config.schema import Config, TaskSelection
 from agentr.envs.selection import select
 from agentr.recipes import config_at, recipe_of
 from agentr.rounds.online_config import OnlineConfig

@@ -24,7 +24,8 @@ from agentr.cluster.failures import cause_of, in_constructor
 from agentr.cluster.restarts import Restarts
 from agentr.cluster.roles import Role, engines_on_gpu, options
 from agentr.config.model import ModelConfig
-from agentr.config.schema import Config, PolicyBackend, PolicyConfig
+from agentr.config.policy import PolicyBackend, PolicyConfig
+from agentr.config.schema import Config
 from agentr.errors import ConfigError, EngineLost, InfraError, ModelError
 from agentr.policy import wire
 from agentr.policy.base import Engine, EngineHealth, GenerateRequest, PolicyStats

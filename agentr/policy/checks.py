@@ -9,7 +9,8 @@ from agentr.cluster.causes import Cause, Kind
 from agentr.cluster.checks import check_places
 from agentr.cluster.failures import cause_of
 from agentr.cluster.roles import Role
-from agentr.config.schema import Config, PolicyBackend
+from agentr.config.policy import PolicyBackend
+from agentr.config.schema import Config
 from agentr.policy.base import EngineHealth
 
 #: Seconds within which an engine says how it is, and longest decoding step that is not worth a word.

@@ -19,7 +19,7 @@ from typing import Any
 import httpx
 
 from agentr.backoff import Backoff
-from agentr.config.schema import PolicyConfig
+from agentr.config.policy import PolicyConfig
 from agentr.errors import AgentrError, BudgetExceeded, ConfigError, ContextOverflow, InfraError
 from agentr.policy.base import GenerateRequest, PolicyStats
 from agentr.policy.chat import ChatCodec

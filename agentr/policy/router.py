@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from agentr.backoff import Backoff
-from agentr.config.schema import PolicyConfig
+from agentr.config.policy import PolicyConfig
 from agentr.errors import AgentrError, EngineLost, InfraError, StaleWeights
 from agentr.policy.base import EngineHealth, GenerateRequest, PolicyStats, cost_of
 from agentr.types import Completion

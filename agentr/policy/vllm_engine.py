@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from agentr.cluster.nodes import session_folder
 from agentr.config.model import ModelConfig
-from agentr.config.schema import PolicyConfig
+from agentr.config.policy import PolicyConfig
 from agentr.cpu import OPENMP, keep_freed_memory
 from agentr.errors import ConfigError, ContextOverflow, InfraError, ModelError, StaleWeights
 from agentr.policy.base import EngineHealth, GenerateRequest, PolicyStats, cost_of

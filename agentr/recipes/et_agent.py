@@ -8,18 +8,20 @@ recipe (``grpo``, ``tree_grpo``), which ``from_round`` names: they choose their 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, ClassVar
 
 from agentr.build.dataset import Candidate
 from agentr.build.evolved import FilterConfig, count_agreement, count_operators, count_verdicts, evolved_rows
+from agentr.build.targets import Targets
 from agentr.collect.evolve import Evolve
 from agentr.collect.evolver import EvolveConfig
 from agentr.collect.grow import Grow
 from agentr.collect.job import Work
 from agentr.collect.operators import operator_problems
 from agentr.config.checks import Problem, number
-from agentr.config.schema import Config, Who
+from agentr.config.policy import Who
+from agentr.config.schema import Config
 from agentr.observe.flywheel import judge_warning
 from agentr.recipes.eto import sampling_problems
 from agentr.rounds.recipe import Imitation, ImitationConfig, by_round
@@ -78,9 +80,11 @@ class ETAgent(Imitation[ETAgentConfig]):
         }
 
     def rows(self, round_: Round) -> Iterator[Candidate]:
-        least, reasoning = by_round(self.config.filter.min_return, round_.number), round_.config.build.train_on_reasoning
+        least = by_round(self.config.filter.min_return, round_.number)
+        # What was not understood is the filter's business (method.filter.failed_calls).
+        targets = replace(Targets.of(round_.config.build), invalid=True)
         for tree in round_.trees("evolve"):
-            yield from evolved_rows(tree, self.config.filter, least, round_.answer_prefix, train_on_reasoning=reasoning)
+            yield from evolved_rows(tree, self.config.filter, least, round_.answer_prefix, targets)
 
     def facts(self, round_: Round) -> dict[str, Any]:
         trees = round_.trees("evolve")

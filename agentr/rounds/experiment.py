@@ -23,7 +23,8 @@ from agentr.collect.grow import BadBeginning, Grow
 from agentr.collect.job import TreeJob, Work
 from agentr.collect.shorten import Shorten
 from agentr.collect.units import Limits
-from agentr.config.schema import CollectConfig, Config, Who
+from agentr.config.policy import Who
+from agentr.config.schema import CollectConfig, Config
 from agentr.config.training import TrainConfig
 from agentr.errors import ConfigError, RunError
 from agentr.evaluate.metrics import Evaluation, conciseness, evaluate, judged, revision_length
@@ -331,9 +332,10 @@ class Experiment:
             made = self._make(name, self._held_out(folder, work, policy, tasks(), source), policy)
             spec = self.services.spec()
             labels = tuple(spec.strata)
-            found = evaluate(
-                Forest(folder), config.bootstrap, labels, spec.identity, spec.answer_prefix, reflections=self.config.method.reflections()
-            )
+            # Of any round's method: all policies of a run are measured alike.
+            methods = [self.config_at(round_).method for round_ in range(self.config.run.rounds + 1)]
+            said = tuple(dict.fromkeys(sentence for method in methods for sentence in method.reflections()))
+            found = evaluate(Forest(folder), config.bootstrap, labels, spec.identity, spec.answer_prefix, said)
             write_json(folder / EVALUATION, found.as_dict())
             return EvalSummary(
                 trees=made.trees,

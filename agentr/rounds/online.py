@@ -13,7 +13,8 @@ from agentr.build.pareto import choose, measure
 from agentr.collect.grow import Grow
 from agentr.collect.job import Work
 from agentr.config.checks import Problem
-from agentr.config.schema import SHARED_MEMORY, Config, PolicyBackend, Sync
+from agentr.config.policy import SHARED_MEMORY, PolicyBackend, Sync
+from agentr.config.schema import Config
 from agentr.config.training import TrainConfig
 from agentr.errors import ConfigError, DataError, RunError
 from agentr.rounds.online_config import OnlineConfig

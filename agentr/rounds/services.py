@@ -21,7 +21,8 @@ from agentr.cluster.preflight import preflight
 from agentr.cluster.restarts import Restarts
 from agentr.cluster.roles import Role, matches, options, selector
 from agentr.collect.job import TreeJob
-from agentr.config.schema import Config, PolicyBackend, TaskSelection
+from agentr.config.policy import PolicyBackend
+from agentr.config.schema import Config, TaskSelection
 from agentr.config.training import Share
 from agentr.envs.fleet import EnvServers
 from agentr.envs.pool import Urls

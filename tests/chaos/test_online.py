@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import agentr
-from agentr.config.schema import SHARED_MEMORY
+from agentr.config.policy import SHARED_MEMORY
 from agentr.search.stored import to_json
 from agentr.store.files import read_lines
 from tests.chaos.driver import end, kill, wait_for

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from agentr.config.overlays import overlays
-from agentr.config.schema import Device
+from agentr.config.policy import Device
 from agentr.config.training import Share
 from agentr.errors import ConfigError
 from agentr.recipes import load

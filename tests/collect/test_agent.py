@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 
 from agentr.collect.agent import CUT_OFF, Agent, Sessions
-from agentr.config.schema import SamplingConfig
+from agentr.config.policy import SamplingConfig
 from agentr.config.turns import PromptConfig
 from agentr.envs.client import EnvClient, Session
 from agentr.policy.base import GenerateRequest, PolicyStats

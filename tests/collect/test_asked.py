@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from agentr.build.evolved import FilterConfig, count_agreement, count_verdicts, evolved_rows
+from agentr.build.targets import Targets
 from agentr.collect.advisor import ANSWERS, AdvisorConfig, Who
 from agentr.collect.asked import read_answer, rewritten
 from agentr.collect.evolve import Evolve
@@ -19,7 +20,7 @@ from agentr.collect.evolver import EvolveConfig
 from agentr.collect.grow import Grow
 from agentr.collect.job import TreeJob, run_job
 from agentr.collect.units import Limits, Progress
-from agentr.config.schema import OpenAIConfig
+from agentr.config.policy import OpenAIConfig
 from agentr.envs.client import EnvClient
 from agentr.envs.server import EnvServer
 from agentr.errors import BudgetExceeded, ConfigError, InfraError, RunError
@@ -349,7 +350,7 @@ def test_what_the_judge_finds_bad_can_be_left_out() -> None:
     tree = new_tree()
     for name, rating in (("a", Rating.BAD), ("b", Rating.GOOD), ("c", None)):
         add(tree, 0, child(name, 1.0, Outcome.SUCCESS)).verdict = Verdict(rating) if rating else None
-    kept = {judged: list(evolved_rows(tree, FilterConfig(judged=judged), 1.0, "")) for judged in (False, True)}
+    kept = {judged: list(evolved_rows(tree, FilterConfig(judged=judged), 1.0, "", Targets(invalid=True))) for judged in (False, True)}
     assert [isinstance(row, Row) for row in kept[False]] == [True, True, True]
     assert [row.reason if isinstance(row, Dropped) else row.provenance.nodes for row in kept[True]] == [
         "episode that the judge finds bad",

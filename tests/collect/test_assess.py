@@ -15,7 +15,8 @@ from agentr.collect.assess import Assess
 from agentr.collect.grow import Grow
 from agentr.collect.job import TreeJob, run_job
 from agentr.collect.units import Limits, Progress
-from agentr.config.schema import AdvisorConfig, EnvConfig, TaskSelection, Who
+from agentr.config.policy import AdvisorConfig, Who
+from agentr.config.schema import EnvConfig, TaskSelection
 from agentr.envs.client import EnvClient
 from agentr.envs.server import EnvServer
 from agentr.errors import InfraError, RunError

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from agentr.build.evolved import FilterConfig, count_operators, evolved_rows
-from agentr.collect.advisor import AdvisorConfig, Who
+from agentr.build.targets import Targets
 from agentr.collect.evolve import Evolve
 from agentr.collect.evolver import EvolveConfig, Evolver
 from agentr.collect.grow import Grow
@@ -18,6 +18,7 @@ from agentr.collect.job import TreeJob, run_job
 from agentr.collect.operators import OPERATORS, Needs, Operator, operator_problems
 from agentr.collect.units import Progress
 from agentr.config.checks import find_problems
+from agentr.config.policy import AdvisorConfig, Who
 from agentr.envs.client import EnvClient
 from agentr.envs.server import EnvServer
 from agentr.search import Origin, Sample, Tree
@@ -33,6 +34,7 @@ from tests.players import OPTIONS, sloppy_agent
 from tests.trees import add, child, new_tree
 
 STEPS = 8
+ALL = Targets(invalid=True)
 EXECUTED = {"rollout", "drop_redundant", "correct_flawed", "hint_step", "hint_end"}
 ASKED = set(OPERATORS) - EXECUTED
 EVERYTHING = EvolveConfig(right=["rollout", "drop_redundant"], wrong=["rollout", "correct_flawed", "hint_step", "hint_end"])
@@ -154,7 +156,7 @@ def test_an_episode_is_chosen_once_and_right_ones_first(trees: list[Tree]) -> No
 def test_rows_are_right_well_formed_and_learn_no_flawed_turn(trees: list[Tree]) -> None:
     config, found, kinds = FilterConfig(), 0, set()
     for tree in trees:
-        rows = [row for row in evolved_rows(tree, config, 1.0, "") if isinstance(row, Row)]
+        rows = [row for row in evolved_rows(tree, config, 1.0, "", ALL) if isinstance(row, Row)]
         found += len(rows)
         assert len(rows) <= config.per_task
         hinted = [made for made in tree.evolutions if made.operator.startswith("hint") and made.kept]
@@ -168,7 +170,8 @@ def test_rows_are_right_well_formed_and_learn_no_flawed_turn(trees: list[Tree]) 
             assert sum(row.loss_mask) == sum(len(node.token_ids) for node in path[hidden:])
             actions.add(tuple(node.action for node in path))
         assert len(actions) == len(rows) and len({len(path) for path in actions}) <= 1
-        assert len(list(evolved_rows(tree, config, 1.0, ""))) == len(list(episodes(tree, "", EVOLVED))), "each episode is a row or dropped"
+        candidates = list(evolved_rows(tree, config, 1.0, "", ALL))
+        assert len(candidates) == len(list(episodes(tree, "", EVOLVED))), "each episode is a row or dropped"
     assert found and {"drop_redundant", "correct_flawed"} <= kinds
 
 
@@ -179,7 +182,7 @@ def test_the_original_learns_flawed_turns_too() -> None:
     end = add(tree, bad.id, child("hinted", 1.0, Outcome.SUCCESS), Origin.REWRITE)
     tree.evolutions.append(Evolution(operator="hint_step", parent=2, turn=1, kept=1, end=end.id))
     for flawed, trained in ((False, 1), (True, 3)):
-        (row,) = (row for row in evolved_rows(tree, FilterConfig(train_on_flawed=flawed), 1.0, "") if isinstance(row, Row))
+        (row,) = (row for row in evolved_rows(tree, FilterConfig(train_on_flawed=flawed), 1.0, "", ALL) if isinstance(row, Row))
         assert sum(row.loss_mask) == trained
 
 
@@ -197,15 +200,28 @@ def test_a_flawed_turn_is_context_in_whatever_comes_after_it() -> None:
         Evolution(operator="drop_redundant", parent=end.id, turn=3, kept=2, end=shorter.id),
     ]
     for flawed, mask in ((False, (0, 0, 0, 0, 0, 1, 0, 1)), (True, (0, 0, 0, 1, 0, 1, 0, 1))):
-        row = next(row for row in evolved_rows(tree, FilterConfig(train_on_flawed=flawed), 1.0, "") if isinstance(row, Row))
+        row = next(row for row in evolved_rows(tree, FilterConfig(train_on_flawed=flawed), 1.0, "", ALL) if isinstance(row, Row))
         assert row.provenance.nodes[-1] == shorter.id and row.loss_mask == mask
+
+
+def test_turns_that_the_configuration_does_not_choose_are_context_and_counted() -> None:
+    tree = new_tree()
+    add(tree, add(tree, 0, child("I call. I call.", valid=False)).id, child("second", 1.0, Outcome.SUCCESS))
+    for targets, mask, counted in (
+        (ALL, (0, 0, 0, 1, 0, 1), 0),
+        (replace(ALL, said_twice=False), (0, 0, 0, 0, 0, 1), 1),
+        (replace(ALL, invalid=False), (0, 0, 0, 0, 0, 1), 0),
+    ):
+        (row,) = evolved_rows(tree, FilterConfig(failed_calls=1), 1.0, "", targets)
+        assert isinstance(row, Row) and row.loss_mask == mask
+        assert row.provenance.detail.get("context: sentence said twice", 0) == counted
 
 
 def test_the_released_code_learns_observations_too() -> None:
     tree = new_tree()
     add(tree, add(tree, 0, child("first")).id, child("second", 1.0, Outcome.SUCCESS))
     for observations, mask in ((False, (0, 0, 0, 1, 0, 1)), (True, (0, 0, 0, 1, 1, 1))):
-        (row,) = evolved_rows(tree, FilterConfig(train_on_observations=observations), 1.0, "")
+        (row,) = evolved_rows(tree, FilterConfig(train_on_observations=observations), 1.0, "", ALL)
         assert isinstance(row, Row) and row.loss_mask == mask
 
 
@@ -214,7 +230,7 @@ def test_all_right_episodes_or_those_with_the_fewest_calls() -> None:
     add(tree, 0, child("one", 1.0, Outcome.SUCCESS))
     add(tree, add(tree, 0, child("first")).id, child("second", 1.0, Outcome.SUCCESS))
     for fewest, lengths in ((True, [1]), (False, [1, 2])):
-        rows = evolved_rows(tree, FilterConfig(fewest_calls=fewest), 1.0, "")
+        rows = evolved_rows(tree, FilterConfig(fewest_calls=fewest), 1.0, "", ALL)
         assert [len(row.provenance.nodes) for row in rows if isinstance(row, Row)] == lengths
 
 
@@ -227,7 +243,7 @@ def test_why_an_episode_is_no_row() -> None:
         ("c", 1.0, Outcome.SUCCESS),
     ):
         add(tree, 0, child(action, reward, outcome, valid=action != "c"))
-    found = [row.reason if isinstance(row, Dropped) else "row" for row in evolved_rows(tree, FilterConfig(), 1.0, "")]
+    found = [row.reason if isinstance(row, Dropped) else "row" for row in evolved_rows(tree, FilterConfig(), 1.0, "", ALL)]
     assert found == [
         "row",
         "episode with the same actions as another",
@@ -243,7 +259,7 @@ def test_episodes_are_left_out_by_how_their_actions_came_out() -> None:
         add(tree, call.id, child("answer", 1.0, Outcome.SUCCESS))
 
     def kept(**filter: Any) -> list[str]:
-        rows = evolved_rows(tree, FilterConfig(per_task=0, **filter), 1.0, "answer")
+        rows = evolved_rows(tree, FilterConfig(per_task=0, **filter), 1.0, "answer", ALL)
         return [tree.nodes[row.provenance.nodes[0]].status if isinstance(row, Row) else row.reason for row in rows]
 
     failed = "episode with a failed call or a malformed turn"

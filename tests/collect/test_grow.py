@@ -21,7 +21,8 @@ from agentr.collect.job import TreeJob, run_job
 from agentr.collect.judge import Judge
 from agentr.collect.revise import ReviseConfig
 from agentr.collect.units import Limits, Progress, run_units
-from agentr.config.schema import SamplingConfig, TaskSelection
+from agentr.config.policy import SamplingConfig
+from agentr.config.schema import TaskSelection
 from agentr.config.turns import CutOff, FullContext, TurnsConfig
 from agentr.envs.client import EnvClient
 from agentr.envs.server import EnvServer

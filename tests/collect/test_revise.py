@@ -12,7 +12,7 @@ import pytest
 from agentr.collect.agent import Agent, Sessions
 from agentr.collect.judge import find_transition
 from agentr.collect.revise import ReviseConfig, execute, splice
-from agentr.config.schema import SamplingConfig
+from agentr.config.policy import SamplingConfig
 from agentr.config.turns import PromptConfig
 from agentr.envs.client import EnvClient
 from agentr.policy.base import GenerateRequest, PolicyStats

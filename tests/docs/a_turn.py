@@ -24,7 +24,8 @@ from agentr.build.targets import Targets
 from agentr.collect.agent import Agent
 from agentr.collect.grow import grow
 from agentr.config.model import ModelConfig
-from agentr.config.schema import Config, SamplingConfig
+from agentr.config.policy import SamplingConfig
+from agentr.config.schema import Config
 from agentr.config.turns import PromptConfig
 from agentr.envs.client import EnvClient
 from agentr.envs.transport import EnvStats, Transport

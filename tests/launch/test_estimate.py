@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from agentr.config.schema import Who
+from agentr.config.policy import Who
 from agentr.launch.estimate import estimate
 from agentr.recipes import load
 from tests.launch.test_first_tree import ALONE, COMPARED

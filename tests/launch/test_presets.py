@@ -72,10 +72,12 @@ def test_a_policy_that_reasons_goes_from_its_opening_to_rows(
     assert rows
     for row in rows:
         tree, last = trees[row.provenance.tree], row.provenance.nodes[-1]
-        sides = [(row.chosen_ids, row.chosen_mask), (row.rejected_ids, row.rejected_mask)] if isinstance(row, Preference) else []
-        prompt = row.prompt_ids if isinstance(row, Preference) else row.input_ids[: -len(tree.nodes[last].token_ids)]
+        if isinstance(row, Preference):
+            prompt, sides = row.prompt_ids, [(row.chosen_ids, row.chosen_mask), (row.rejected_ids, row.rejected_mask)]
+        else:
+            prompt, sides = row.input_ids[: -len(tree.nodes[last].token_ids)], [(row.input_ids, row.loss_mask)]
         assert list(prompt) == tree.prompt(tree.nodes[last].parent) and "<think>" not in codec.decode(prompt, special=True)
-        for ids, mask in sides or [(row.input_ids, row.loss_mask)]:
+        for ids, mask in sides:
             learnt = codec.decode([i for i, m in zip(ids, mask, strict=True) if m], special=True)
             assert "think>" not in learnt and learnt.endswith("<|im_end|>")
     assert any(tree.nodes[row.provenance.nodes[-1]].reasoning for row in rows for tree in [trees[row.provenance.tree]])

@@ -15,7 +15,9 @@ from agentr.store.run import RunStore
 
 #: The command line, with a stage that takes long, and perhaps services that take long to end.
 LONG = """
-import sys, time
+import signal, sys, time
+signal.signal(signal.SIGINT, signal.default_int_handler)  # what started the tests may ignore signals, which is inherited
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 import agentr.launch.run as run
 from agentr.cli import main
 from agentr.rounds.services import Services

@@ -12,7 +12,8 @@ import pytest
 from agentr.cluster.nodes import session_folder
 from agentr.config.cluster import ClusterConfig
 from agentr.config.model import ModelConfig
-from agentr.config.schema import Config, PolicyConfig
+from agentr.config.policy import PolicyConfig
+from agentr.config.schema import Config
 from agentr.errors import ModelError
 from agentr.policy.base import GenerateRequest
 from agentr.policy.router import Router

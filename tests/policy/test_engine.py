@@ -12,7 +12,7 @@ import pytest
 import torch.distributed as dist
 
 from agentr.config.model import ModelConfig
-from agentr.config.schema import PolicyConfig
+from agentr.config.policy import PolicyConfig
 from agentr.errors import ConfigError, ContextOverflow, InfraError, ModelError, StaleWeights
 from agentr.policy.base import EngineHealth, GenerateRequest
 from agentr.policy.vllm_engine import VLLMEngine

@@ -15,7 +15,7 @@ from fastapi import FastAPI, Request, Response
 from fastapi.responses import JSONResponse
 
 from agentr.backoff import Backoff
-from agentr.config.schema import OpenAIConfig, PolicyConfig
+from agentr.config.policy import OpenAIConfig, PolicyConfig
 from agentr.errors import BudgetExceeded, ConfigError, ContextOverflow, InfraError
 from agentr.policy.base import GenerateRequest
 from agentr.policy.chat import ChatCodec

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from agentr.backoff import Backoff
-from agentr.config.schema import PolicyConfig
+from agentr.config.policy import PolicyConfig
 from agentr.errors import ContextOverflow, EngineLost, InfraError, ModelError, StaleWeights
 from agentr.policy.base import EngineHealth, GenerateRequest
 from agentr.policy.router import SPILL, Router

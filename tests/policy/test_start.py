@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from agentr.config.model import ModelConfig
-from agentr.config.schema import PolicyBackend, PolicyConfig
+from agentr.config.policy import PolicyBackend, PolicyConfig
 from agentr.errors import ConfigError, ModelError
 from agentr.policy.actor import start_engine
 from agentr.policy.base import GenerateRequest, PolicyStats, cost_of

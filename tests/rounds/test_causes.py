@@ -28,7 +28,8 @@ from agentr.cluster.checks import check_disks, check_nodes
 from agentr.cluster.lookouts import Lookouts
 from agentr.cluster.nodes import Node
 from agentr.collect.units import Progress, as_dict, merged
-from agentr.config.schema import EnvConfig, PolicyConfig
+from agentr.config.policy import PolicyConfig
+from agentr.config.schema import EnvConfig
 from agentr.config.training import TrainConfig, TrainerConfig
 from agentr.envs.checks import check_servers
 from agentr.envs.fleet import EnvServers

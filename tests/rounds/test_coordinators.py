@@ -18,7 +18,8 @@ from agentr.collect.grow import Grow
 from agentr.collect.job import TreeJob
 from agentr.collect.units import Limits
 from agentr.config.model import ModelConfig
-from agentr.config.schema import Config, SamplingConfig, TaskSelection
+from agentr.config.policy import SamplingConfig
+from agentr.config.schema import Config, TaskSelection
 from agentr.envs.server import EnvServer
 from agentr.errors import InfraError, RunError
 from agentr.models.load import load_codec

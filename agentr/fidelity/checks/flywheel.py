@@ -12,6 +12,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from agentr.build.evolved import evolved_rows
+from agentr.build.targets import Targets
 from agentr.collect.evolve import Evolve, chosen
 from agentr.collect.evolver import Evolver
 from agentr.collect.operators import apply
@@ -141,7 +142,7 @@ def filtered(config: Config, paths: Sequence[str], turns: Turns | None = None, f
         depth = named(tree, turn).depth
         tree.evolutions.append(Evolution(parent=named(tree, turn).id, turn=depth, kept=depth, end=named(tree, end).id))
     rules = cast(Any, config.method).filter
-    found = evolved_rows(tree, rules, by_round(rules.min_return, 1), "")
+    found = evolved_rows(tree, rules, by_round(rules.min_return, 1), "", Targets(invalid=True))
     return sorted(_read(tree, row) for row in found if isinstance(row, Row))
 
 
