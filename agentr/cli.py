@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 import agentr
-from agentr import __version__, bench_cli, chaos_cli, cluster_cli, env_cli, run_cli, verify_cli
+from agentr import __version__, bench_cli, chaos_cli, cluster_cli, env_cli, run_cli, ui_cli, verify_cli
 from agentr.errors import AgentrError, ConfigError
 
 app = typer.Typer(
@@ -24,6 +24,7 @@ env_cli.register(app, bench_cli.register(app))
 run_cli.register(app)
 cluster_cli.register(app)
 chaos_cli.register(app)
+ui_cli.register(app)
 verify_cli.register(app)
 
 ConfigPath = Annotated[Path, typer.Argument(metavar="CONFIG", help="YAML file; see configs/.")]

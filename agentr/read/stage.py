@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 from agentr.errors import DataError
 from agentr.read.trace import RowTrace, Use, trace_node, trace_row
 from agentr.search.tree import Tree
-from agentr.store.dataset import iter_dropped, iter_rows, read_manifest, read_row, read_row_table
+from agentr.store.dataset import iter_dropped, iter_origins, iter_rows, read_manifest, read_row, read_row_table, read_some
 from agentr.store.files import read_json, read_lines
 from agentr.store.forest import Forest
 from agentr.store.layout import DATASET, EVALUATION, PARETO, STEPS
-from agentr.store.rows import Dropped, Preference, Row
+from agentr.store.rows import Dropped, Preference, Provenance, Row
 from agentr.store.seal import Damage, StageRecord, verify
 from agentr.store.summaries import DatasetSummary, EvalSummary, S, Summary, TrainSummary, TreeSummary
 
@@ -228,6 +228,18 @@ class Rows:
 
     def __getitem__(self, index: int) -> Row | Preference:
         return read_row(self._dataset.path, index)
+
+    def some(self, indices: Sequence[int]) -> list[Row | Preference]:
+        """Returns rows by their indices, in this order.
+
+        Raises:
+            DataError: There is no such row.
+        """
+        return read_some(self._dataset.path, indices)
+
+    def origins(self) -> Iterator[Provenance]:
+        """Yields what each row was made from, without reading its tokens."""
+        return iter_origins(self._dataset.path)
 
     def table(self) -> pa.Table:
         """Returns all rows as they are stored."""

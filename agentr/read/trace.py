@@ -8,7 +8,7 @@ from pathlib import Path
 
 from agentr.errors import DataError
 from agentr.search.tree import Node, Tree
-from agentr.store.dataset import iter_dropped, iter_rows, read_row
+from agentr.store.dataset import iter_dropped, iter_origins, read_manifest, read_row
 from agentr.store.forest import Forest
 from agentr.store.layout import DATASET, stage_of, step_of
 from agentr.store.records import read_records
@@ -116,22 +116,28 @@ def trace_node(root: Path, stage: str, tree: Tree, node: int) -> list[Use]:
     """
     if not 0 <= node < len(tree.nodes):
         raise DataError(f"the tree {tree.task.key!r} of {stage} has no node {node}", hint=f"Its nodes: 0 to {len(tree.nodes) - 1}.")
+    return [use for dataset, stages in made_of(root, stage).items() for use in _uses(root, dataset, stages, tree.task.key, node)]
+
+
+def made_of(root: Path, stage: str) -> dict[str, set[str]]:
+    """Returns the sealed datasets whose rows may be made of a stage's trees, each with the stages under which it may know them.
+
+    Args:
+        root: The run directory.
+    """
     if step_of(stage):  # the rows of a step are made of its own trees alone
-        return list(_uses(root, f"{stage}/{DATASET}", {stage}, tree.task.key, node))
+        return {f"{stage}/{DATASET}": {stage}}
     records = read_records(root)
     stages = {stage} | {name for name, record in records.items() if record.summary.get("includes") == stage}
-    found: list[Use] = []
-    for name, record in records.items():
-        place = stage_of(name)
-        if place is not None and place[1] == DATASET and record.sealed:
-            found += _uses(root, name, stages, tree.task.key, node)
-    return found
+    places = {name: stage_of(name) for name, record in records.items() if record.sealed}
+    return {name: stages for name, place in places.items() if place is not None and place[1] == DATASET}
 
 
 def _uses(root: Path, dataset: str, stages: set[str], key: str, node: int) -> Iterator[Use]:
-    for index, row in enumerate(iter_rows(root / dataset)):
-        if side := _place(row.provenance, stages, key, node, isinstance(row, Preference)):
-            yield Use(dataset, index, side, row.provenance.kind, "")
+    pairs = read_manifest(root / dataset)["type"] == "preferences"
+    for index, made in enumerate(iter_origins(root / dataset)):
+        if side := _place(made, stages, key, node, pairs):
+            yield Use(dataset, index, side, made.kind, "")
     for candidate in iter_dropped(root / dataset):
         if side := _place(candidate.provenance, stages, key, node, bool(candidate.provenance.rejected)):
             yield Use(dataset, None, side, candidate.provenance.kind, candidate.reason)

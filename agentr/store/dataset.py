@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -212,18 +212,43 @@ def read_row(folder: Path, index: int) -> Any:
     Raises:
         DataError: There is no such row (the error says how many there are), or the dataset is damaged.
     """
+    (row,) = read_some(folder, [index])
+    return row
+
+
+def read_some(folder: Path, indices: Sequence[int]) -> list[Any]:
+    """Reads rows of a dataset by their indices, in this order; of each file's part that has one of them, all rows pass through memory.
+
+    Raises:
+        DataError: As ``read_row``.
+    """
     manifest = read_manifest(folder)
-    if not 0 <= index < manifest["rows"]:
-        raise DataError(f"{folder} has no row {index}", hint=f"Its rows: 0 to {manifest['rows'] - 1}.")
-    first = 0
+    if wrong := [index for index in indices if not 0 <= index < manifest["rows"]]:
+        raise DataError(f"{folder} has no row {wrong[0]}", hint=f"Its rows: 0 to {manifest['rows'] - 1}.")
+    described, found, first = _described(folder, manifest["type"]), {}, 0
     with open_table(folder / ROWS, _rows_footer(folder, manifest)) as file:
         for group in range(file.num_row_groups):
             count = file.metadata.row_group(group).num_rows
-            if index < first + count:
-                (entry,) = read_group(file, folder / ROWS, group).slice(index - first, 1).to_pylist()
-                return _row_of(_described(folder, manifest["type"]), entry)
+            if here := [index for index in set(indices) if first <= index < first + count]:
+                rows = read_group(file, folder / ROWS, group)
+                for index in here:
+                    (entry,) = rows.slice(index - first, 1).to_pylist()
+                    found[index] = _row_of(described, entry)
             first += count
-    raise damaged(folder / ROWS, f"it ends before row {index}")
+    if len(found) < len(set(indices)):
+        raise damaged(folder / ROWS, f"it ends before row {max(indices)}")
+    return [found[index] for index in indices]
+
+
+def iter_origins(folder: Path) -> Iterator[Provenance]:
+    """Yields what each row of a dataset was made from, in the order written, without reading its tokens.
+
+    Raises:
+        DataError: As ``iter_rows``.
+    """
+    for batch in read_table(folder / ROWS, _rows_footer(folder, read_manifest(folder)), list(PROVENANCE)):
+        for entry in batch.to_pylist():
+            yield _provenance_of(entry)
 
 
 def read_row_table(folder: Path) -> pa.Table:

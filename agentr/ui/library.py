@@ -1,0 +1,115 @@
+"""Finds the runs and comparisons below folders, and gives each an id that does not change while the folders are the same."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from agentr.errors import DataError
+from agentr.observe.comparison import PLAN
+from agentr.read.run import Run
+from agentr.store.layout import MODEL, Layout
+
+#: How far below a folder runs are looked for.
+DEPTH = 5
+
+
+class Library:
+    """The runs and comparisons below folders. Only what was found can be opened: an id is looked up, never used as a path.
+
+    Args:
+        folders: Run directories, comparisons, or folders above them.
+
+    Raises:
+        DataError: One of the folders is none.
+    """
+
+    def __init__(self, folders: Sequence[Path]) -> None:
+        for folder in folders:
+            if not folder.is_dir():
+                raise DataError(f"{folder} is no folder", hint="Give a run directory, such as runs/demo, or a folder with runs below it.")
+        self.folders = [folder.resolve() for folder in folders]
+        self._runs: dict[str, Path] = {}
+        self._comparisons: dict[str, Path] = {}
+        self.look()
+
+    def look(self) -> None:
+        """Looks for runs again."""
+        runs: dict[str, Path] = {}
+        comparisons: dict[str, Path] = {}
+        for folder in self.folders:
+            for path in _below(folder, DEPTH):
+                found = runs if _is_run(path) else comparisons
+                name = path.name if path == folder else path.relative_to(folder).as_posix()
+                found[self._free(name, path, found)] = path
+        self._runs, self._comparisons = runs, comparisons
+
+    def runs(self) -> dict[str, Path]:
+        """Returns the run directories by their ids, in order."""
+        return dict(sorted(self._runs.items()))
+
+    def comparisons(self) -> dict[str, Path]:
+        """Returns the folders of comparisons by their ids, in order."""
+        return dict(sorted(self._comparisons.items()))
+
+    def run(self, name: str) -> Run:
+        """Opens a run by its id.
+
+        Raises:
+            DataError: There is none of this id, or it cannot be read.
+        """
+        return Run(self._find(self._runs, name, "run"))
+
+    def comparison(self, name: str) -> Path:
+        """Returns the folder of a comparison.
+
+        Raises:
+            DataError: There is none of this id.
+        """
+        return self._find(self._comparisons, name, "comparison")
+
+    def id_of(self, path: Path) -> str:
+        """Returns the id of a run directory; empty if it is not below the folders."""
+        return next((name for name, found in self._runs.items() if found == path.resolve()), "")
+
+    def _find(self, among: dict[str, Path], name: str, what: str) -> Path:
+        if name not in among:
+            self.look()
+            among = self._runs if what == "run" else self._comparisons
+        if name not in among:
+            raise DataError(
+                f"there is no {what} {name!r} below {', '.join(map(str, self.folders))}", hint="It may have been moved or deleted."
+            )
+        return among[name]
+
+    @staticmethod
+    def _free(name: str, path: Path, taken: dict[str, Path]) -> str:
+        """An id that no other path has: folders may hold runs of one name."""
+        number, free = 2, name
+        while taken.get(free, path) != path:
+            free, number = f"{name} ({number})", number + 1
+        return free
+
+
+def _is_run(path: Path) -> bool:
+    # Stages have a manifest, too: without a configuration a run is told by its stages' folders.
+    return Layout(path).config.is_file() or (Layout(path).manifest.is_file() and (path / MODEL).is_dir())
+
+
+def _below(folder: Path, depth: int) -> Iterator[Path]:
+    """Runs and comparisons in a folder, itself included. Nothing is looked for in a run; the runs of a comparison are runs, too."""
+    if _is_run(folder):
+        yield folder
+        return
+    if (folder / PLAN).is_file():
+        yield folder
+    if depth == 0:
+        return
+    try:
+        entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
+    except OSError:  # no permission, or gone since
+        return
+    for entry in entries:
+        if entry.is_dir(follow_symlinks=False) and not entry.name.startswith("."):
+            yield from _below(Path(entry.path), depth - 1)

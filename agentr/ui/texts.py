@@ -1,0 +1,62 @@
+"""Texts for pages: of tokens, one by one, and of what is too long to be shown whole."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from pathlib import Path
+
+from agentr.errors import AgentrError
+from agentr.read.run import Run
+
+#: Most characters of a text in an answer, unless the whole is asked for.
+LONGEST = 20_000
+
+
+def shortened(text: str, whole: bool = False) -> tuple[str, int]:
+    """Returns the beginning of a text, and how many characters were left out."""
+    return (text, 0) if whole or len(text) <= LONGEST else (text[:LONGEST], len(text) - LONGEST)
+
+
+class Texts:
+    """The texts of token ids of a run; without its tokenizer there are none, and ``problem`` says why."""
+
+    def __init__(self, decode: Callable[[Sequence[int]], str] | None, problem: str = "") -> None:
+        self._decode = decode
+        self.problem = problem
+
+    @classmethod
+    def of(cls, run: Run) -> Texts:
+        """Returns the texts of a run's tokens; loading the tokenizer again is spared where nothing of the run has changed."""
+        return _load(run.path, run.layout.config.stat().st_mtime_ns if run.layout.config.exists() else 0)
+
+    def pieces(self, ids: Sequence[int]) -> list[str] | None:
+        """Returns the text of each token. Tokens that make a character only together have it at the first of them."""
+        if self._decode is None:
+            return None
+        pieces: list[str] = []
+        open_from = 0
+        for number, _ in enumerate(ids):
+            if number < open_from:
+                continue
+            end = number + 1
+            text = self._decode([ids[number]])
+            while "\ufffd" in text and end < min(len(ids), number + 8):
+                longer = self._decode(list(ids[number : end + 1]))
+                end, text = end + 1, longer
+            if "\ufffd" in text:  # no character at all
+                end, text = number + 1, self._decode([ids[number]])
+            pieces += [text, *[""] * (end - number - 1)]
+            open_from = end
+        return pieces
+
+
+@lru_cache(maxsize=8)
+def _load(path: Path, _: int) -> Texts:
+    from agentr.launch.run import codec_of
+
+    try:
+        codec = codec_of(Run(path))
+    except (AgentrError, OSError, ValueError) as error:
+        return Texts(None, f"The tokenizer cannot be had, so that tokens have no texts: {getattr(error, 'message', error)}")
+    return Texts(lambda ids: codec.decode(list(ids), special=True))

@@ -1,0 +1,113 @@
+"""The first page: all runs and comparisons below the folders, from their manifests and metrics alone."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from agentr import __version__
+from agentr.errors import AgentrError
+from agentr.evaluate.statistics import Estimate
+from agentr.observe.comparison import progress, read_plan
+from agentr.observe.troubles import describe, troubles
+from agentr.read.run import Run
+from agentr.read.stage import Episodes, Stage, Trees
+from agentr.store.layout import EVAL, ArmKind
+from agentr.types import Cost
+from agentr.ui.library import Library
+
+
+def home(library: Library) -> dict[str, Any]:
+    """Returns all runs and comparisons; one that cannot be read says why, and the others are shown."""
+    library.look()
+    return {
+        "folders": [str(folder) for folder in library.folders],
+        "version": __version__,
+        "runs": [card(name, path) for name, path in library.runs().items()],
+        "comparisons": [comparison_card(name, path) for name, path in library.comparisons().items()],
+    }
+
+
+def card(name: str, path: Path) -> dict[str, Any]:
+    """Returns what there is to say of a run in a line."""
+    empty: dict[str, Any] = {"id": name, "name": path.name, "path": str(path), "state": "unreadable", "problem": "", "method": ""}
+    empty |= {
+        "environment": "",
+        "model": "",
+        "seed": 0,
+        "rounds": {"done": 0, "planned": 0},
+        "before": None,
+        "after": None,
+        "afterTitle": "",
+    }
+    empty |= {"seconds": 0.0, "completions": 0, "tokens": 0, "started": ""}
+    try:
+        return empty | _card(Run(path))
+    except (AgentrError, OSError, KeyError, TypeError, ValueError) as error:  # whatever is wrong with it, the others are shown
+        return empty | {"problem": getattr(error, "message", "") or f"{type(error).__name__}: {error}"}
+
+
+def _card(run: Run) -> dict[str, Any]:
+    config, stages = run.config, run.stages()
+    events = run.events()
+    evaluated = [(arm, stage) for arm in run.arms if (stage := arm.stages().get(EVAL)) is not None and stage.sealed]
+    rounds = [(arm, stage) for arm, stage in evaluated if arm.arm.kind is not ArmKind.CONTROL]
+    last = rounds[-1] if len(rounds) > 1 else None
+    cost = sum((stage.summary.cost for stage in explored(stages)), Cost())
+    planned = config["run"]["rounds"]
+    wanted = planned + 1 + bool(config["run"]["control"] and planned)
+    wrong = [line for trouble in troubles(events) for line in describe(trouble)]
+    owner = run.owner
+    if len(evaluated) >= wanted:
+        state, wrong = "finished", []
+    elif owner:
+        state = "running"
+    else:
+        state = "stopped" if stages else "begun"
+    return {
+        "name": run.name,
+        "state": state,
+        "problem": wrong[0] if wrong else "",
+        "method": config["method"]["type"],
+        "environment": config["env"]["name"],
+        "model": str(config["model"]["path"] or config["model"]["source"]),
+        "seed": config["run"]["seed"],
+        "rounds": {"done": max((arm.number for arm, _ in rounds), default=0), "planned": planned},
+        "before": success(rounds[0][1]) if rounds else None,
+        "after": success(last[1]) if last else None,
+        "afterTitle": last[0].title if last else "",
+        "seconds": sum(stage.seconds for stage in stages.values()),
+        "completions": cost.completions,
+        "tokens": cost.completion_tokens,
+        "started": events[0]["time"] if events else "",
+    }
+
+
+def explored(stages: dict[str, Stage]) -> list[Trees]:
+    """Returns the sealed stages of trees whose cost is their own: those that another stage has in itself are left out."""
+    trees = [stage for stage in stages.values() if isinstance(stage, Trees) and not isinstance(stage, Episodes) and stage.sealed]
+    included = {stage.summary.includes for stage in trees}
+    return [stage for stage in trees if stage.name not in included]
+
+
+def success(stage: Stage) -> dict[str, Any]:
+    """Returns held-out success from the summary of a stage of episodes."""
+    found = stage.summary
+    return asdict(Estimate(found.success, found.success_low, found.success_high, found.tasks))
+
+
+def comparison_card(name: str, path: Path) -> dict[str, Any]:
+    """Returns what there is to say of a comparison in a line."""
+    empty = {"id": name, "name": path.name, "path": str(path), "methods": [], "seeds": [], "done": 0, "runs": 0, "problem": ""}
+    try:
+        lines = read_plan(path)
+        states = [found["state"] for found in progress(lines)]
+    except (AgentrError, OSError, KeyError, TypeError, ValueError) as error:
+        return empty | {"problem": getattr(error, "message", "") or f"{type(error).__name__}: {error}"}
+    return empty | {
+        "methods": list(dict.fromkeys(line.label for line in lines)),
+        "seeds": sorted({line.seed for line in lines}),
+        "done": sum(state == "done" for state in states),
+        "runs": len(lines),
+    }

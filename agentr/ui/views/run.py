@@ -1,0 +1,177 @@
+"""The page of one run: the claim, its policies, stages and where the time went, its logs and configuration."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import asdict
+from typing import Any
+
+import yaml
+
+from agentr.errors import AgentrError, DataError
+from agentr.observe.progress import read_now
+from agentr.observe.status import describe_now, describe_stage
+from agentr.observe.summary import ArmSummary, summarise
+from agentr.observe.troubles import describe, troubles
+from agentr.read.run import Round, Run
+from agentr.read.stage import Dataset, Episodes, Rollouts, Stage, Training, Trees, summary_of
+from agentr.store.layout import DATASET, TRAIN
+from agentr.store.summaries import DatasetSummary
+from agentr.ui.views.home import card
+
+_KINDS: tuple[tuple[type[Stage], str], ...] = (
+    (Rollouts, "rollouts"),
+    (Episodes, "episodes"),
+    (Trees, "trees"),
+    (Dataset, "dataset"),
+    (Training, "training"),
+)
+
+_WAITS = (("policy", "policy_s"), ("environment", "env_s"))
+
+
+def run_page(name: str, run: Run) -> dict[str, Any]:
+    """Returns the page of a run. What cannot be read is named in ``problems``; the rest is there."""
+    problems: list[dict[str, str]] = []
+    events = run.events()
+    start = events[0]["time"] if events else None
+    page: dict[str, Any] = {
+        "card": card(name, run.path),
+        "claims": [],
+        "selection": "",
+        "about": {},
+        "arms": [],
+        "splices": {},
+        "troubles": [line for trouble in troubles(events) for line in describe(trouble)],
+        "config": yaml.safe_dump(run.config, sort_keys=False, allow_unicode=True),
+        "command": _command(run, events),
+        "logs": [{"name": path.name, "size": path.stat().st_size} for path in sorted(run.layout.logs.glob("*.log")) if path.is_file()],
+        "problems": problems,
+    }
+    times = _times(events)
+    try:
+        summary = summarise(run)
+    except (AgentrError, OSError, KeyError, TypeError, ValueError) as error:
+        problems.append(
+            {
+                "message": f"the results cannot be read: {getattr(error, 'message', error)}",
+                "hint": f"'agentr doctor {run.path}' says what is damaged.",
+            }
+        )
+        page["arms"] = [_arm(arm, None, times, start, problems) for arm in run.arms]
+        return page
+    by_arm = {found.arm: found for found in summary.arms}
+    page["arms"] = [_arm(arm, by_arm.get(arm.arm), times, start, problems) for arm in run.arms]
+    page["claims"] = [asdict(found) for found in summary.comparisons]
+    page["selection"] = summary.selection
+    page["about"] = {key: str(value) for key, value in summary.about.items()}
+    page["splices"] = summary.splices
+    return page
+
+
+def state(run: Run) -> dict[str, Any]:
+    """Returns a stamp that changes when anything of the run did, and whether a process works on it."""
+    places = [run.layout.manifest, run.layout.events, run.layout.now]
+    stamp = "-".join(str(path.stat().st_mtime_ns) for path in places if path.exists())
+    live = bool(run.owner)
+    return {"stamp": stamp, "live": live, "now": describe_now(now) if live and (now := read_now(run.layout.now)) else ""}
+
+
+def log(run: Run, name: str, end: int = -1, size: int = 64_000) -> dict[str, Any]:
+    """Returns the end of a log of the run, or the part before ``end``.
+
+    Raises:
+        DataError: There is no such log.
+    """
+    logs = {path.name: path for path in run.layout.logs.glob("*.log") if path.is_file()}
+    if name not in logs:
+        raise DataError(f"the run has no log {name!r}", hint=f"It has {', '.join(sorted(logs)) or 'none'}.")
+    total = logs[name].stat().st_size
+    end = total if end < 0 else min(end, total)
+    begin = max(0, end - size)
+    with logs[name].open("rb") as file:
+        file.seek(begin)
+        text = file.read(end - begin).decode("utf-8", "replace")
+    return {"name": name, "size": total, "from": begin, "text": text}
+
+
+def _arm(
+    arm: Round, found: ArmSummary | None, times: dict[str, tuple[float, float | None]], start: float | None, problems: list[dict[str, str]]
+) -> dict[str, Any]:
+    stages = arm.stages()
+    dataset = summary_of(stages.get(DATASET), DatasetSummary)
+    evaluation = found.evaluation if found else None
+    trained = stages.get(TRAIN)
+    return {
+        "title": arm.title,
+        "folder": arm.arm.folder,
+        "policy": trained.name if trained is not None and trained.sealed else "",
+        "success": asdict(evaluation.success) if evaluation else None,
+        "recovery": asdict(found.recovery) if found and found.recovery else None,
+        "behaviour": {name: asdict(value) for name, value in found.behaviour.items()} if found else {},
+        "reflections": {name: asdict(value) for name, value in evaluation.reflections.items()} if evaluation else {},
+        "trees": found.trees if found else 0,
+        "solved": found.solved if found else 0,
+        "rows": dataset.rows,
+        "kinds": dataset.kinds,
+        "context": dataset.context,
+        "calls": found.calls if found else 0,
+        "tokens": found.cost.completion_tokens if found else 0,
+        "cached": found.cached_share if found else 0.0,
+        "seconds": sum(stage.seconds for stage in stages.values()),
+        "stages": [_stage(step, stage, times.get(stage.name), start, problems) for step, stage in stages.items()],
+        "curve": [{key: value for key, value in line.items() if isinstance(value, int | float)} for line in found.curve] if found else [],
+    }
+
+
+def _stage(
+    step: str, stage: Stage, times: tuple[float, float | None] | None, start: float | None, problems: list[dict[str, str]]
+) -> dict[str, Any]:
+    began, ended = times or (None, None)
+    size, waited = None, {}
+    try:
+        size, waited = _told(stage)
+    except (AgentrError, OSError, KeyError, TypeError, ValueError) as error:
+        problems.append(
+            {"message": f"{stage.name} cannot be read: {getattr(error, 'message', error)}", "hint": getattr(error, "hint", "") or ""}
+        )
+    return {
+        "name": stage.name,
+        "step": step,
+        "kind": next((kind for known, kind in _KINDS if isinstance(stage, known)), "other"),
+        "state": "sealed" if stage.sealed else "running" if stage.record.state == "running" and ended is None else "stopped",
+        "started": began - start if began is not None and start is not None else None,
+        "ended": ended - start if ended is not None and start is not None else None,
+        "seconds": stage.seconds,
+        "waited": waited,
+        "about": describe_stage(stage.record),
+        "size": size,
+    }
+
+
+def _told(stage: Stage) -> tuple[int | None, dict[str, float]]:
+    """Returns how many trees or rows a stage has, and what it waited for in seconds, summed over all that waited at a time."""
+    if isinstance(stage, Trees):
+        table = stage.table(["policy_s", "env_s"]) if stage.sealed and len(stage) else None
+        return len(stage), {} if table is None else {name: sum(table[column].to_pylist()) for name, column in _WAITS}
+    if isinstance(stage, Dataset) and stage.sealed:
+        return stage.summary.rows, {}
+    return None, {}
+
+
+def _times(events: list[dict[str, Any]]) -> dict[str, tuple[float, float | None]]:
+    """Returns when each stage was first started, and when it was sealed or last stopped."""
+    times: dict[str, tuple[float, float | None]] = {}
+    for event in events:
+        stage = event.get("stage", "")
+        match event["event"]:
+            case "stage_started":
+                times[stage] = (times.get(stage, (event["time"], None))[0], None)
+            case "stage_sealed" | "stage_stopped" if stage in times:
+                times[stage] = (times[stage][0], event["time"])
+    return times
+
+
+def _command(run: Run, events: list[dict[str, Any]]) -> str:
+    told = next((event["command"] for event in events if event.get("event") == "opened" and event.get("command")), "")
+    return told or f"agentr run {shlex.quote(str(run.layout.config))}"

@@ -1,0 +1,191 @@
+"""Held-out tasks by policies, and what recurs in held-out episodes."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from typing import Any
+
+from agentr.build.targets import said_twice
+from agentr.errors import DataError
+from agentr.read.run import Run
+from agentr.read.stage import Episodes, Rollouts
+from agentr.search.tree import Node, Tree
+from agentr.store.layout import EVAL
+from agentr.types import Outcome
+
+#: Most episodes of a policy that are read for patterns, examples of a pattern, and openings that are shown.
+READ = 2000
+EXAMPLES = 200
+OPENINGS = 12
+
+
+def evaluated(run: Run) -> list[tuple[str, Episodes]]:
+    """Returns the evaluations of a run by the titles of their policies, in order."""
+    found = [(arm.title, arm.stages().get(EVAL)) for arm in run.arms]
+    return [(title, stage) for title, stage in found if isinstance(stage, Episodes) and stage.sealed]
+
+
+def tasks(run: Run) -> dict[str, Any]:
+    """Returns the score of each held-out task under each policy. A task with several episodes has the mean of them."""
+    stages = evaluated(run)
+    scores, turns, problems, ids = [], [], {}, {}
+    for _, stage in stages:
+        evaluation = stage.evaluation
+        problems |= evaluation.problems
+        scores.append(evaluation.per_task)
+        table = stage.table(["key", "task", "depth"]).to_pydict()
+        turns.append(dict(zip(table["key"], table["depth"], strict=True)))
+        ids |= dict(zip(table["key"], table["task"], strict=True))
+    names = dict.fromkeys(task for found in scores for task in found)
+    return {
+        "policies": [{"title": title, "stage": stage.name} for title, stage in stages],
+        "tasks": [
+            {
+                "key": name,
+                "task": ids.get(name, name),
+                "problem": problems.get(name, name),
+                "scores": [found.get(name) for found in scores],
+                "turns": [found.get(name) for found in turns],
+            }
+            for name in names
+        ],
+    }
+
+
+def patterns(run: Run) -> dict[str, Any]:
+    """Returns, by policy, what recurs in its held-out episodes and how many of those succeeded."""
+    return {"policies": [{"title": title, "stage": stage.name, **patterns_of(stage, len(stage))} for title, stage in evaluated(run)]}
+
+
+def patterns_of(trees: Iterable[Tree], episodes: int) -> dict[str, Any]:
+    """Returns what recurs in the first ``READ`` episodes."""
+    read = [(tree.task.key, path, tree) for tree in islice(trees, READ) for path in _episodes(tree)]
+    found: list[dict[str, Any]] = []
+    for name, about, shows in _PATTERNS:
+        found.append(_pattern(name, about, [(key, path) for key, path, _ in read if shows(path)], len(read)))
+    spoken: dict[str, list[tuple[str, list[Node]]]] = {}
+    for key, path, _ in read:
+        for opening in {opening_of(turn) for turn in path} - {""}:
+            spoken.setdefault(opening, []).append((key, path))
+    often = sorted(spoken.items(), key=lambda item: (-len(item[1]), item[0]))[:OPENINGS]
+    lengths = Counter(len(path) for _, path, _ in read)
+    solved = Counter(len(path) for _, path, _ in read if _succeeded(path))
+    return {
+        "episodes": episodes,
+        "read": len(read),
+        "patterns": found,
+        "openings": [_pattern(said, "turns that open with it", where, len(read)) for said, where in often if len(where) > 1],
+        "lengths": [[length, count, solved[length]] for length, count in sorted(lengths.items())],
+        "outcomes": dict(Counter(str(path[-1].outcome) for _, path, _ in read).most_common()),
+    }
+
+
+def opening_of(turn: Node) -> str:
+    """Returns the first sentence of a turn, without the word that introduces a thought; empty if it says nothing."""
+    text = re.sub(r"^\s*(thought|reasoning)\s*:\s*", "", turn.answer, flags=re.IGNORECASE)
+    return re.split(r"(?<=[.!?])\s|\n", text.strip(), maxsplit=1)[0][:120].strip()
+
+
+def _episodes(tree: Tree) -> Iterator[list[Node]]:
+    for leaf in tree.ended():
+        if leaf.depth:
+            yield tree.path(leaf.id)
+
+
+def _succeeded(path: list[Node]) -> bool:
+    return path[-1].outcome is Outcome.SUCCESS
+
+
+def _repeats(path: list[Node]) -> bool:
+    return max(Counter(turn.action for turn in path).values()) >= 3
+
+
+def _stuck(path: list[Node]) -> bool:
+    return len(path) >= 3 and len({turn.action for turn in path[-3:]}) == 1
+
+
+_PATTERNS:
+        found.append(_pattern(name, about, [(key, path) for key, path, _ in read if shows(path)], len(read)))
+    spoken: dict[str, list[tuple[str, list[Node]]]] = {}
+    for key, path, _ in read:
+        for opening in {opening_of(turn) for turn in path} - {""}:
+            spoken.setdefault(opening, []).append((key, path))
+    often = sorted(spoken.items(), key=lambda item: (-len(item[1]), item[0]))[:OPENINGS]
+    lengths = Counter(len(path) for _, path, _ in read)
+    solved = Counter(len(path) for _, path, _ in read if _succeeded(path))
+    return {
+        "episodes": episodes,
+        "read": len(read),
+        "patterns": found,
+        "openings": [_pattern(said, "turns that open with it", where, len(read)) for said, where in often if len(where) > 1],
+        "lengths": [[length, count, solved[length]] for length, count in sorted(lengths.items())],
+        "outcomes": dict(Counter(str(path[-1].outcome) for _, path, _ in read).most_common()),
+    }
+
+
+def opening_of(turn: Node) -> str:
+    """Returns the first sentence of a turn, without the word that introduces a thought; empty if it says nothing."""
+    text = re.sub(r"^\s*(thought|reasoning)\s*:\s*", "", turn.answer, flags=re.IGNORECASE)
+    return re.split(r"(?<=[.!?])\s|\n", text.strip(), maxsplit=1)[0][:120].strip()
+
+
+def _episodes(tree: Tree) -> Iterator[list[Node]]:
+    for leaf in tree.ended():
+        if leaf.depth:
+            yield tree.path(leaf.id)
+
+
+def _succeeded(path: list[Node]) -> bool:
+    return path[-1].outcome is Outcome.SUCCESS
+
+
+def _repeats(path: list[Node]) -> bool:
+    return max(Counter(turn.action for turn in path).values()) >= 3
+
+
+def _stuck(path: list[Node]) -> bool:
+    return len(path) >= 3 and len({turn.action for turn in path[-3:]}) == 1
+
+
+def _said_twice(path: list[Node]) -> bool:
+    return any(again and again == before for before, again in zip(map(opening_of, path), map(opening_of, path[1:]), strict=False))
+
+
+_PATTERNS = (
+    ("repeated action", "one action three times or more", _repeats),
+    ("stuck at the end", "the last three actions are the same", _stuck),
+    ("refused action", "an action that the environment did not understand or refused", lambda path: any(not turn.valid for turn in path)),
+    ("sentence said twice", "a turn that says one sentence twice", lambda path: any(said_twice(turn.answer) for turn in path)),
+    (
+        "reached the limit",
+        "ended at the limit on actions or context",
+        lambda p: p[-1].outcome in (Outcome.STEP_LIMIT, Outcome.CONTEXT_LIMIT),
+    ),
+)
+
+
+def _pattern(name: str, about: str, where: list[tuple[str, list[Node]]], of: int) -> dict[str, Any]:
+    succeeded = sum(_succeeded(path) for _, path in where)
+    keys = list(dict.fromkeys(key for key, _ in where))[:EXAMPLES]
+    return {"name": name, "about": about, "episodes": len(where), "of": of, "succeeded": succeeded, "keys": keys}
+
+
+def steps(run: Run, stage: str) -> dict[str, Any]:
+    """Returns what there is to say of each step of online training, rewards by component and validation included.
+
+    Raises:
+        DataError: There is no such stage, or it has no steps.
+    """
+    rollouts = run.stage(stage)
+    if not isinstance(rollouts, Rollouts):
+        raise DataError(f"{stage} is no stage of online training", hint="Such stages are named rounds/NN/rollouts.")
+    measured = rollouts.validations()
+    lines = []
+    for line in rollouts.curve_lines():
+        rewards = {f"reward/{name}": value for name, value in line.get("rewards", {}).items()}
+        numbers = {name: value for name, value in line.items() if isinstance(value, int | float)}
+        lines.append({**numbers, **rewards, "validation": measured.get(line["step"])})
+    return {"stage": stage, "lines": lines}

@@ -1,0 +1,212 @@
+"""One tree: its topology first, then the texts of the turns that are looked at."""
+
+from __future__ import annotations
+
+import math
+import shlex
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict
+from functools import lru_cache
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from agentr.errors import AgentrError, DataError
+from agentr.read.run import Run
+from agentr.read.stage import Rollouts, Trees
+from agentr.read.trace import made_of
+from agentr.search.tree import Node, Tree
+from agentr.store.layout import stage_of
+from agentr.ui.texts import Texts, shortened
+from agentr.ui.views.forest import trees_of
+
+#: Characters of an action in the topology, and most turns of an answer.
+LABEL = 32
+TURNS = 200
+
+
+def tree_view(run: Run, stage: str, key: str) -> dict[str, Any]:
+    """Returns everything of a tree but the texts of its turns.
+
+    Raises:
+        DataError: There is no such tree, or it is damaged.
+    """
+    trees = trees_of(run, stage)
+    tree = trees[key]
+    problems: list[dict[str, str]] = []
+    nodes = tree.nodes
+    origins, origin = _coded(str(node.origin) for node in nodes)
+    outcomes, outcome = _coded(str(node.outcome) if node.outcome else "" for node in nodes)
+    verdicts, verdict = _coded(str(node.verdict.rating) if node.verdict else "" for node in nodes)
+    task = tree.task
+    return {
+        "stage": stage,
+        "key": key,
+        "task": {"id": task.id, "env": task.env, "split": task.split, "labels": dict(task.labels)},
+        "policy": tree.policy,
+        "method": run.config["method"]["type"],
+        "stopped": str(tree.search.get("stopped") or ""),
+        "messages": [{"role": m.role, "content": (said := shortened(m.content))[0], "cut": said[1]} for m in tree.messages],
+        "origins": origins,
+        "outcomes": outcomes,
+        "verdicts": verdicts,
+        "nodes": {
+            "parent": [node.parent for node in nodes],
+            "origin": origin,
+            "outcome": outcome,
+            "verdict": verdict,
+            "visits": [node.visits for node in nodes],
+            "value": [_round(node.value) for node in nodes],
+            "reward": [_round(node.reward) for node in nodes],
+            "valid": [int(node.valid) for node in nodes],
+            "draws": [node.draws for node in nodes],
+            "logprob": [_round(fmean(node.logprobs)) if node.logprobs else None for node in nodes],
+            "label": [_label(node) for node in nodes],
+        },
+        "searched": any(node.visits for node in nodes),
+        "exploration": _exploration(run, stage),
+        "revisions": [asdict(revision) for revision in tree.revisions],
+        "uses": _guarded(lambda: uses(run, trees, key, tree), problems, []),
+        "facts": _facts(tree),
+        "elsewhere": _guarded(lambda: _elsewhere(run, stage, key), problems, []),
+        "commands": _commands(run, stage, key),
+        "problems": problems,
+    }
+
+
+def turns_view(run: Run, stage: str, key: str, wanted: Sequence[int], whole: bool = False) -> dict[str, Any]:
+    """Returns the texts of turns, at most ``TURNS`` of them.
+
+    Raises:
+        DataError: There is no such tree or node.
+    """
+    tree = trees_of(run, stage)[key]
+    if wrong := [node for node in wanted if not 0 <= node < len(tree.nodes)]:
+        raise DataError(f"the tree {key!r} of {stage} has no node {wrong[0]}", hint=f"Its nodes: 0 to {len(tree.nodes) - 1}.")
+    texts, constant = Texts.of(run), _exploration(run, stage)
+    return {"turns": [_turn(tree, tree.nodes[node], texts, constant, whole) for node in wanted[:TURNS]], "problem": texts.problem}
+
+
+def uses(run: Run, trees: Trees, key: str, tree: Tree) -> list[dict[str, Any]]:
+    """Returns the rows that turns of a tree went into, and the candidates with them that were dropped."""
+    name, found = trees.name, []
+    if isinstance(trees, Rollouts):  # its keys begin with their step
+        name = f"{name}/{key.partition('/')[0]}"
+    for dataset, stages in made_of(run.path, name).items():
+        index = _index(run.path, dataset, _stamp(run.path / dataset))
+        for stage in stages:
+            found += index.get((stage, tree.task.key), [])
+    size = len(tree.nodes)
+    return [{**use, "nodes": [node for node in use["nodes"] if node < size]} for use in found]
+
+
+@lru_cache(maxsize=16)
+def _index(root: Path, dataset: str, _: int) -> dict[tuple[str, str], list[dict[str, Any]]]:
+    """Returns the rows of a dataset by the trees that they were made of."""
+    stage = Run(root).stage(dataset)
+    pairs = stage.type == "preferences"
+    found: dict[tuple[str, str], list[dict[str, Any]]] = {}
+
+    def note(made: Any, index: int | None, reason: str, both: bool) -> None:
+        about = {"dataset": dataset, "index": index, "kind": made.kind, "reason": reason}
+        side = "chosen" if both else "row"
+        found.setdefault((made.stage, made.tree), []).append({**about, "side": side, "nodes": list(made.nodes)})
+        if made.rejected:
+            where = (made.rejected_stage or made.stage, made.rejected_tree or made.tree)
+            found.setdefault(where, []).append({**about, "side": "rejected", "nodes": list(made.rejected)})
+
+    for number, made in enumerate(stage.rows.origins()):
+        note(made, number, "", pairs)
+    for candidate in stage.dropped():
+        note(candidate.provenance, None, candidate.reason, bool(candidate.provenance.rejected))
+    return found
+
+
+def _stamp(folder: Path) -> int:
+    return (folder / "manifest.json").stat().st_mtime_ns
+
+
+def _turn(tree: Tree, node: Node, texts: Texts, constant: float | None, whole: bool) -> dict[str, Any]:
+    text, cut = shortened(node.text, whole)
+    observation, observation_cut = shortened(node.observation, whole)
+    spent = [spent for spent in tree.spent if spent.node == node.parent] if node.parent >= 0 else []
+    ids = node.token_ids if whole or not cut else ()
+    return {
+        "id": node.id,
+        "text": text,
+        "cut": cut,
+        "observation": observation,
+        "observationCut": observation_cut,
+        "action": shortened(node.action, whole)[0],
+        "tokens": texts.pieces(ids) if ids else None,
+        "logprobs": [_round(value) for value in node.logprobs] if node.logprobs and ids else [None] * len(ids),
+        "reasoning": node.reasoning,
+        "forgotten": node.forgotten,
+        "finish": str(node.finish),
+        "status": str(node.status),
+        "scores": dict(node.scores),
+        "verdict": {name: value or "" for name, value in asdict(node.verdict).items()} if node.verdict else None,
+        "uct": _uct(tree, node, constant),
+        "seconds": {"policy": sum(s.policy_s for s in spent), "environment": sum(s.env_s for s in spent)} if spent else None,
+    }
+
+
+def _uct(tree: Tree, node: Node, constant: float | None) -> float | None:
+    """Equation 5 of arXiv 2501.11425 for a visited node; None for one that was never visited, whose score has no bound."""
+    if constant is None or node.parent < 0 or not node.visits:
+        return None
+    return node.mean + constant * math.sqrt(math.log(tree.nodes[node.parent].visits) / node.visits)
+
+
+def _exploration(run: Run, stage: str) -> float | None:
+    """The constant of the UCT score, for stages that were searched so."""
+    place = stage_of(stage)
+    search = run.config["method"].get("search") or {}
+    return search.get("c_uct") if place is not None and place[1] in ("collect", "revise") else None
+
+
+def _elsewhere(run: Run, stage: str, key: str) -> list[dict[str, str]]:
+    """The same task's trees in other stages."""
+    found = []
+    for name, other in run.stages().items():
+        place = stage_of(name)
+        if name != stage and isinstance(other, Trees) and not isinstance(other, Rollouts) and place and key in other.forest:
+            found.append({"stage": name, "key": key, "title": f"{place[0].title}: {place[1]}"})
+    return found
+
+
+def _commands(run: Run, stage: str, key: str) -> list[dict[str, str]]:
+    where = shlex.quote(str(run.path))
+    return [
+        {"title": "which rows a turn went into", "command": f"agentr trace {where} --stage {stage} --tree {shlex.quote(key)} --node NODE"}
+    ]
+
+
+def _facts(tree: Tree) -> dict[str, float]:
+    spent = {"policy_s": sum(s.policy_s for s in tree.spent), "env_s": sum(s.env_s for s in tree.spent)}
+    return {name: value for name, value in {**asdict(tree.cost), **tree.events, **spent}.items() if value}
+
+
+def _coded(values: Iterable[str]) -> tuple[list[str], list[int]]:
+    """Returns the distinct values, and for each its place among them; -1 for an empty one."""
+    names: dict[str, int] = {}
+    codes = [names.setdefault(value, len(names)) if value else -1 for value in values]
+    return list(names), codes
+
+
+def _label(node: Node) -> str:
+    said = " ".join((node.action or node.text).split())
+    return said if len(said) <= LABEL else said[: LABEL - 1] + "…"
+
+
+def _round(value: float | None) -> float | None:
+    return None if value is None or math.isnan(value) else round(value, 4)
+
+
+def _guarded(read: Callable[[], list[Any]], problems: list[dict[str, str]], instead: list[Any]) -> list[Any]:
+    """What can be read, or nothing and a problem."""
+    try:
+        return read()
+    except (AgentrError, OSError) as error:
+        problems.append({"message": getattr(error, "message", str(error)), "hint": getattr(error, "hint", "") or ""})
+        return instead
