@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import Any
 
@@ -89,90 +89,6 @@ def opening_of(turn: Node) -> str:
     return re.split(r"(?<=[.!?])\s|\n", text.strip(), maxsplit=1)[0][:120].strip()
 
 
-def _episodes(tree: Tree) -> Iterator[list[Node]]:
-    for leaf in tree.ended():
-        if leaf.depth:
-            yield tree.path(leaf.id)
-
-
-def _succeeded(path: list[Node]) -> bool:
-    return path[-1].outcome is Outcome.SUCCESS
-
-
-def _repeats(path: list[Node]) -> bool:
-    return max(Counter(turn.action for turn in path).values()) >= 3
-
-
-def _stuck(path: list[Node]) -> bool:
-    return len(path) >= 3 and len({turn.action for turn in path[-3:]}) == 1
-
-
-_PATTERNS:
-        found.append(_pattern(name, about, [(key, path) for key, path, _ in read if shows(path)], len(read)))
-    spoken: dict[str, list[tuple[str, list[Node]]]] = {}
-    for key, path, _ in read:
-        for opening in {opening_of(turn) for turn in path} - {""}:
-            spoken.setdefault(opening, []).append((key, path))
-    often = sorted(spoken.items(), key=lambda item: (-len(item[1]), item[0]))[:OPENINGS]
-    lengths = Counter(len(path) for _, path, _ in read)
-    solved = Counter(len(path) for _, path, _ in read if _succeeded(path))
-    return {
-        "episodes": episodes,
-        "read": len(read),
-        "patterns": found,
-        "openings": [_pattern(said, "turns that open with it", where, len(read)) for said, where in often if len(where) > 1],
-        "lengths": [[length, count, solved[length]] for length, count in sorted(lengths.items())],
-        "outcomes": dict(Counter(str(path[-1].outcome) for _, path, _ in read).most_common()),
-    }
-
-
-def opening_of(turn: Node) -> str:
-    """Returns the first sentence of a turn, without the word that introduces a thought; empty if it says nothing."""
-    text = re.sub(r"^\s*(thought|reasoning)\s*:\s*", "", turn.answer, flags=re.IGNORECASE)
-    return re.split(r"(?<=[.!?])\s|\n", text.strip(), maxsplit=1)[0][:120].strip()
-
-
-def _episodes(tree: Tree) -> Iterator[list[Node]]:
-    for leaf in tree.ended():
-        if leaf.depth:
-            yield tree.path(leaf.id)
-
-
-def _succeeded(path: list[Node]) -> bool:
-    return path[-1].outcome is Outcome.SUCCESS
-
-
-def _repeats(path: list[Node]) -> bool:
-    return max(Counter(turn.action for turn in path).values()) >= 3
-
-
-def _stuck(path: list[Node]) -> bool:
-    return len(path) >= 3 and len({turn.action for turn in path[-3:]}) == 1
-
-
-def _said_twice(path: list[Node]) -> bool:
-    return any(again and again == before for before, again in zip(map(opening_of, path), map(opening_of, path[1:]), strict=False))
-
-
-_PATTERNS = (
-    ("repeated action", "one action three times or more", _repeats),
-    ("stuck at the end", "the last three actions are the same", _stuck),
-    ("refused action", "an action that the environment did not understand or refused", lambda path: any(not turn.valid for turn in path)),
-    ("sentence said twice", "a turn that says one sentence twice", lambda path: any(said_twice(turn.answer) for turn in path)),
-    (
-        "reached the limit",
-        "ended at the limit on actions or context",
-        lambda p: p[-1].outcome in (Outcome.STEP_LIMIT, Outcome.CONTEXT_LIMIT),
-    ),
-)
-
-
-def _pattern(name: str, about: str, where: list[tuple[str, list[Node]]], of: int) -> dict[str, Any]:
-    succeeded = sum(_succeeded(path) for _, path in where)
-    keys = list(dict.fromkeys(key for key, _ in where))[:EXAMPLES]
-    return {"name": name, "about": about, "episodes": len(where), "of": of, "succeeded": succeeded, "keys": keys}
-
-
 def steps(run: Run, stage: str) -> dict[str, Any]:
     """Returns what there is to say of each step of online training, rewards by component and validation included.
 
@@ -189,3 +105,38 @@ def steps(run: Run, stage: str) -> dict[str, Any]:
         numbers = {name: value for name, value in line.items() if isinstance(value, int | float)}
         lines.append({**numbers, **rewards, "validation": measured.get(line["step"])})
     return {"stage": stage, "lines": lines}
+
+
+def _episodes(tree: Tree) -> Iterator[list[Node]]:
+    for leaf in tree.ended():
+        if leaf.depth:
+            yield tree.path(leaf.id)
+
+
+def _succeeded(path: list[Node]) -> bool:
+    return path[-1].outcome is Outcome.SUCCESS
+
+
+def _repeats(path: list[Node]) -> bool:
+    return max(Counter(turn.action for turn in path).values()) >= 3
+
+
+def _stuck(path: list[Node]) -> bool:
+    return len(path) >= 3 and len({turn.action for turn in path[-3:]}) == 1
+
+
+_LIMITS = (Outcome.STEP_LIMIT, Outcome.CONTEXT_LIMIT)
+
+_PATTERNS: tuple[tuple[str, str, Callable[[list[Node]], bool]], ...] = (
+    ("repeated action", "one action three times or more", _repeats),
+    ("stuck at the end", "the last three actions are the same", _stuck),
+    ("refused action", "an action that the environment did not understand or refused", lambda path: not all(turn.valid for turn in path)),
+    ("sentence said twice", "a turn that says one sentence twice", lambda path: any(said_twice(turn.answer) for turn in path)),
+    ("reached the limit", "ended at the limit on actions or context", lambda path: path[-1].outcome in _LIMITS),
+)
+
+
+def _pattern(name: str, about: str, where: list[tuple[str, list[Node]]], of: int) -> dict[str, Any]:
+    succeeded = sum(_succeeded(path) for _, path in where)
+    keys = list(dict.fromkeys(key for key, _ in where))[:EXAMPLES]
+    return {"name": name, "about": about, "episodes": len(where), "of": of, "succeeded": succeeded, "keys": keys}
