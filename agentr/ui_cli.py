@@ -7,10 +7,14 @@ from typing import Annotated
 
 import typer
 
+import agentr
+from agentr.run_cli import RunDir
+
 
 def register(app: typer.Typer) -> None:
     """Adds the commands to the command line."""
     app.command()(ui)
+    app.command()(show)
 
 
 def ui(
@@ -37,3 +41,26 @@ def ui(
         typer.echo(f"http://{shown}:{bound}/" + (f"?token={token}" if token else "") + "  (Ctrl-C ends it)")
         config = uvicorn.Config(application, log_level="warning", access_log=False, server_header=False)
         uvicorn.Server(config).run(sockets=[socket])
+
+
+def show(
+    run_dir: RunDir,
+    tree: Annotated[str, typer.Option("--tree", help="Key of a tree, or its task's id.")] = "",
+    task: Annotated[str, typer.Option("--task", help="A held-out task: its episodes under every policy.")] = "",
+    stage: Annotated[
+        str, typer.Option("--stage", help="Stage of the tree, such as rounds/01/revise. [default: the last that has it]")
+    ] = "",
+    out: Annotated[Path | None, typer.Option("--out", help="The file. [default: KEY.html in the current folder]")] = None,
+) -> None:
+    """Write one tree, or one task under every policy, into one HTML file that needs nothing else."""
+    from agentr.errors import ConfigError
+    from agentr.store.files import write_bytes
+    from agentr.ui.show import show_task, show_tree, stage_with
+
+    if bool(tree) == bool(task):
+        raise ConfigError("say what to show", hint="Give --tree KEY or --task KEY.")
+    run = agentr.open(run_dir)
+    text = show_task(run, task) if task else show_tree(run, stage or stage_with(run, tree), tree)
+    target = out or Path(f"{tree or task}.html".replace("/", "-"))
+    write_bytes(target, text.encode("utf-8", "replace"))
+    typer.echo(f"{target}, {len(text) / 1e6:.2f} MB")

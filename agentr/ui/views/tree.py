@@ -74,8 +74,12 @@ def tree_view(run: Run, stage: str, key: str) -> dict[str, Any]:
     }
 
 
-def turns_view(run: Run, stage: str, key: str, wanted: Sequence[int], whole: bool = False) -> dict[str, Any]:
-    """Returns the texts of turns, at most ``TURNS`` of them.
+def turns_view(run: Run, stage: str, key: str, wanted: Sequence[int], whole: bool = False, limit: int = TURNS) -> dict[str, Any]:
+    """Returns the texts of turns.
+
+    Args:
+        whole: Long texts are not cut.
+        limit: Most turns; 0 means all.
 
     Raises:
         DataError: There is no such tree or node.
@@ -84,7 +88,7 @@ def turns_view(run: Run, stage: str, key: str, wanted: Sequence[int], whole: boo
     if wrong := [node for node in wanted if not 0 <= node < len(tree.nodes)]:
         raise DataError(f"the tree {key!r} of {stage} has no node {wrong[0]}", hint=f"Its nodes: 0 to {len(tree.nodes) - 1}.")
     texts, constant = Texts.of(run), _exploration(run, stage)
-    return {"turns": [_turn(tree, tree.nodes[node], texts, constant, whole) for node in wanted[:TURNS]], "problem": texts.problem}
+    return {"turns": [_turn(tree, tree.nodes[node], texts, constant, whole) for node in wanted[: limit or None]], "problem": texts.problem}
 
 
 def uses(run: Run, trees: Trees, key: str, tree: Tree) -> list[dict[str, Any]]:

@@ -15,6 +15,11 @@
 //   api/compare?run                                       Compare       `run` is the comparison's id
 //   api/log?run&name&end                                  Log
 //
+// A file that `agentr show` made has <script type="application/json" id="answers">{"route": "#/...", "answers": {ADDRESS: answer}}</script>:
+// it opens at `route` if the address has no hash, and asks nobody. ADDRESS is as above with its parameters sorted by name and escaped by
+// encodeURIComponent. Turns are there one by one (nodes=3), however many are asked for together; what is not there (home, probe, ...)
+// is said to be in `agentr ui` alone.
+//
 // `run` is an id of Home, `stage` a stage's name such as rounds/01/collect, `key` a tree's key. An error is {"error": {message, hint}} with
 // its status. All text comes from models and environments: it is shown as text, never as markup.
 
