@@ -1,0 +1,71 @@
+// Curves over steps, drawn by uPlot on a canvas, with the same numbers as a table.
+
+import { useEffect, useRef } from "preact/hooks";
+import uPlot from "uplot";
+import { number } from "./format";
+import { plain } from "./hostile";
+import { useMedia, useSize } from "./hooks";
+import { Scroll } from "./parts";
+
+export interface Curve { label: string; points: [number, number][] }
+
+/** Most lines of the table below a plot. */
+const LINES = 100;
+
+export function CurvePlot({ title, curves, onPick }: { title: string; curves: Curve[]; onPick?: (x: number) => void }) {
+  const [measure, { width }] = useSize<HTMLDivElement>();
+  const host = useRef<HTMLDivElement>(null);
+  const dark = useMedia("(prefers-color-scheme: dark)");
+  const steps = [...new Set(curves.flatMap((curve) => curve.points.map(([x]) => x)))].sort((a, b) => a - b);
+  const columns = curves.map((curve) => {
+    const byStep = new Map(curve.points);
+    return steps.map((step) => byStep.get(step) ?? null);
+  });
+  const content = JSON.stringify([steps, columns]);
+  useEffect(() => {
+    const element = host.current;
+    if (!element || width < 50) return;
+    const colour = (name: string) => getComputedStyle(element).getPropertyValue(name).trim();
+    const axis = { stroke: colour("--faint"), grid: { stroke: colour("--line"), width: 1 }, ticks: { stroke: colour("--line") }, font: "12px system-ui" };
+    const plot = new uPlot({
+      width, height: 230,
+      scales: { x: { time: false } },
+      axes: [{ ...axis, size: 34 }, { ...axis, size: 56, values: (_, values) => values.map((value) => number(value)) }],
+      legend: { live: true },
+      series: [
+        { label: "step", value: (_, value) => (value === null ? "–" : String(value)) },
+        ...curves.map((curve, index) => ({
+          label: plain(curve.label), stroke: colour(`--series${index % 6}`), width: 2, spanGaps: true,
+          points: { show: steps.length < 60, size: 6 }, value: (_: uPlot, value: number | null) => number(value),
+        })),
+      ],
+      hooks: onPick ? { ready: [(made) => made.over.addEventListener("click", () => {
+        const at = made.cursor.idx;
+        if (at !== null && at !== undefined) onPick(steps[at]);
+      })] } : {},
+    }, [steps, ...columns], element);
+    return () => plot.destroy();
+  }, [content, width, dark]);
+  return (
+    <figure class="plot">
+      <div ref={measure}><div ref={host} role="img" aria-label={plain(`${title}: ${curves.map(ends).join("; ")}`)} class={onPick ? "curve pick" : "curve"} /></div>
+      <details>
+        <summary>The numbers</summary>
+        <Scroll label={title}>
+          <table>
+            <thead><tr><th scope="col">Step</th>{curves.map((curve) => <th scope="col">{plain(curve.label)}</th>)}</tr></thead>
+            <tbody>
+              {steps.slice(0, LINES).map((step, at) => <tr><th scope="row">{step}</th>{columns.map((column) => <td class="num">{number(column[at])}</td>)}</tr>)}
+            </tbody>
+          </table>
+        </Scroll>
+        {steps.length > LINES && <p class="faint">The first {LINES} of {steps.length} steps.</p>}
+      </details>
+    </figure>
+  );
+}
+
+function ends(curve: Curve): string {
+  const [first, last] = [curve.points[0], curve.points.at(-1)];
+  return first && last ? `${curve.label} from ${number(first[1])} to ${number(last[1])} over ${curve.points.length} points` : `${curve.label} has no points`;
+}

@@ -1,0 +1,1 @@
+export function ComparePage(_: { id: string; query: Record<string, string> }) { return <p>later</p>; }

@@ -1,0 +1,1 @@
+export function EpisodesPage(_: { run: string; query: Record<string, string> }) { return <p>later</p>; }

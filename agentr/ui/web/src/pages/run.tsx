@@ -1,0 +1,191 @@
+// One run: what it claims, its policies, where the time went, and what it was made with.
+
+import type { Arm, RunPage as RunAnswer } from "../api";
+import { count, number, percent, plural, points, seconds } from "../format";
+import { useRun } from "../hooks";
+import { Chip, Copy, Said, Scroll, Shown, Trouble, Whisker } from "../parts";
+import { IntervalPlot } from "../interval_plot";
+import { href } from "../route";
+import { Curves } from "./run_curves";
+import { Timeline } from "./run_timeline";
+
+export function RunPage({ run }: { run: string }) {
+  const answer = useRun(run);
+  return (
+    <Shown answer={answer} tall="60rem">
+      {(page) => (
+        <>
+          <Head page={page} />
+          <Claims page={page} />
+          <div class="columns">
+            <Success arms={page.arms} />
+            <Mix arms={page.arms} run={run} />
+          </div>
+          <Policies arms={page.arms} run={run} />
+          <Curves arms={page.arms} run={run} />
+          <Timeline arms={page.arms} run={run} />
+          <Rest page={page} run={run} />
+        </>
+      )}
+    </Shown>
+  );
+}
+
+function Head({ page }: { page: RunAnswer }) {
+  const { card } = page;
+  return (
+    <>
+      <h1><Said text={card.name} /> <Chip kind={card.state}>{card.state}</Chip></h1>
+      <p class="about">
+        {Object.entries(page.about).map(([name, value]) => <span class="pair"><span class="faint"><Said text={name} /></span> <Said text={value} /></span>)}
+        <span class="pair"><span class="faint">work</span> {seconds(card.seconds)}</span>
+        <span class="pair"><span class="faint">completions</span> {count(card.completions)}</span>
+        <span class="pair"><span class="faint">folder</span> <Said text={card.path} /></span>
+      </p>
+      {page.problems.map((problem) => <Trouble problem={problem} />)}
+    </>
+  );
+}
+
+function Claims({ page }: { page: RunAnswer }) {
+  return (
+    <section aria-labelledby="claims">
+      <h2 id="claims">What it came to</h2>
+      {page.claims.length === 0 && <p>Nothing can be said yet: two policies have to be measured on held-out tasks.</p>}
+      <ul class="claims">
+        {page.claims.map((claim) => (
+          <li>
+            <span class={`delta ${claim.difference.low > 0 ? "up" : claim.difference.high < 0 ? "down" : ""}`}>{points(claim.difference.mean)}</span>
+            <Said text={claim.words} />
+          </li>
+        ))}
+      </ul>
+      {page.selection && <p class="about"><Said text={page.selection} /></p>}
+      {page.troubles.length > 0 && (
+        <div class="note"><h3>Troubles</h3><ul>{page.troubles.map((line) => <li><Said text={line} /></li>)}</ul></div>
+      )}
+    </section>
+  );
+}
+
+function Success({ arms }: { arms: Arm[] }) {
+  const measured = arms.filter((arm) => arm.success);
+  if (!measured.length) return null;
+  return (
+    <section aria-labelledby="success">
+      <h2 id="success">Success on held-out tasks</h2>
+      <IntervalPlot title="Success on held-out tasks by policy, with 95 % intervals" groups={[{ label: "success", points: measured.map((arm) => ({ title: arm.title, found: arm.success })) }]} />
+    </section>
+  );
+}
+
+function Mix({ arms, run }: { arms: Arm[]; run: string }) {
+  const kinds = [...new Set(arms.flatMap((arm) => Object.keys(arm.kinds)))];
+  const most = Math.max(1, ...arms.map((arm) => arm.rows));
+  if (!kinds.length) return null;
+  return (
+    <section aria-labelledby="mix">
+      <h2 id="mix">Rows that were trained on</h2>
+      <ul class="stacks">
+        {arms.filter((arm) => arm.rows > 0).map((arm) => (
+          <li>
+            <span class="label"><Said text={arm.title} /></span>
+            <span class="stack">
+              {kinds.map((kind, index) => arm.kinds[kind] > 0 && (
+                <a class={`part series${index % 6}`} href={href("dataset", run, { stage: datasetOf(arm), kind })} style={{ width: `${(100 * arm.kinds[kind]) / most}%` }} aria-label={`${arm.title}: ${arm.kinds[kind]} ${kind}`} title={`${arm.kinds[kind]} ${kind}`} />
+              ))}
+            </span>
+            <span class="num">{count(arm.rows)}</span>
+          </li>
+        ))}
+      </ul>
+      <p class="legend">{kinds.map((kind, index) => <span><span class={`swatch series${index % 6}`} /> <Said text={kind} /></span>)}</p>
+    </section>
+  );
+}
+
+function Policies({ arms, run }: { arms: Arm[]; run: string }) {
+  const behaviours = [...new Set(arms.flatMap((arm) => [...Object.keys(arm.behaviour), ...Object.keys(arm.reflections)]))];
+  const measure = (arm: Arm, name: string) => arm.behaviour[name] ?? arm.reflections[name];
+  const evaluated = arms.filter((arm) => evalOf(arm));
+  const first = evaluated.find((arm) => arm.title !== "control");
+  return (
+    <section aria-labelledby="policies">
+      <h2 id="policies">Policies</h2>
+      <Scroll label="Policies">
+        <table>
+          <thead>
+            <tr>
+              <th scope="col">Policy</th><th scope="col">Success</th><th scope="col">Recovery</th><th scope="col">Trees solved</th><th scope="col">Rows</th>
+              <th scope="col">Calls</th><th scope="col">Tokens</th><th scope="col">Cached</th><th scope="col">Work</th>
+              {behaviours.map((name) => <th scope="col"><Said text={name} /></th>)}<th scope="col">Look at</th>
+            </tr>
+          </thead>
+          <tbody>
+            {arms.map((arm) => (
+              <tr>
+                <th scope="row"><Said text={arm.title} /></th>
+                <td><Whisker found={arm.success} small /></td>
+                <td><Whisker found={arm.recovery} small /></td>
+                <td class="num">{arm.trees ? `${arm.solved} of ${arm.trees}` : "–"}</td>
+                <td class="num">{count(arm.rows)}</td>
+                <td class="num">{count(arm.calls)}</td>
+                <td class="num">{count(arm.tokens)}</td>
+                <td class="num">{percent(arm.cached, 0)}</td>
+                <td class="num">{seconds(arm.seconds)}</td>
+                {behaviours.map((name) => {
+                  const found = measure(arm, name);
+                  return <td class="num" title={found ? `${number(found.low)} to ${number(found.high)}, n = ${found.n}` : ""}>{found ? number(found.mean) : "–"}</td>;
+                })}
+                <td class="links">
+                  {arm.stages.filter((stage) => stage.kind === "trees" || stage.kind === "rollouts").map((stage) => <a href={href("forest", run, { stage: stage.name })}><Said text={stage.step} /></a>)}
+                  {evalOf(arm) && <a href={href("forest", run, { stage: evalOf(arm) })}>episodes</a>}
+                  {datasetOf(arm) && <a href={href("dataset", run, { stage: datasetOf(arm) })}>rows</a>}
+                  {first && first !== arm && evalOf(arm) && <a href={href("tasks", run, { a: evalOf(first), b: evalOf(arm) })}>against {first.title}</a>}
+                </td>
+              </tr>
+            ))}
+          </tbody>
+        </table>
+      </Scroll>
+      {Object.keys(arms.reduce((all, arm) => ({ ...all, ...arm.context }), {})).length > 0 && (
+        <p class="about">Turns in rows that were not to be learnt: {arms.filter((arm) => Object.keys(arm.context).length).map((arm) => (
+          <span class="pair"><span class="faint"><Said text={arm.title} /></span> <Said text={Object.entries(arm.context).map(([why, times]) => `${why} ${times}`).join(", ")} /></span>
+        ))}</p>
+      )}
+    </section>
+  );
+}
+
+function Rest({ page, run }: { page: RunAnswer; run: string }) {
+  const splices = Object.entries(page.splices);
+  return (
+    <>
+      {splices.length > 0 && (
+        <section aria-labelledby="splices">
+          <h2 id="splices">Executed splices</h2>
+          <p>{splices.map(([name, times]) => <span class="pair"><span class="faint"><Said text={name} /></span> {number(times)}</span>)}</p>
+        </section>
+      )}
+      <section aria-labelledby="made">
+        <h2 id="made">How it was made</h2>
+        <Copy text={page.command} label="the command that repeats the run" />
+        {page.config && <details><summary>Configuration</summary><pre class="long" tabIndex={0} aria-label="Configuration"><Said text={page.config} /></pre></details>}
+        {page.logs.length > 0 && (
+          <details>
+            <summary>{plural(page.logs.length, "log")}</summary>
+            <ul>{page.logs.slice(0, 200).map((log) => <li><a href={href("log", run, { name: log.name })}><Said text={log.name} /></a> <span class="faint">{count(log.size)} bytes</span></li>)}</ul>
+          </details>
+        )}
+      </section>
+    </>
+  );
+}
+
+export function evalOf(arm: Arm): string {
+  return arm.stages.find((stage) => stage.kind === "episodes" && stage.step === "eval" && stage.state === "sealed")?.name ?? "";
+}
+
+export function datasetOf(arm: Arm): string {
+  return arm.stages.find((stage) => stage.kind === "dataset" && stage.state === "sealed")?.name ?? "";
+}

@@ -1,0 +1,1 @@
+export function StepsPage(_: { run: string; query: Record<string, string> }) { return <p>later</p>; }

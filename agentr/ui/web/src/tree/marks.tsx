@@ -1,0 +1,39 @@
+// What is said of a turn beside its text, in words: no mark is told by its colour alone.
+
+import { Chip, Said } from "../parts";
+import { spoken } from "../words";
+import type { Scene } from "./scene";
+
+export function Marks({ scene, id, brief = false }: { scene: Scene; id: number; brief?: boolean }) {
+  const { tree } = scene;
+  const { nodes } = tree;
+  const outcome = tree.outcomes[nodes.outcome[id]];
+  const verdict = tree.verdicts[nodes.verdict[id]];
+  const origin = tree.origins[nodes.origin[id]];
+  const used = scene.rows.get(id);
+  return (
+    <span class="marks">
+      {outcome && <Chip kind={outcome === "success" ? "good" : "bad"}>{outcome === "success" ? "✓ " : "✗ "}<Said text={spoken(outcome)} /></Chip>}
+      {verdict && <Chip kind={verdict === "bad" ? "bad" : "plain"}>judge: <Said text={verdict} /></Chip>}
+      {scene.firstError === id && <Chip kind="bad">first error</Chip>}
+      {scene.marks.transitions.has(id) && scene.firstError !== id && <Chip kind="bad">parts here</Chip>}
+      {origin && origin !== "policy" && origin !== "root" && <Chip kind="splice">■ <Said text={origin} /></Chip>}
+      {nodes.valid[id] === 0 && !brief && <Chip kind="bad">not understood</Chip>}
+      {used && used.used > 0 && <Chip kind="good">{brief ? "trained" : `trained on in ${used.used} ${used.used === 1 ? "row" : "rows"}`}</Chip>}
+      {used && used.rejected > 0 && <Chip kind="bad">{brief ? "rejected" : `rejected in ${used.rejected} ${used.rejected === 1 ? "pair" : "pairs"}`}</Chip>}
+    </span>
+  );
+}
+
+export function Legend({ tree, dark }: { tree: Scene["tree"]; dark: boolean }) {
+  return (
+    <p class="legend">
+      <span><span class={`ramp ${dark ? "dark" : "light"}`} aria-hidden="true" /> mean return 0 to 1</span>
+      <span><span class="swatch none" aria-hidden="true" /> unknown</span>
+      <span>{tree.searched ? "size: visits" : "size: the same for all"}</span>
+      <span><span class="ring" aria-hidden="true" /> judged bad</span>
+      <span><span class="swatch splice" aria-hidden="true" /> revision, continuation</span>
+      <span><span class="swatch lit" aria-hidden="true" /> chosen path</span>
+    </p>
+  );
+}
