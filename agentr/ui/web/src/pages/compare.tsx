@@ -1,1 +1,152 @@
-export function ComparePage(_: { id: string; query: Record<string, string> }) { return <p>later</p>; }
+// Methods against each other.
+
+import { address } from "../answers";
+import type { Compare, Estimate } from "../api";
+import { count, interval, percent, points, seconds } from "../format";
+import { readable } from "../hostile";
+import { go, useAnswer } from "../hooks";
+import { IntervalPlot } from "../interval_plot";
+import { Chip, Pager, Said, Scroll, Select, Shown, Whisker } from "../parts";
+import { href } from "../route";
+
+type Query = Record<string, string>;
+
+const SIZE = 100;
+
+export function ComparePage({ id, query }: { id: string; query: Query }) {
+  const answer = useAnswer<Compare>(address("compare", { run: id }));
+  return <Shown answer={answer} tall="60rem">{(found) => <Found found={found} id={id} query={query} />}</Shown>;
+}
+
+function Found({ found, id, query }: { found: Compare; id: string; query: Query }) {
+  const labels = found.methods.map((method) => method.label);
+  const baseline = Math.max(0, labels.indexOf(query.baseline ?? ""));
+  const set = (change: Query) => go(href("compare", id, { ...query, ...change }), true);
+  return (
+    <>
+      <h1><Said text={found.card.name} /></h1>
+      <p class="about">{Object.entries(found.about).map(([name, value]) => <span class="pair"><span class="faint"><Said text={name} /></span> <Said text={value} /></span>)}<span class="pair">{found.card.done} of {found.card.runs} runs done</span></p>
+      <section aria-labelledby="success">
+        <h2 id="success">Success on held-out tasks</h2>
+        <IntervalPlot title="Success by policy and method, with 95 % intervals" groups={found.methods.map((method) => ({ label: method.label, points: method.points.map((point) => ({ title: point.title, found: point.success })) }))} />
+      </section>
+      <section aria-labelledby="against">
+        <div class="bar"><h2 id="against">Last policies against</h2><Select label="Baseline" value={labels[baseline] ?? ""} choices={labels.map((label) => ({ value: label, title: label }))} onChange={(label) => set({ baseline: label })} /></div>
+        <Methods found={found} baseline={baseline} />
+      </section>
+      <Points found={found} />
+      <Runs found={found} />
+      <TaskTable found={found} baseline={baseline} query={query} set={set} />
+    </>
+  );
+}
+
+function Methods({ found, baseline }: { found: Compare; baseline: number }) {
+  return (
+    <Scroll label="Paired differences">
+      <table class="narrow">
+        <thead><tr><th scope="col">Method</th><th scope="col">Success</th><th scope="col">Difference, points</th><th scope="col">95 % interval</th><th scope="col">In words</th></tr></thead>
+        <tbody>
+          {found.methods.map((method, at) => {
+            const difference = at === baseline ? null : (found.differences[at]?.[baseline] ?? null);
+            const last = method.points.filter((point) => point.title !== "control").at(-1);
+            return (
+              <tr class={at === baseline ? "chosen" : ""}>
+                <th scope="row"><Said text={method.label} />{method.failed && <div class="wrong"><Said text={method.failed} /></div>}</th>
+                <td><Whisker found={last?.success ?? null} small /></td>
+                <td class="num">{difference ? points(difference.mean) : "–"}</td>
+                <td class="num">{difference ? interval(difference) : "–"}</td>
+                <td>{at === baseline ? <span class="faint">the baseline</span> : words(difference)}</td>
+              </tr>
+            );
+          })}
+        </tbody>
+      </table>
+    </Scroll>
+  );
+}
+
+function words(difference: Estimate | null): string {
+  if (!difference) return "no tasks in common";
+  if (difference.low > 0) return `better, on ${difference.n} paired tasks`;
+  if (difference.high < 0) return `worse, on ${difference.n} paired tasks`;
+  return `no difference can be told, on ${difference.n} paired tasks`;
+}
+
+function Points({ found }: { found: Compare }) {
+  const seeds = found.card.seeds.map(String);
+  return (
+    <section aria-labelledby="points">
+      <h2 id="points">By policy</h2>
+      <Scroll label="Policies of every method">
+        <table>
+          <thead><tr><th scope="col">Method</th><th scope="col">Policy</th><th scope="col">Success</th><th scope="col">Gain, points</th><th scope="col">Calls</th><th scope="col">Tokens</th><th scope="col">Work</th>{seeds.map((seed) => <th scope="col">Seed {seed}</th>)}</tr></thead>
+          <tbody>
+            {found.methods.flatMap((method) => method.points.map((point) => (
+              <tr>
+                <th scope="row"><Said text={method.label} /></th>
+                <td><Said text={point.title} /></td>
+                <td><Whisker found={point.success} small /></td>
+                <td class="num">{point.gain ? `${points(point.gain.mean)} (${interval(point.gain)})` : "–"}</td>
+                <td class="num">{count(Math.round(point.calls))}</td>
+                <td class="num">{count(Math.round(point.tokens))}</td>
+                <td class="num">{seconds(point.seconds)}</td>
+                {seeds.map((seed) => <td class="num">{percent(point.bySeed[seed])}</td>)}
+              </tr>
+            )))}
+          </tbody>
+        </table>
+      </Scroll>
+    </section>
+  );
+}
+
+function Runs({ found }: { found: Compare }) {
+  return (
+    <section aria-labelledby="its-runs">
+      <h2 id="its-runs">Its runs</h2>
+      <ul>
+        {found.methods.map((method) => (
+          <li><Said text={method.label} />: {method.runs.map((run) => <span class="pair">{run.run ? <a href={href("run", run.run)}>seed {run.seed}</a> : `seed ${run.seed}`} <Chip>{run.state}</Chip>{run.run && <> <a href={href("tasks", run.run)} aria-label={`Tasks of ${method.label}, seed ${run.seed}`}>tasks</a></>}</span>)}</li>
+        ))}
+      </ul>
+    </section>
+  );
+}
+
+function TaskTable({ found, baseline, query, set }: { found: Compare; baseline: number; query: Query; set: (change: Query) => void }) {
+  const labels = found.methods.map((method) => method.label);
+  const chosen = labels.indexOf(query.method ?? "");
+  const other = chosen >= 0 && chosen !== baseline ? chosen : labels.findIndex((_, at) => at !== baseline);
+  if (other < 0 || !found.tasks.length) return null;
+  const change = (scores: (number | null)[]) => (scores[other] === null || scores[baseline] === null ? null : scores[other] - scores[baseline]);
+  const lines = [...found.tasks].sort((a, b) => Math.abs(change(b.scores) ?? -1) - Math.abs(change(a.scores) ?? -1) || (change(a.scores) ?? 0) - (change(b.scores) ?? 0));
+  const offset = Number(query.offset ?? 0) || 0;
+  const run = found.methods[other].runs.find((one) => one.run)?.run ?? "";
+  return (
+    <section aria-labelledby="by-task">
+      <div class="bar">
+        <h2 id="by-task">By task</h2>
+        <Select label="Greatest difference first, of" value={labels[other]} choices={labels.filter((_, at) => at !== baseline).map((label) => ({ value: label, title: `${label} less ${labels[baseline]}` }))} onChange={(method) => set({ method, offset: "" })} />
+      </div>
+      <Pager offset={offset} size={SIZE} total={lines.length} onMove={(next) => set({ offset: String(next || "") })} />
+      <Scroll label="Tasks by method">
+        <table class="narrow">
+          <thead><tr><th scope="col">Task</th>{labels.map((label) => <th scope="col"><Said text={label} /></th>)}<th scope="col">Difference</th></tr></thead>
+          <tbody>
+            {lines.slice(offset, offset + SIZE).map((task) => {
+              const difference = change(task.scores);
+              return (
+                <tr>
+                  <th scope="row">{run ? <a href={href("episodes", run, { task: task.key })}><Said text={readable(task.key)} /></a> : <Said text={readable(task.key)} />}</th>
+                  {task.scores.map((score) => <td class="num">{percent(score, 0)}</td>)}
+                  <td class="num">{difference === null ? "–" : points(difference)}</td>
+                </tr>
+              );
+            })}
+          </tbody>
+        </table>
+      </Scroll>
+    </section>
+  );
+}

@@ -112,7 +112,7 @@ function Policies({ arms, run }: { arms: Arm[]; run: string }) {
   return (
     <section aria-labelledby="policies">
       <h2 id="policies">Policies</h2>
-      <Scroll label="Policies">
+      <Scroll label="Policies as a table">
         <table>
           <thead>
             <tr>

@@ -3,7 +3,6 @@
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { valueColour } from "../colour";
 import { number } from "../format";
-import { plain } from "../hostile";
 import { useSize } from "../hooks";
 import { Said } from "../parts";
 import { Marks } from "./marks";
@@ -83,7 +82,6 @@ function Line({ row, place, scene, dark, onSelect, onToggle }: LineProps) {
       id={`n${id}`} role="treeitem" class={`line ${kind}`} style={{ top: `${place * ROW}px`, paddingLeft: `${4 + row.indent * 14}px` }}
       aria-level={row.level} aria-selected={scene.node === id} aria-expanded={row.open ?? undefined}
       aria-setsize={siblings.length} aria-posinset={siblings.indexOf(id) + 1} onClick={() => onSelect(id)}
-      aria-label={plain(`${id}: ${label}`)}
     >
       <span class="twist" aria-hidden="true" onClick={(event) => { if (row.open !== null) { event.stopPropagation(); onToggle(id, !row.open); } }}>
         {row.open === null ? "" : row.open ? "▾" : "▸"}
@@ -99,7 +97,7 @@ function Line({ row, place, scene, dark, onSelect, onToggle }: LineProps) {
 
 function Dot({ scene, id, dark, mean }: { scene: Scene; id: number; dark: boolean; mean: number | null }) {
   const most = Math.max(1, scene.grown.visits[0]);
-  const size = 7 + (scene.tree.searched ? 8 * Math.sqrt(scene.grown.visits[id] / most) : 2);
+  const size = Math.round(7 + (scene.tree.searched ? 8 * Math.sqrt(scene.grown.visits[id] / most) : 2));
   const origin = scene.tree.origins[scene.tree.nodes.origin[id]];
   const square = origin === "revision" || origin === "continuation";
   const bad = scene.marks.bad >= 0 && scene.tree.nodes.verdict[id] === scene.marks.bad;

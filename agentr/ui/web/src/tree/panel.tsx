@@ -1,6 +1,6 @@
 // The path from the start to the chosen turn, with what was said.
 
-import { useEffect, useState } from "preact/hooks";
+import { useEffect, useRef, useState } from "preact/hooks";
 import { number } from "../format";
 import { Said, Select, Trouble } from "../parts";
 import { Known, MODES, TurnBody, type TextMode } from "../turn";
@@ -24,8 +24,11 @@ export function Panel({ scene, where, mode, onMode, onSelect }: PanelProps) {
   const first = Math.max(0, last - WINDOW);
   const shown = path.slice(first, last);
   const { turns, problem, note } = useTurns(where, shown);
+  const box = useRef<HTMLElement>(null);
+  const ready = shown.length > 0 && shown.every((id) => turns.has(id));
+  useEffect(() => toChosen(box.current), [scene.node, ready]);
   return (
-    <section class="panel" aria-label="Turns up to the chosen one">
+    <section class="panel" aria-label="Turns up to the chosen one" tabIndex={0} ref={box}>
       <div class="bar tight">
         <h2 aria-live="polite">{scene.node === 0 ? "Start" : `Turn ${scene.node}`} <span class="faint">{path.length > 0 && `${path.length} from the start`}</span></h2>
         <Select label="Show" value={mode} choices={MODES} onChange={(value) => onMode(value as TextMode)} />
@@ -33,7 +36,7 @@ export function Panel({ scene, where, mode, onMode, onSelect }: PanelProps) {
       {mode === "tokens" && <TokenLegend mask={scene.learnt.size > 0} />}
       {note && <p class="faint"><Said text={note} /></p>}
       {problem && <Trouble problem={problem} />}
-      <Opening scene={scene} open={path.length < 8} />
+      <Opening scene={scene} open={path.length === 0} />
       {first > 0 && <button type="button" onClick={() => setEnd(Math.max(WINDOW, first))}>Earlier turns ({first})</button>}
       <ol class="turns" start={first + 1}>
         {shown.map((id) => {
@@ -50,6 +53,13 @@ export function Panel({ scene, where, mode, onMode, onSelect }: PanelProps) {
       {scene.node > 0 && <Siblings scene={scene} where={where} onSelect={onSelect} />}
     </section>
   );
+}
+
+/** Brings the chosen turn into sight where the panel scrolls by itself; a phone's page stays where it is. */
+function toChosen(panel: HTMLElement | null): void {
+  const turn = panel?.querySelector<HTMLElement>("[aria-current]");
+  if (!panel || !turn || panel.scrollHeight <= panel.clientHeight) return;
+  panel.scrollTop = turn.offsetTop - panel.offsetTop - panel.clientHeight / 4;
 }
 
 function TurnHead({ scene, id, onSelect, logprobs }: { scene: Scene; id: number; onSelect: (id: number) => void; logprobs: (number | null)[] | null }) {
