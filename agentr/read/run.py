@@ -189,9 +189,12 @@ class Run:
         """Folder of the base model.
 
         Raises:
-            DataError: The run has none yet.
+            DataError: The run has none yet, or what is known of it is damaged.
         """
-        return self.path / self.stage(MODEL).record.summary["path"]
+        where = self.stage(MODEL).record.summary.get("path")
+        if where is None:
+            raise DataError(f"{self.path} does not say where its model is", hint=f"'agentr doctor {self.path}' says what is damaged.")
+        return self.path / where
 
     @property
     def arms(self) -> list[Round]:
