@@ -98,7 +98,7 @@ def test_addresses_are_escaped_as_browsers_do() -> None:
 def test_the_last_stage_that_has_a_tree_is_shown(made: Path) -> None:
     run = agentr.open(made / "first")
     assert stage_with(run, "door") == "rounds/01/revise" and stage_with(run, "t1") == "rounds/01/collect"
-    with pytest.raises(DataError, match="no stage .* has a tree 'zz'"):
+    with pytest.raises(DataError, match=r"no stage .* has a tree 'zz'"):
         stage_with(run, "zz")
 
 
