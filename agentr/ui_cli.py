@@ -55,12 +55,12 @@ def show(
     """Write one tree, or one task under every policy, into one HTML file that needs nothing else."""
     from agentr.errors import ConfigError
     from agentr.store.files import write_bytes
-    from agentr.ui.show import show_task, show_tree, stage_with
+    from agentr.ui.show import show_task, show_tree
 
     if bool(tree) == bool(task):
         raise ConfigError("say what to show", hint="Give --tree KEY or --task KEY.")
     run = agentr.open(run_dir)
-    text = show_task(run, task) if task else show_tree(run, stage or stage_with(run, tree), tree)
+    text = show_task(run, task) if task else show_tree(run, stage or run.last_trees(tree).name, tree)
     target = out or Path(f"{tree or task}.html".replace("/", "-"))
     write_bytes(target, text.encode("utf-8", "replace"))
     typer.echo(f"{target}, {len(text) / 1e6:.2f} MB")

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 import agentr
 from agentr.cli import app
 from agentr.errors import ConfigError, DataError
-from agentr.ui.show import address, page, show_task, show_tree, stage_with
+from agentr.ui.show import address, page, show_task, show_tree
 
 
 class _Page(html.parser.HTMLParser):
@@ -97,9 +97,9 @@ def test_addresses_are_escaped_as_browsers_do() -> None:
 
 def test_the_last_stage_that_has_a_tree_is_shown(made: Path) -> None:
     run = agentr.open(made / "first")
-    assert stage_with(run, "door") == "rounds/01/revise" and stage_with(run, "t1") == "rounds/01/collect"
+    assert run.last_trees("door").name == "rounds/01/revise" and run.last_trees("t1").name == "rounds/01/collect"
     with pytest.raises(DataError, match=r"no stage .* has a tree 'zz'"):
-        stage_with(run, "zz")
+        run.last_trees("zz")
 
 
 def test_the_command_writes_the_file_and_says_where(made: Path, tmp_path: Path) -> None:
