@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from typer.models import CommandInfo, TyperInfo
 
 import agentr
 from agentr import __version__, bench_cli, chaos_cli, cluster_cli, env_cli, run_cli, ui_cli, verify_cli
@@ -16,6 +17,8 @@ from agentr.errors import AgentrError, ConfigError
 app = typer.Typer(
     name="agentr",
     help="Train language-model agents on their own search trees.",
+    epilog="Begin with: agentr run configs/demo.yaml. Go on with what stopped: agentr resume runs/demo. Look at it: agentr ui runs. "
+    "Each command has --help.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -96,6 +99,7 @@ def resume(
     run_dir: RunDir,
     overrides: Overrides = None,
     model: Annotated[Path | None, typer.Option("--model", help="Where the model is now that was given from outside.")] = None,
+    allow_config_change: AllowChange = False,
 ) -> None:
     """Continue a run from its directory alone. Keys that only say where and how fast it runs may be overridden."""
     if model is not None:
@@ -108,7 +112,7 @@ def resume(
 
     opened = agentr.open(run_dir)
     config = load(opened.layout.config, [*(overrides or []), f"run.dir={opened.path}"], files=False, whole=True)
-    run_experiment(config, Reporter())
+    run_experiment(config, Reporter(), allow_change=allow_config_change)
 
 
 @app.command()
@@ -365,6 +369,31 @@ def _experiment(config: Path, overrides: list[str] | None):
     from agentr.recipes import load
 
     return opened(load(config, overrides or []), Reporter())
+
+
+#: The commands as the help shows them, in this order.
+GROUPS: dict[str, tuple[str, ...]] = {
+    "Run experiments": ("run", "resume", "compare", "submit", "stop", "check", "serve"),
+    "Look at runs": ("ls", "status", "ui", "show", "report", "trace", "logs"),
+    "One stage at a time": ("collect", "build", "flywheel", "train", "eval"),
+    "Data in and out": ("import", "export", "data"),
+    "Take care of runs": ("doctor", "pack", "unpack", "prune"),
+    "What there is": ("methods", "rewards", "envs", "verify"),
+    "Measure": ("bench", "chaos"),
+}
+
+
+def _group(commands: dict[str, CommandInfo | TyperInfo]) -> None:
+    """Puts commands under the headings of ``GROUPS``."""
+    for title, names in GROUPS.items():
+        for name in names:
+            commands[name].rich_help_panel = title
+
+
+_COMMANDS = {info.name or getattr(info.callback, "__name__", ""): info for info in (*app.registered_commands, *app.registered_groups)}
+_group(_COMMANDS)
+_ORDER = [name for names in GROUPS.values() for name in names]
+app.registered_commands.sort(key=lambda info: _ORDER.index(info.name or getattr(info.callback, "__name__", "")))
 
 
 def main() -> None:

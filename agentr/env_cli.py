@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -15,9 +15,13 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+import agentr
 from agentr.errors import ConfigError
 
 if TYPE_CHECKING:
+    from agentr.config.schema import Config
+    from agentr.envs.session import Recorded
+    from agentr.types import Task
     from env_servers.conformance import Check
     from env_servers.registry import Description
 
@@ -72,28 +76,63 @@ def serve(
 
 @envs.command()
 def play(
-    target: Target,
+    target: Annotated[
+        str, typer.Argument(metavar="[NAME|URL]", help="An environment, or a server's address (token in AGENTR_ENV_TOKEN).")
+    ] = "",
     option: Options = None,
     task: Annotated[str, typer.Option(help="Task id; a random one of the split if not given.")] = "",
     split: Annotated[str, typer.Option(help="Split to draw the task from; the first one if not given.")] = "",
+    run: Annotated[Path | None, typer.Option("--run", help="A run: begin at a turn of one of its trees, in its environment.")] = None,
+    tree: Annotated[str, typer.Option("--tree", help="With --run: key of the tree, or its task's id.")] = "",
+    stage: Annotated[str, typer.Option("--stage", help="With --run: the tree's stage. [default: the last that has the tree]")] = "",
+    turn: Annotated[int, typer.Option("--turn", min=0, help="With --run: the node to begin after; 0 is the beginning.")] = 0,
 ) -> None:
-    """Play a task yourself. :undo takes an action back, :expert shows a demonstration, :quit ends."""
+    """Play a task yourself. :undo takes an action back, :expert shows a demonstration, :quit ends.
+
+    With --run, the recorded actions up to a turn of a tree are carried out first, and each must give the recorded observation.
+    """
     from agentr.envs.client import EnvClient
-    from agentr.envs.local import reachable
+    from agentr.envs.connect import connect
+    from agentr.envs.local import reachable, serving
     from agentr.envs.play import choose
     from agentr.envs.play import play as play_task
 
+    if bool(target) == bool(run):
+        raise ConfigError("say what to play", hint="Give an environment or an address, or --run RUN --tree KEY --turn NODE.")
     console = Console(highlight=False)
 
-    async def main(urls: list[str], token: str) -> None:
-        client = EnvClient(urls, token)
+    async def main(client: EnvClient, task: Task | None, path: Sequence[Recorded]) -> None:
         try:
-            await play_task(client, await choose(client, split, task), console, lambda: console.input("[bold]> [/bold]"))
+            chosen = task or await choose(client, split, given)
+            await play_task(client, chosen, console, lambda: console.input("[bold]> [/bold]"), path)
         finally:
             await client.aclose()
 
+    given = task
+    if run is not None:
+        config, place, path = _place(run, stage, tree, turn)
+        with serving(config.env) as (urls, token):
+            asyncio.run(main(connect(config.env, urls, token), place, path))
+        return
     with reachable(target, _parsed(option)) as (urls, token):
-        asyncio.run(main(urls, token))
+        asyncio.run(main(EnvClient(urls, token), None, ()))
+
+
+def _place(run: Path, stage: str, key: str, node: int) -> tuple[Config, Task, list[Recorded]]:
+    """The configuration of a run, the task of one of its trees, and what happened up to a turn."""
+    from agentr.envs.session import Recorded
+    from agentr.recipes import load
+
+    if not key:
+        raise ConfigError("say which tree", hint="Give --tree KEY; 'agentr ui' lists them.")
+    opened = agentr.open(run)
+    tree = (opened.stage(stage) if stage else opened.last_trees(key))[key]
+    if node >= len(tree.nodes):
+        raise ConfigError(f"the tree {key!r} has no node {node}", hint=f"Its nodes: 0 to {len(tree.nodes) - 1}.")
+    path = [Recorded(turn.action, turn.observation) for turn in tree.path(node) if turn.action]
+    if tree.nodes[node].outcome is not None:
+        raise ConfigError(f"the episode ended at node {node}", hint=f"Begin before it: --turn {tree.nodes[node].parent}.")
+    return load(opened.layout.config, files=False), tree.task, path
 
 
 @envs.command()

@@ -13,14 +13,53 @@ from agentr.run_cli import RunDir
 
 def register(app: typer.Typer) -> None:
     """Adds the commands to the command line."""
-    app.command()(ui)
-    app.command()(show)
+    for command in (list_runs, ui, show):
+        app.command("ls" if command is list_runs else None)(command)
+
+
+Folders = Annotated[
+    list[Path] | None, typer.Argument(metavar="[DIR]...", help="Run directories, comparisons, or folders above them. [default: runs]")
+]
+
+
+def list_runs(folders: Folders = None, as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False) -> None:
+    """List the runs and comparisons below folders: what they are, how far, and what came of them."""
+    import json
+
+    from rich.table import Table
+
+    from agentr.evaluate.statistics import Estimate
+    from agentr.observe.progress import Reporter
+    from agentr.ui.library import Library
+    from agentr.ui.views.home import home
+
+    found = home(Library(folders or [Path("runs")]))
+    if as_json:
+        typer.echo(json.dumps({"runs": found["runs"], "comparisons": found["comparisons"]}, indent=2))
+        return
+    shown = Table("run", "method", "environment", "seed", "rounds", "state", "held-out success, % [95 %]", "LLM tokens", "minutes")
+    for run in found["runs"]:
+        measured = [Estimate(**run[when]).as_percent() for when in ("before", "after") if run[when]]
+        rounds, seconds = run["rounds"], run["seconds"]
+        told = [run["method"], run["environment"], str(run["seed"]), f"{rounds['done']} of {rounds['planned']}", run["state"]]
+        shown.add_row(run["id"], *told, " to ".join(measured) or "-", str(run["tokens"]), f"{seconds / 60:.0f}")
+    reporter = Reporter()
+    if found["runs"]:
+        reporter.console.print(shown)
+    else:
+        reporter.say(f"no runs below {', '.join(found['folders'])}; start one with 'agentr run CONFIG'")
+    for comparison in found["comparisons"]:
+        methods = ", ".join(comparison["methods"])
+        reporter.say(
+            f"comparison {comparison['id']}: {methods}; {comparison['done']} of {comparison['runs']} runs done {comparison['problem']}"
+        )
+    for run in found["runs"]:
+        if run["problem"]:
+            reporter.say(f"{run['id']}: {run['problem']}", "yellow")
 
 
 def ui(
-    folders: Annotated[
-        list[Path] | None, typer.Argument(metavar="[DIR]...", help="Run directories, comparisons, or folders above them. [default: runs]")
-    ] = None,
+    folders: Folders = None,
     host: Annotated[str, typer.Option(help="Address to listen at; beyond this machine only with --token.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 takes a free one.")] = 8300,
     token: Annotated[str, typer.Option(envvar="AGENTR_UI_TOKEN", help="What a browser must know to be let in.")] = "",
@@ -55,12 +94,12 @@ def show(
     """Write one tree, or one task under every policy, into one HTML file that needs nothing else."""
     from agentr.errors import ConfigError
     from agentr.store.files import write_bytes
-    from agentr.ui.show import show_task, show_tree, stage_with
+    from agentr.ui.show import show_task, show_tree
 
     if bool(tree) == bool(task):
         raise ConfigError("say what to show", hint="Give --tree KEY or --task KEY.")
     run = agentr.open(run_dir)
-    text = show_task(run, task) if task else show_tree(run, stage or stage_with(run, tree), tree)
+    text = show_task(run, task) if task else show_tree(run, stage or run.last_trees(tree).name, tree)
     target = out or Path(f"{tree or task}.html".replace("/", "-"))
     write_bytes(target, text.encode("utf-8", "replace"))
     typer.echo(f"{target}, {len(text) / 1e6:.2f} MB")

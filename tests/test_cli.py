@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 import yaml
+from typer.main import get_command
 from typer.testing import CliRunner, Result
 
 from agentr import __version__
-from agentr.cli import app, main
+from agentr.cli import GROUPS, app, main
 from agentr.config.schema import Config
 from agentr.errors import ConfigError, RunError
 from agentr.store.run import RunStore
@@ -162,6 +163,35 @@ def test_every_command_explains_itself(command: str) -> None:
     assert shown.exit_code == 0 and "Usage" in shown.stdout
 
 
+def test_the_help_has_each_command_once_under_a_heading() -> None:
+    shown = agentr("--help").output
+    names = [name for group in GROUPS.values() for name in group]
+    assert len(names) == len(set(names)) and "agentr ui runs" in shown
+    assert set(names) == set(get_command(app).commands)  # type: ignore[attr-defined]
+    places = [shown.index(f"─ {title} ─") for title in GROUPS]
+    assert places == sorted(places)
+
+
+def test_runs_are_listed_with_what_came_of_them(tmp_path: Path) -> None:
+    written(tmp_path, "one", 0, ["a", "ab"], calls=10)
+    (tmp_path / "broken").mkdir()
+    (tmp_path / "broken/config.yaml").write_text("{")
+    shown = agentr("ls", tmp_path).output
+    assert "one/0" in shown and "1 of 1" in shown and "finished" in shown and "broken" in shown and "unreadable" in shown
+    listed = {run["id"]: run for run in json.loads(agentr("ls", tmp_path, "--json").output)["runs"]}
+    assert listed["one/0"]["after"]["mean"] == pytest.approx(2 / 3) and listed["broken"]["problem"]
+    (tmp_path / "empty").mkdir()
+    assert "no runs below" in agentr("ls", tmp_path / "empty").output
+
+
+def test_a_run_whose_configuration_was_changed_is_resumed_when_that_is_wanted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[bool] = []
+    monkeypatch.setattr("agentr.launch.run.run", lambda config, reporter, allow_change: asked.append(allow_change))
+    written(tmp_path, "one", 0, ["a"], calls=1)
+    assert agentr("resume", tmp_path / "one/0").exit_code == agentr("resume", tmp_path / "one/0", "--allow-config-change").exit_code == 0
+    assert asked == [False, True]
+
+
 def test_a_key_among_the_files_of_a_comparison_is_told_how_to_say_it() -> None:
     refused = agentr("compare", "configs/compare/sft.yaml", "run.rounds=2")
     assert refused.exit_code == 1 and isinstance(refused.exception, ConfigError)
@@ -299,6 +329,6 @@ def test_a_run_is_resumed_with_the_defaults_of_keys_that_its_preset_did_not_have
     without = {key: value for key, value in yaml.safe_load(stored.read_text()).items() if key != "turns"}
     stored.write_text(yaml.safe_dump(without))
     resumed: list[Config] = []
-    monkeypatch.setattr("agentr.launch.run.run", lambda config, reporter: resumed.append(config))
+    monkeypatch.setattr("agentr.launch.run.run", lambda config, reporter, allow_change: resumed.append(config))
     assert agentr("resume", tmp_path / "run").exit_code == 0
     assert [(config.method.preset, config.turns.cut_off) for config in resumed] == [("released", "refused")]

@@ -13,10 +13,14 @@ from typer.testing import CliRunner, Result
 
 from agentr.cli import app
 from agentr.errors import ConfigError, InfraError
+from agentr.search import Origin, Tree
 from agentr.store.forest import Forest
+from agentr.types import Message, Outcome, Task
 from env_servers.protocol import TOKEN_ENV
 from env_servers.textcraft import TextCraft
 from tests.env_servers.support import TOKEN, child_server
+from tests.runs import round_of
+from tests.trees import child
 
 
 def agentr(*arguments: str, typed: str = "") -> Result:
@@ -141,3 +145,36 @@ def test_memory_of_a_process_whose_child_has_ended() -> None:
         assert resident_kib(os.getpid()) > 1000
     finally:
         child.wait()
+
+
+def test_a_person_plays_on_from_a_turn_of_a_tree(tmp_path: Path):
+    """In the run's environment, with its options, after what was recorded up to the turn; a world that answers otherwise is said."""
+    plan = [step.action for step in TextCraft(recipes="exact").expert("stick@0") or ()]
+    run = played(tmp_path / "run", plan)
+    text = output("envs", "play", "--run", str(run), "--tree", "stick@0", "--turn", "1", typed="\n".join([*plan[1:], ":quit"]) + "\n")
+    assert f"> {plan[0]}" in text and "1 actions as recorded" in text and "reward 1" in text and "solved" in text
+    error = agentr("envs", "play", "--run", str(run), "--tree", "stick@0", "--turn", str(len(plan))).exception
+    assert isinstance(error, ConfigError) and "the episode ended" in error.message
+    error = agentr("envs", "play", "--run", str(run), "--tree", "stick@0", "--turn", "99").exception
+    assert isinstance(error, ConfigError) and f"0 to {len(plan)}" in error.hint
+    error = agentr("envs", "play", "--run", str(run)).exception
+    assert isinstance(error, ConfigError) and "which tree" in error.message
+    for arguments in ([], ["textcraft", "--run", str(run)]):
+        assert isinstance(agentr("envs", "play", *arguments).exception, ConfigError)
+    other = played(tmp_path / "other", plan, observation="You see a dragon.")
+    error = agentr("envs", "play", "--run", str(other), "--tree", "stick@0", "--turn", "1").exception
+    assert isinstance(error, InfraError) and "dragon" in error.message
+
+
+def played(folder: Path, plan: list[str], observation: str = "") -> Path:
+    """A run with one tree: the plan as TextCraft carries it out."""
+    world = TextCraft(recipes="exact")
+    state, _ = world.reset("stick@0")
+    tree = Tree.start(Task("textcraft", "stick@0", "train"), (Message("user", "x"),), (1,), 0)
+    for number, action in enumerate(plan):
+        seen = world.step(state, action)
+        outcome = Outcome.SUCCESS if seen.done else None
+        tree.add(number, child(action, seen.reward, outcome, observation=observation or seen.observation), Origin.POLICY)
+    round_ = round_of(folder, ["method.type=agent_r", "env.options.recipes=exact"], collect=[tree])
+    round_.experiment.store.close()
+    return folder

@@ -35,11 +35,25 @@ def reachable(target: str, options: Mapping[str, Any], count: int = 1) -> Iterat
             raise ConfigError("a server that runs already takes no options", hint="Give --option with an environment's name.")
         yield [target], os.environ.get(TOKEN_ENV, "")
         return
+    with serving(EnvConfig(name=target, options=dict(options)), count) as (urls, token):
+        yield urls, token
+
+
+@contextlib.contextmanager
+def serving(config: EnvConfig, count: int = 1) -> Iterator[tuple[list[str], str]]:
+    """Addresses and token of servers of a configured environment: the one that the configuration names, or ``count`` of our own.
+
+    Raises:
+        InfraError: A server did not start; quotes its log.
+    """
+    if config.url:
+        yield [config.url], os.environ.get(TOKEN_ENV, "")
+        return
     token = new_token()
     with tempfile.TemporaryDirectory(prefix="agentr-env-") as logs, contextlib.ExitStack() as running:
         urls = []
         for number in range(count):
-            server = EnvServer(EnvConfig(name=target, options=dict(options)), token, str(Path(logs) / f"{number}.log"))
+            server = EnvServer(config, token, str(Path(logs) / f"{number}.log"))
             running.callback(server.stop)
             urls.append(server.url())
         yield urls, token

@@ -6,13 +6,14 @@ Every action forks the state before it, so ``:undo`` goes back to what was reall
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from rich.console import Console
 from rich.markup import escape
 
 from agentr.config.schema import TaskSelection
 from agentr.envs.client import EnvClient, Session
+from agentr.envs.session import Recorded
 from agentr.errors import ConfigError
 from agentr.types import CallStatus, Task
 from env_servers.protocol import EnvironmentSpec
@@ -38,15 +39,24 @@ async def choose(client: EnvClient, split: str, task_id: str) -> Task:
     return random.choice(await client.tasks(TaskSelection(split=split)))
 
 
-async def play(client: EnvClient, task: Task, console: Console, read: Callable[[], str]) -> float:
+async def play(client: EnvClient, task: Task, console: Console, read: Callable[[], str], path: Sequence[Recorded] = ()) -> float:
     """Plays one task and returns the reward at which it was left, in [0, 1].
 
     Args:
         read: The next line that the person types; raises EOFError at the end of input.
+        path: Actions to begin after: they are carried out first, and each must give the recorded observation.
+
+    Raises:
+        InfraError: No server answered, or an observation was not the recorded one.
     """
     spec = await client.spec()
-    states = [await client.open(task)]
+    states = [await client.open(task, path)]
     _introduce(console, spec, task)
+    for turn in path:
+        console.print(f"> {turn.action}", markup=False, style="bold")
+        console.print(turn.observation, markup=False)
+    if path:
+        console.rule(f"{len(path)} actions as recorded; from here on it is you", style="dim")
     try:
         while True:
             now = states[-1]

@@ -184,14 +184,32 @@ class Run:
             raise DataError(f"{self.path} has no stage {name!r}", hint=f"The nearest: {', '.join(near)}." if near else "It has none yet.")
         return _stage(self, records[name])
 
+    def last_trees(self, key: str) -> Trees:
+        """Returns the last stage that has a tree of this key or task.
+
+        Raises:
+            DataError: None has.
+        """
+        stages = [stage for stage in self.stages().values() if isinstance(stage, Trees)]
+        for stage in reversed(stages):
+            try:
+                stage[key]
+            except DataError:
+                continue
+            return stage
+        raise DataError(f"no stage of {self.path} has a tree {key!r}", hint=f"Its stages of trees: {', '.join(s.name for s in stages)}.")
+
     @property
     def model(self) -> Path:
         """Folder of the base model.
 
         Raises:
-            DataError: The run has none yet.
+            DataError: The run has none yet, or what is known of it is damaged.
         """
-        return self.path / self.stage(MODEL).record.summary["path"]
+        where = self.stage(MODEL).record.summary.get("path")
+        if where is None:
+            raise DataError(f"{self.path} does not say where its model is", hint=f"'agentr doctor {self.path}' says what is damaged.")
+        return self.path / where
 
     @property
     def arms(self) -> list[Round]:

@@ -13,7 +13,6 @@ from urllib.parse import quote
 
 from agentr.errors import DataError
 from agentr.read.run import Run
-from agentr.read.stage import Trees
 from agentr.ui.server import STATIC
 from agentr.ui.views.run import run_page
 from agentr.ui.views.tasks import tasks
@@ -49,22 +48,6 @@ def show_task(run: Run, key: str) -> str:
         if score is not None:
             answers |= _tree(run, policy["stage"], name)
     return page(f"{key} under every policy", _route("episodes", task=name), answers)
-
-
-def stage_with(run: Run, key: str) -> str:
-    """Returns the last stage that has a tree of this key or task.
-
-    Raises:
-        DataError: None has.
-    """
-    stages = [(name, stage) for name, stage in run.stages().items() if isinstance(stage, Trees) and stage.sealed]
-    for name, stage in reversed(stages):
-        try:
-            stage[key]
-        except DataError:
-            continue
-        return name
-    raise DataError(f"no stage of {run.path} has a tree {key!r}", hint=f"Its stages of trees: {', '.join(name for name, _ in stages)}.")
 
 
 def page(title: str, route: str, answers: dict[str, Any]) -> str:

@@ -180,9 +180,11 @@ def _elsewhere(run: Run, stage: str, key: str) -> list[dict[str, str]]:
 
 
 def _commands(run: Run, stage: str, key: str) -> list[dict[str, str]]:
-    where = shlex.quote(str(run.path))
+    where = f"{shlex.quote(str(run.path))} --stage {stage} --tree {shlex.quote(key)}"
     return [
-        {"title": "which rows a turn went into", "command": f"agentr trace {where} --stage {stage} --tree {shlex.quote(key)} --node NODE"}
+        {"title": "act in this state yourself", "command": f"agentr envs play --run {where} --turn NODE"},
+        {"title": "which rows this turn went into", "command": f"agentr trace {where} --node NODE"},
+        {"title": "this tree as a file to send", "command": f"agentr show {where}"},
     ]
 
 

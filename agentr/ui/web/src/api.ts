@@ -251,7 +251,7 @@ export interface TreeView {
   facts: Record<string, number>;
   /** The same task's trees in other stages: of other policies, other rounds. */
   elsewhere: { stage: string; key: string; title: string }[];
-  /** Commands to copy: they act on copies, never on the run. */
+  /** Commands to copy, with NODE where the selected turn's number belongs: they act on copies, never on the run. */
   commands: { title: string; command: string }[];
   problems: Problem[];
 }

@@ -1,0 +1,111 @@
+"""Single files."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import html.parser
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+import agentr
+from agentr.cli import app
+from agentr.errors import ConfigError, DataError
+from agentr.ui.show import address, page, show_task, show_tree
+
+
+class _Page(html.parser.HTMLParser):
+    """The scripts and styles of a page, by what a browser takes for them, and the addresses that it names."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.texts: dict[str, list[str]] = {"script": [], "style": []}
+        self.kinds: list[str | None] = []
+        self.asks: list[str] = []
+        self.policy = ""
+        self._in = ""
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        named = dict(attrs)
+        self.asks += [value or "" for key, value in attrs if key in ("src", "href", "action")]
+        if named.get("http-equiv") == "Content-Security-Policy":
+            self.policy = named["content"] or ""
+        if tag in self.texts:
+            self._in = tag
+            self.texts[tag].append("")
+            self.kinds += [named.get("type")] if tag == "script" else []
+
+    def handle_data(self, data: str) -> None:
+        if self._in:
+            self.texts[self._in][-1] += data
+
+    def handle_endtag(self, tag: str) -> None:
+        self._in = "" if tag == self._in else self._in
+
+
+def _answers(text: str) -> dict[str, Any]:
+    return json.loads(_Page(text).texts["script"][0])
+
+
+def test_a_tree_in_a_file_has_all_its_turns_and_asks_nobody(made: Path) -> None:
+    run = agentr.open(made / "first")
+    text = show_tree(run, "rounds/01/revise", "door")
+    held = _answers(text)
+    assert held["route"] == "#/run/run/tree?stage=rounds%2F01%2Frevise&key=door"
+    where = {"run": "run", "stage": "rounds/01/revise", "key": "door"}
+    assert len(held["answers"][address("tree", **where)]["nodes"]["parent"]) == 9
+    turns = [held["answers"][address("turns", **where, nodes=node)]["turns"][0]["action"] for node in range(1, 9)]
+    assert turns == ["open", "take key", "unlock", "wait", "sleep", "give up", "take key", "unlock"]
+    seen = _Page(text)
+    assert seen.asks == [] and seen.kinds == ["application/json", None]
+    for kind, source in (("script", seen.texts["script"][1]), ("style", seen.texts["style"][0])):
+        digest = base64.b64encode(hashlib.sha256(source.encode()).digest()).decode()
+        assert f"{kind}-src 'sha256-{digest}'" in seen.policy, "nothing else may run"
+    assert "default-src 'none'" in seen.policy
+
+
+def test_a_task_in_a_file_has_its_episodes_under_each_policy(made: Path) -> None:
+    held = _answers(show_task(agentr.open(made / "first"), "c"))
+    assert held["route"] == "#/run/run/episodes?task=c"
+    assert [task["scores"] for task in held["answers"]["api/tasks?run=run"]["tasks"]] == [[1.0, 0.0]]
+    assert {key for key in held["answers"] if key.startswith("api/tree")} == {
+        f"api/tree?key=c&run=run&stage=rounds%2F0{number}%2Feval" for number in (0, 1)
+    }
+    with pytest.raises(DataError, match="no held-out task 'zz'"):
+        show_task(agentr.open(made / "first"), "zz")
+
+
+@pytest.mark.parametrize("hostile", ["</script><script>alert(1)</script>", "<!--", "<script", "\u202e", "\0", "\u2028", "&lt;"])
+def test_no_text_ends_the_data_or_begins_anything(hostile: str) -> None:
+    text = page(hostile, "#/", {"api/x": {"text": hostile, hostile: 1}})
+    seen = _Page(text)
+    assert len(seen.texts["script"]) == 2 and json.loads(seen.texts["script"][0])["answers"]["api/x"] == {"text": hostile, hostile: 1}
+    assert "<" not in seen.texts["script"][0]
+
+
+def test_addresses_are_escaped_as_browsers_do() -> None:
+    kept = "-_.!~*'()"
+    assert address("x", b=kept, a="a b/ü&=~20") == "api/x?a=a%20b%2F%C3%BC%26%3D~20&b=-_.!~*'()"
+    assert address("home") == "api/home"
+
+
+def test_the_last_stage_that_has_a_tree_is_shown(made: Path) -> None:
+    run = agentr.open(made / "first")
+    assert run.last_trees("door").name == "rounds/01/revise" and run.last_trees("t1").name == "rounds/01/collect"
+    with pytest.raises(DataError, match=r"no stage .* has a tree 'zz'"):
+        run.last_trees("zz")
+
+
+def test_the_command_writes_the_file_and_says_where(made: Path, tmp_path: Path) -> None:
+    run, runner = str(made / "first"), CliRunner()
+    said = runner.invoke(app, ["show", run, "--tree", "door", "--out", str(tmp_path / "tree.html")])
+    assert said.exit_code == 0 and re.search(r"tree\.html, \d\.\d\d MB", said.output), said.output
+    assert _answers((tmp_path / "tree.html").read_text())["route"].startswith("#/run/run/tree")
+    for arguments in ([], ["--tree", "a", "--task", "b"]):
+        assert isinstance(runner.invoke(app, ["show", run, *arguments]).exception, ConfigError)
