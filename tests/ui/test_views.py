@@ -135,6 +135,9 @@ def test_rows_have_their_tokens_and_what_is_learnt(ask: Ask) -> None:
     assert sum(side["mask"][1:]) == line["targets"]
     learnt = "".join(text for text, counts in zip(side["tokens"], side["mask"], strict=True) if counts)
     assert "on take key" in learnt and "on open" not in learnt and "on wait" not in learnt, "the bad beginning is context"
+    turns = {turn["id"]: turn["text"] for turn in ask("turns", stage=REVISE, key="door", nodes="1,4,7,8")["turns"]}
+    placed = {node: "".join(side["tokens"][begin:end]) for node, begin, end in side["spans"]}
+    assert list(placed) == [1, 4, 7, 8] and all(turns[node] in text for node, text in placed.items())
     assert "0 to 1" in ask("row", 404, stage="rounds/01/dataset", index=2)["error"]["hint"]
     assert "rounds/01/dataset" in ask("dataset", 404, stage=REVISE)["error"]["hint"]
 

@@ -122,8 +122,25 @@ def _side(name: str, made: Side | None, ids: Any, mask: Any, logprobs: Any, text
         "mask": list(mask),
         "logprobs": [None if value is None else round(value, 4) for value in logprobs] or [None] * len(ids),
         "advantages": [],
+        "spans": _spans(made, ids) if made else [],
         "problem": made.problem if made else "",
     }
+
+
+def _spans(made: Side, ids: Any) -> list[tuple[int, int, int]]:
+    """Returns where turns stand among the tokens, as node, begin and end: a row ends with its last turn, so they are found from there."""
+    found: list[tuple[int, int, int]] = []
+    end = len(ids)
+    for node in reversed(made.nodes):
+        if node is None:  # inserted text, whose length nobody noted
+            break
+        end -= len(node.bridge_ids) if found else 0
+        begin = end - len(node.token_ids)
+        if begin < 0 or tuple(ids[begin:end]) != node.token_ids:
+            break
+        found.append((node.id, begin, end))
+        end = begin
+    return found[::-1]
 
 
 def _mean(mask: Any, logprobs: Any) -> float | None:

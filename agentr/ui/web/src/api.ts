@@ -328,6 +328,8 @@ export interface SideView {
   mask: number[];
   logprobs: (number | null)[];
   advantages: number[];
+  /** Where turns stand among the tokens: [node, from, to]. Those that the row shows otherwise than the tree has them are left out. */
+  spans: [number, number, number][];
   problem: string;
 }
 

@@ -1,6 +1,6 @@
 // Curves over steps, drawn by uPlot on a canvas, with the same numbers as a table.
 
-import { useEffect, useRef } from "preact/hooks";
+import { useEffect, useRef, useState } from "preact/hooks";
 import uPlot from "uplot";
 import { number } from "./format";
 import { plain } from "./hostile";
@@ -13,6 +13,9 @@ export interface Curve { label: string; points: [number, number][] }
 const LINES = 100;
 
 export function CurvePlot({ title, curves, onPick }: { title: string; curves: Curve[]; onPick?: (x: number) => void }) {
+  const positive = curves.every((curve) => curve.points.every(([, value]) => value > 0));
+  const [wanted, setWanted] = useState(false);
+  const logarithmic = wanted && positive;
   const [measure, { width }] = useSize<HTMLDivElement>();
   const host = useRef<HTMLDivElement>(null);
   const dark = useMedia("(prefers-color-scheme: dark)");
@@ -29,8 +32,8 @@ export function CurvePlot({ title, curves, onPick }: { title: string; curves: Cu
     const axis = { stroke: colour("--faint"), grid: { stroke: colour("--line"), width: 1 }, ticks: { stroke: colour("--line") }, font: "12px system-ui" };
     const plot = new uPlot({
       width, height: 230,
-      scales: { x: { time: false } },
-      axes: [{ ...axis, size: 34 }, { ...axis, size: 56, values: (_, values) => values.map((value) => number(value)) }],
+      scales: { x: { time: false }, y: logarithmic ? { distr: 3 } : { range: roomFor } },
+      axes: [{ ...axis, size: 34, incrs: WHOLE }, { ...axis, size: 56, values: (_, values) => values.map((value) => number(value)) }],
       legend: { live: true },
       series: [
         { label: "step", value: (_, value) => (value === null ? "–" : String(value)) },
@@ -45,15 +48,16 @@ export function CurvePlot({ title, curves, onPick }: { title: string; curves: Cu
       })] } : {},
     }, [steps, ...columns], element);
     return () => plot.destroy();
-  }, [content, width, dark]);
+  }, [content, width, dark, logarithmic]);
   return (
     <figure class="plot">
       <div ref={measure}><div ref={host} role="img" aria-label={plain(`${title}: ${curves.map(ends).join("; ")}`)} class={onPick ? "curve pick" : "curve"} /></div>
+      {positive && <label class="field"><input type="checkbox" checked={wanted} onChange={(event) => setWanted(event.currentTarget.checked)} /> <span>logarithmic</span></label>}
       <details>
         <summary>The numbers</summary>
         <Scroll label={title}>
           <table>
-            <thead><tr><th scope="col">Step</th>{curves.map((curve) => <th scope="col">{plain(curve.label)}</th>)}</tr></thead>
+            <thead><tr><th scope="col">Step</th>{curves.map((curve) => <th scope="col" class="num">{plain(curve.label)}</th>)}</tr></thead>
             <tbody>
               {steps.slice(0, LINES).map((step, at) => <tr><th scope="row">{step}</th>{columns.map((column) => <td class="num">{number(column[at])}</td>)}</tr>)}
             </tbody>
@@ -63,6 +67,16 @@ export function CurvePlot({ title, curves, onPick }: { title: string; curves: Cu
       </details>
     </figure>
   );
+}
+
+/** Steps are whole. */
+const WHOLE = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000, 20_000, 50_000, 100_000];
+
+/** Some room above and below; a curve that does not change has some, too. */
+function roomFor(_: uPlot, low: number | null, high: number | null): [number, number] {
+  if (low === null || high === null) return [0, 1];
+  const room = (high - low) * 0.08 || Math.abs(high) * 0.1 || 0.5;
+  return [low >= 0 && low - room < 0 ? 0 : low - room, high + room];
 }
 
 function ends(curve: Curve): string {

@@ -16,12 +16,12 @@ export function IntervalPlot({ title, groups }: { title: string; groups: Group[]
   const highest = Math.max(0.05, ...groups.flatMap((group) => group.points.map((point) => point.found?.high ?? 0)));
   const step = highest <= 0.2 ? 0.05 : highest <= 0.5 ? 0.1 : 0.2;
   const top = Math.min(1, Math.ceil(highest / step - 1e-9) * step);
-  const width = LEFT + STEP * Math.max(titles.length, 2);
+  const width = LEFT + STEP * Math.max(titles.length, 3);
   const y = (value: number) => 12 + (HEIGHT - 44) * (1 - value / top);
   const x = (at: number, group: number) => LEFT + STEP * (at + 0.5) + (group - (groups.length - 1) / 2) * Math.min(18, 80 / groups.length);
   const ticks = Array.from({ length: Math.round(top / step) + 1 }, (_, index) => step * index);
   return (
-    <figure class="plot" style={{ maxWidth: `${Math.max(380, width * 1.15)}px` }}>
+    <figure class="plot" style={{ maxWidth: `${Math.max(380, width * 1.1)}px` }}>
       <svg viewBox={`0 0 ${width} ${HEIGHT}`} role="img" aria-label={plain(`${title}: ${told(groups)}`)}>
         {ticks.map((tick) => (
           <g class="tick">

@@ -130,10 +130,12 @@ export function Search({ label, value, onChange }: { label: string; value: strin
 }
 
 /** The head of a column that rows can be sorted by. */
-export function Sortable({ name, title, sort, down, onSort }: { name: string; title: string; sort: string; down: boolean; onSort: (name: string, down: boolean) => void }) {
+interface SortableProps { name: string; title: string; sort: string; down: boolean; numbers?: boolean; onSort: (name: string, down: boolean) => void }
+
+export function Sortable({ name, title, sort, down, numbers = false, onSort }: SortableProps) {
   const mine = sort === name;
   return (
-    <th scope="col" aria-sort={mine ? (down ? "descending" : "ascending") : "none"}>
+    <th scope="col" class={numbers ? "num" : ""} aria-sort={mine ? (down ? "descending" : "ascending") : "none"}>
       <button type="button" class="sort" onClick={() => onSort(name, mine ? !down : name !== "key")}>
         {title}<span aria-hidden="true">{mine ? (down ? " ↓" : " ↑") : ""}</span>
       </button>

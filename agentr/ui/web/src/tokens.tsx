@@ -8,14 +8,14 @@ import { Said, Scroll } from "./parts";
 export interface Run { from: number; to: number; level: number; learnt: boolean; advantage: number | null }
 
 /** Tokens that look alike and follow each other. Those that are learnt or have a log-probability stand alone, so that each says its own. */
-export function runsOf(count: number, logprobs: (number | null)[], mask: number[] | null, advantages: number[] = []): Run[] {
+export function runsOf(count: number, logprobs: (number | null)[], mask: number[] | null, advantages: number[] = [], begins: (at: number) => boolean = () => false): Run[] {
   const runs: Run[] = [];
   for (let at = 0; at < count; at++) {
     const level = surprise(logprobs[at]);
     const learnt = mask ? mask[at] === 1 : false;
     const advantage = advantages[at] ?? null;
     const last = runs.at(-1);
-    if (last && last.level === level && level === -1 && last.learnt === learnt && last.advantage === advantage) last.to = at + 1;
+    if (last && !begins(at) && last.level === level && level === -1 && last.learnt === learnt && last.advantage === advantage) last.to = at + 1;
     else runs.push({ from: at, to: at + 1, level, learnt, advantage });
   }
   return runs;
@@ -27,12 +27,14 @@ interface TokensProps {
   /** 1 where a token is learnt; null where that is not the question. */
   mask: number[] | null;
   advantages?: number[];
+  /** Where turns begin, with the address of each. */
+  turns?: ReadonlyMap<number, { id: number; href: string }>;
   from?: number;
   to?: number;
 }
 
-export function Tokens({ tokens, logprobs, mask, advantages = [], from = 0, to = tokens.length }: TokensProps) {
-  const part = runsOf(to - from, logprobs.slice(from, to), mask?.slice(from, to) ?? null, advantages.slice(from, to));
+export function Tokens({ tokens, logprobs, mask, advantages = [], turns, from = 0, to = tokens.length }: TokensProps) {
+  const part = runsOf(to - from, logprobs.slice(from, to), mask?.slice(from, to) ?? null, advantages.slice(from, to), (at) => turns?.has(from + at) ?? false);
   return (
     <pre class="tokens" tabIndex={0} aria-label="Tokens">
       {part.map((run) => {
@@ -40,7 +42,8 @@ export function Tokens({ tokens, logprobs, mask, advantages = [], from = 0, to =
         const logprob = run.level < 0 ? "log-probability unknown" : `log p ${number(logprobs[from + run.from])}, p ${number(Math.exp(logprobs[from + run.from] ?? 0))}`;
         const context = mask !== null && !run.learnt;
         const title = `${logprob}${mask ? (run.learnt ? ", learnt" : ", context") : ""}${run.advantage === null ? "" : `, advantage ${number(run.advantage)}`}`;
-        return <span class={`token ${context && run.level < 0 ? "context" : `level${run.level < 0 ? "none" : run.level}`} ${run.learnt ? "learnt" : ""}`} title={title}><Pieces text={text} /></span>;
+        const turn = turns?.get(from + run.from);
+        return <>{turn && <a class="turnmark" href={turn.href} aria-label={`Turn ${turn.id} in its tree`}>{turn.id}</a>}<span class={`token ${context && run.level < 0 ? "context" : `level${run.level < 0 ? "none" : run.level}`} ${run.learnt ? "learnt" : ""}`} title={title}><Pieces text={text} /></span></>;
       })}
     </pre>
   );

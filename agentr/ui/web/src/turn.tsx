@@ -19,7 +19,15 @@ export const MODES: { value: TextMode; title: string }[] = [
 /** Characters of an observation that are shown at once. */
 const SHORT = 400;
 
-export function TurnBody({ turn: given, where, mode, learnt = false }: { turn: TurnView; where: Where; mode: TextMode; learnt?: boolean }) {
+interface TurnBodyProps {
+  turn: TurnView;
+  where: Where;
+  mode: TextMode;
+  /** 1 for each token that is learnt; null where that is not the question. */
+  mask?: number[] | null;
+}
+
+export function TurnBody({ turn: given, where, mode, mask: asked = null }: TurnBodyProps) {
   const [whole, setWhole] = useState<TurnView | null>(null);
   const [problem, setProblem] = useState<Problem | null>(null);
   const turn = whole ?? given;
@@ -28,7 +36,8 @@ export function TurnBody({ turn: given, where, mode, learnt = false }: { turn: T
       .then((found) => setWhole(found.turns[0]))
       .catch((error: unknown) => setProblem(problemOf(error)));
   };
-  const mask = learnt && turn.tokens ? turn.tokens.map(() => 1) : null;
+  const mask = turn.tokens && asked?.length === turn.tokens.length ? asked : null;
+  const learnt = asked?.includes(1) ?? false;
   return (
     <>
       {turn.forgotten > 0 && <p class="faint">The oldest {plural(turn.forgotten, "turn")} were not seen when this was drawn.</p>}

@@ -45,7 +45,7 @@ function Methods({ found, baseline }: { found: Compare; baseline: number }) {
   return (
     <Scroll label="Paired differences">
       <table class="narrow">
-        <thead><tr><th scope="col">Method</th><th scope="col">Success</th><th scope="col">Difference, points</th><th scope="col">95 % interval</th><th scope="col">In words</th></tr></thead>
+        <thead><tr><th scope="col">Method</th><th scope="col">Success</th><th scope="col" class="num">Difference, points</th><th scope="col" class="num">95 % interval</th><th scope="col">In words</th></tr></thead>
         <tbody>
           {found.methods.map((method, at) => {
             const difference = at === baseline ? null : (found.differences[at]?.[baseline] ?? null);
@@ -80,7 +80,7 @@ function Points({ found }: { found: Compare }) {
       <h2 id="points">By policy</h2>
       <Scroll label="Policies of every method">
         <table>
-          <thead><tr><th scope="col">Method</th><th scope="col">Policy</th><th scope="col">Success</th><th scope="col">Gain, points</th><th scope="col">Calls</th><th scope="col">Tokens</th><th scope="col">Work</th>{seeds.map((seed) => <th scope="col">Seed {seed}</th>)}</tr></thead>
+          <thead><tr><th scope="col">Method</th><th scope="col">Policy</th><th scope="col">Success</th><th scope="col" class="num">Gain, points</th><th scope="col" class="num">Calls</th><th scope="col" class="num">Tokens</th><th scope="col" class="num">Work</th>{seeds.map((seed) => <th scope="col" class="num">Seed {seed}</th>)}</tr></thead>
           <tbody>
             {found.methods.flatMap((method) => method.points.map((point) => (
               <tr>
@@ -132,7 +132,7 @@ function TaskTable({ found, baseline, query, set }: { found: Compare; baseline: 
       <Pager offset={offset} size={SIZE} total={lines.length} onMove={(next) => set({ offset: String(next || "") })} />
       <Scroll label="Tasks by method">
         <table class="narrow">
-          <thead><tr><th scope="col">Task</th>{labels.map((label) => <th scope="col"><Said text={label} /></th>)}<th scope="col">Difference</th></tr></thead>
+          <thead><tr><th scope="col">Task</th>{labels.map((label) => <th scope="col"><Said text={label} /></th>)}<th scope="col" class="num">Difference</th></tr></thead>
           <tbody>
             {lines.slice(offset, offset + SIZE).map((task) => {
               const difference = change(task.scores);

@@ -47,13 +47,13 @@ function Rows({ found, run, kind, onMove }: { found: DatasetView; run: string; k
       {dropped.length > 0 && (
         <details>
           <summary>{count(dropped.reduce((sum, [, times]) => sum + times, 0))} candidates became no row</summary>
-          <table class="narrow"><thead><tr><th scope="col">Why</th><th scope="col">Candidates</th></tr></thead><tbody>{dropped.map(([reason, times]) => <tr><th scope="row"><Said text={reason} /></th><td class="num">{times}</td></tr>)}</tbody></table>
+          <table class="narrow"><thead><tr><th scope="col">Why</th><th scope="col" class="num">Candidates</th></tr></thead><tbody>{dropped.map(([reason, times]) => <tr><th scope="row"><Said text={reason} /></th><td class="num">{times}</td></tr>)}</tbody></table>
         </details>
       )}
       <Pager offset={found.offset} size={SIZE} total={found.matched} onMove={onMove} />
       <Scroll label="Rows">
         <table class="rows">
-          <thead><tr><th scope="col">Row</th><th scope="col">Kind</th><th scope="col">Tree</th><th scope="col">Stage</th><th scope="col">Tokens</th><th scope="col">Learnt</th>{details.map((name) => <th scope="col"><Said text={spoken(name)} /></th>)}</tr></thead>
+          <thead><tr><th scope="col">Row</th><th scope="col">Kind</th><th scope="col">Tree</th><th scope="col">Stage</th><th scope="col" class="num">Tokens</th><th scope="col" class="num">Learnt</th>{details.map((name) => <th scope="col"><Said text={spoken(name)} /></th>)}</tr></thead>
           <tbody>
             {found.rows.map((row) => (
               <tr>

@@ -63,8 +63,8 @@ export function ForestPage({ run, query }: { run: string; query: Query }) {
                   <thead>
                     <tr>
                       <Sortable name="key" title="Tree" sort={sort} down={down} onSort={(name, falling) => set({ sort: name, down: falling ? "1" : "0" })} />
-                      {forest.rows.some((row) => row.step !== null) && <th scope="col">Step</th>}
-                      {COLUMNS.map(([name, title]) => <Sortable name={name} title={title} sort={sort} down={down} onSort={(next, falling) => set({ sort: next, down: falling ? "1" : "0" })} />)}
+                      {forest.rows.some((row) => row.step !== null) && <th scope="col" class="num">Step</th>}
+                      {COLUMNS.map(([name, title]) => <Sortable name={name} title={title} sort={sort} down={down} numbers={name !== "stopped"} onSort={(next, falling) => set({ sort: next, down: falling ? "1" : "0" })} />)}
                     </tr>
                   </thead>
                   <tbody>

@@ -28,14 +28,14 @@ export function PatternsPage({ run, query }: { run: string; query: Query }) {
 }
 
 function Found({ found, run, query }: { found: Patterns; run: string; query: Query }) {
-  const policy = found.policies.find((one) => one.stage === query.policy) ?? found.policies[found.policies.length - 1];
+  const policy = found.policies.find((one) => one.stage === query.policy) ?? found.policies.findLast((one) => one.title !== "control") ?? found.policies[0];
   const names = [...new Set(found.policies.flatMap((one) => one.patterns.map((pattern) => pattern.name)))];
   return (
     <>
       <Scroll label="Patterns by policy">
         <table class="narrow">
           <caption>Share of the episodes in which it occurs; in brackets, how many of those succeeded.</caption>
-          <thead><tr><th scope="col">Pattern</th>{found.policies.map((one) => <th scope="col"><Said text={one.title} /></th>)}</tr></thead>
+          <thead><tr><th scope="col">Pattern</th>{found.policies.map((one) => <th scope="col" class="num"><Said text={one.title} /></th>)}</tr></thead>
           <tbody>
             {names.map((name) => (
               <tr>

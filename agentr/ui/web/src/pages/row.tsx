@@ -54,6 +54,8 @@ function Side({ side, row, run, table }: { side: SideView; row: RowView; run: st
   const learnt = side.mask.filter((one) => one === 1).length;
   const unknown = side.mask.filter((one, at) => one === 1 && side.logprobs[at] === null).length;
   const inserted = side.nodes.filter((node) => node < 0).length;
+  const tree = (node: number) => href("tree", run, { stage: side.stage, key: side.key, row: `${row.stage}:${row.index}:${side.name}`, node });
+  const turns = new Map(side.spans.map(([node, begin]) => [begin, { id: node, href: tree(node) }]));
   const last = side.nodes.filter((node) => node > 0).at(-1);
   return (
     <section class="side" aria-label={side.name}>
@@ -64,14 +66,14 @@ function Side({ side, row, run, table }: { side: SideView; row: RowView; run: st
           {side.name !== "prompt" && <span class="pair">{learnt} learnt</span>}
           {unknown > 0 && <span class="pair">{unknown} of them with unknown log-probability</span>}
           {side.policy && <span class="pair"><span class="faint">drawn by</span> <Said text={side.policy} /></span>}
-          {side.key && side.stage && <span class="pair"><span class="faint">turns</span> <a href={href("tree", run, { stage: side.stage, key: side.key, row: `${row.stage}:${row.index}:${side.name}`, node: last })}>{side.nodes.map((node) => (node < 0 ? "inserted" : node)).join(", ")}</a> of <Said text={readable(side.key)} /></span>}
+          {side.key && side.stage && <span class="pair"><span class="faint">turns</span> <a href={tree(last ?? 0)}>{side.nodes.map((node) => (node < 0 ? "inserted" : node)).join(", ")}</a> of <Said text={readable(side.key)} /></span>}
           {inserted > 0 && <span class="pair">{inserted} inserted</span>}
         </span>
       </div>
       {side.problem && <p class="wrong"><Said text={side.problem} /></p>}
       {side.tokens === null ? <p class="faint">The texts of the tokens are not known.</p>
         : table ? <TokenTable tokens={side.tokens} logprobs={side.logprobs} mask={side.mask} advantages={side.advantages} from={from} to={Math.min(to, from + 400)} />
-        : <Tokens tokens={side.tokens} logprobs={side.logprobs} mask={side.mask} advantages={side.advantages} from={from} to={to} />}
+        : <Tokens tokens={side.tokens} logprobs={side.logprobs} mask={side.mask} advantages={side.advantages} turns={turns} from={from} to={to} />}
       {(side.count > WINDOW || (table && side.count > 400)) && (
         <div class="bar">
           <button type="button" disabled={from === 0} onClick={() => setFrom(Math.max(0, from - (table ? 400 : WINDOW)))}>Earlier tokens</button>

@@ -116,9 +116,9 @@ function Policies({ arms, run }: { arms: Arm[]; run: string }) {
         <table>
           <thead>
             <tr>
-              <th scope="col">Policy</th><th scope="col">Success</th><th scope="col">Recovery</th><th scope="col">Trees solved</th><th scope="col">Rows</th>
-              <th scope="col">Calls</th><th scope="col">Tokens</th><th scope="col">Cached</th><th scope="col">Work</th>
-              {behaviours.map((name) => <th scope="col"><Said text={name} /></th>)}<th scope="col">Look at</th>
+              <th scope="col">Policy</th><th scope="col">Success</th><th scope="col">Recovery</th><th scope="col" class="num">Trees solved</th><th scope="col" class="num">Rows</th>
+              <th scope="col" class="num">Calls</th><th scope="col" class="num">Tokens</th><th scope="col" class="num">Cached</th><th scope="col" class="num">Work</th>
+              {behaviours.map((name) => <th scope="col" class="num"><Said text={name} /></th>)}<th scope="col">Look at</th>
             </tr>
           </thead>
           <tbody>

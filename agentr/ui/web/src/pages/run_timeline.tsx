@@ -20,7 +20,7 @@ export function Timeline({ arms, run }: { arms: Arm[]; run: string }) {
       <p class="about">{seconds(work)} of work in {seconds(end)} from the first start to the last end. Waits are summed over everything that waited at the same time.</p>
       <Scroll label="Stages by time">
         <table class="timeline">
-          <thead><tr><th scope="col">Stage</th><th scope="col" class="when">From start to end</th><th scope="col">Work</th><th scope="col">Share</th><th scope="col">Waited for</th><th scope="col">What it came to</th></tr></thead>
+          <thead><tr><th scope="col">Stage</th><th scope="col" class="when">From start to end</th><th scope="col" class="num">Work</th><th scope="col" class="num">Share</th><th scope="col">Waited for</th><th scope="col">What it came to</th></tr></thead>
           <tbody>{lines.map(({ arm, stage }) => <Line arm={arm} stage={stage} end={end} work={work} run={run} />)}</tbody>
         </table>
       </Scroll>

@@ -53,8 +53,8 @@ function RunTable({ runs, query, set }: { runs: RunCard[]; query: Query; set: (c
   const shown = runs.filter((run) => words.every((word) => text(run).includes(word)));
   const key = KEYS[sort] ?? KEYS.name;
   shown.sort((a, b) => (key(a) < key(b) ? -1 : key(a) > key(b) ? 1 : 0) * (down ? -1 : 1));
-  const head = (name: string, title: string) => (
-    <Sortable name={name} title={title} sort={sort} down={down} onSort={(next, falling) => set({ sort: next, down: falling ? "1" : "" })} />
+  const head = (name: string, title: string, numbers = false) => (
+    <Sortable name={name} title={title} sort={sort} down={down} numbers={numbers} onSort={(next, falling) => set({ sort: next, down: falling ? "1" : "" })} />
   );
   return (
     <section aria-labelledby="runs">
@@ -66,8 +66,8 @@ function RunTable({ runs, query, set }: { runs: RunCard[]; query: Query; set: (c
       <table class="cards">
         <thead>
           <tr>
-            {head("name", "Run")}{head("state", "State")}{head("method", "Method")}{head("environment", "Environment, model")}{head("seed", "Seed")}
-            {head("before", "Success before")}{head("after", "After")}{head("completions", "Cost")}{head("seconds", "Work")}{head("started", "Started")}
+            {head("name", "Run")}{head("state", "State")}{head("method", "Method")}{head("environment", "Environment, model")}{head("seed", "Seed", true)}
+            {head("before", "Success before")}{head("after", "After")}{head("completions", "Cost", true)}{head("seconds", "Work", true)}{head("started", "Started", true)}
           </tr>
         </thead>
         <tbody>{shown.slice(0, 500).map((run) => <RunRow run={run} />)}</tbody>

@@ -50,7 +50,7 @@ function Found({ found, run, query }: { found: Steps; run: string; query: Query 
       <Pager offset={offset} size={SIZE} total={found.lines.length} onMove={(next) => set({ offset: String(next || "") })} />
       <Scroll label="Steps">
         <table>
-          <thead><tr><th scope="col">Step</th><th scope="col">Rows</th>{measures.map((name) => <th scope="col">{spoken(name)}</th>)}</tr></thead>
+          <thead><tr><th scope="col">Step</th><th scope="col">Rows</th>{measures.map((name) => <th scope="col" class="num">{spoken(name)}</th>)}</tr></thead>
           <tbody>
             {found.lines.slice(offset, offset + SIZE).map((line) => (
               <tr>

@@ -85,7 +85,7 @@ function Lines({ lines, found, pair, run }: { lines: TaskLine[]; found: Tasks; p
         <table class="rows">
           <thead>
             <tr>
-              <th scope="col">Task</th><th scope="col">{a.title}</th><th scope="col">{b.title}</th><th scope="col">Turns</th><th scope="col">Under all policies</th>
+              <th scope="col">Task</th><th scope="col">{a.title}</th><th scope="col">{b.title}</th><th scope="col" class="num">Turns</th><th scope="col">Under all policies</th>
             </tr>
           </thead>
           <tbody>

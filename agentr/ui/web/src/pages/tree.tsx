@@ -2,7 +2,7 @@
 
 import { useMemo } from "preact/hooks";
 import { address, alone } from "../answers";
-import type { TreeView } from "../api";
+import type { RowView, TreeView } from "../api";
 import { count, number, seconds } from "../format";
 import { plain, readable } from "../hostile";
 import { go, useAnswer, useMedia } from "../hooks";
@@ -14,7 +14,7 @@ import { Legend } from "../tree/marks";
 import { Outline } from "../tree/outline";
 import { Panel } from "../tree/panel";
 import { Revisions } from "../tree/revisions";
-import { fixedOf, nameOfUse, sceneOf, type Fixed } from "../tree/scene";
+import { fixedOf, nameOfUse, sceneOf, useNamed, type Fixed } from "../tree/scene";
 import type { TextMode } from "../turn";
 import { spoken } from "../words";
 
@@ -38,7 +38,9 @@ function Whole({ tree, run, query }: { tree: TreeView; run: string; query: Query
   const dark = useMedia("(prefers-color-scheme: dark)");
   const narrow = useMedia("(max-width: 800px)");
   const fixed = useMemo(() => fixedOf(tree), [tree]);
-  const scene = useMemo(() => sceneOf(tree, fixed, query), [tree, fixed, query.node, query.row, query.t]);
+  const use = useNamed(tree, query.row ?? "");
+  const row = useAnswer<RowView>(use && use.index !== null && !alone ? address("row", { run, stage: use.dataset, index: use.index }) : null).data;
+  const scene = useMemo(() => sceneOf(tree, fixed, query, row), [tree, fixed, query.node, query.row, query.t, row]);
   const view = VIEWS.find(([name]) => name === query.view)?.[0] ?? (narrow || !tree.searched ? "outline" : "graph");
   const set = (change: Query, replace = false) => go(href("tree", run, { ...query, ...change }), replace);
   const select = (id: number, replace = false) => set({ node: String(id) }, replace);
@@ -58,7 +60,7 @@ function Whole({ tree, run, query }: { tree: TreeView; run: string; query: Query
             onInput={(event) => set({ t: Number(event.currentTarget.value) === fixed.shape.size ? "" : event.currentTarget.value }, true)} />
           <output class="num">{scene.moment - 1} / {fixed.shape.size - 1}</output>
         </label>
-        {tree.uses.length > 0 && <Select label="Trained on" value={query.row ?? ""} choices={usesOf(tree)} onChange={(row) => set({ row, node: "" })} />}
+        {tree.uses.length > 0 && <Select label="Rows" value={query.row ?? ""} choices={usesOf(tree)} onChange={(row) => set({ row, node: "" })} />}
         {scene.use?.index !== null && scene.use !== null && !alone && <a href={href("row", run, { stage: scene.use.dataset, index: scene.use.index })}>The row's tokens</a>}
       </div>
       <Legend tree={tree} dark={dark} />
@@ -118,7 +120,7 @@ function Commands({ tree, node }: { tree: TreeView; node: number }) {
     <details class="commands">
       <summary>Commands for this state</summary>
       <p class="faint">They act on copies, never on the run.</p>
-      {tree.commands.map((one) => <div><h3><Said text={one.title} /></h3><Copy text={one.command.replace(/--node NODE\b/, `--node ${node}`)} label={plain(one.title)} /></div>)}
+      {tree.commands.map((one) => <div><h3><Said text={one.title} /></h3><Copy text={one.command.replace(/\bNODE\b/, String(node))} label={plain(one.title)} /></div>)}
     </details>
   );
 }

@@ -2,7 +2,7 @@
 
 import { Chip, Said } from "../parts";
 import { spoken } from "../words";
-import type { Scene } from "./scene";
+import { isLearnt, type Scene } from "./scene";
 
 export function Marks({ scene, id, brief = false }: { scene: Scene; id: number; brief?: boolean }) {
   const { tree } = scene;
@@ -19,10 +19,22 @@ export function Marks({ scene, id, brief = false }: { scene: Scene; id: number; 
       {scene.marks.transitions.has(id) && scene.firstError !== id && <Chip kind="bad">parts here</Chip>}
       {origin && origin !== "policy" && origin !== "root" && <Chip kind="splice">■ <Said text={origin} /></Chip>}
       {nodes.valid[id] === 0 && !brief && <Chip kind="bad">not understood</Chip>}
-      {used && used.used > 0 && <Chip kind="good">{brief ? "trained" : `trained on in ${used.used} ${used.used === 1 ? "row" : "rows"}`}</Chip>}
-      {used && used.rejected > 0 && <Chip kind="bad">{brief ? "rejected" : `rejected in ${used.rejected} ${used.rejected === 1 ? "pair" : "pairs"}`}</Chip>}
+      {scene.use ? <InRow scene={scene} id={id} /> : used && (
+        <>
+          {used.used > 0 && <Chip>in {used.used} {used.used === 1 ? "row" : "rows"}</Chip>}
+          {used.rejected > 0 && <Chip kind="bad">rejected in {used.rejected} {used.rejected === 1 ? "pair" : "pairs"}</Chip>}
+        </>
+      )}
     </span>
   );
+}
+
+/** What the chosen row does with a turn. */
+function InRow({ scene, id }: { scene: Scene; id: number }) {
+  if (!scene.inRow.has(id) || !scene.use) return null;
+  if (scene.use.index === null) return <Chip kind="bad">dropped</Chip>;
+  const learnt = isLearnt(scene, id);
+  return <Chip kind={learnt ? "good" : ""}>{learnt === null ? "in the row" : learnt ? "learnt" : "context"}</Chip>;
 }
 
 export function Legend({ tree, dark }: { tree: Scene["tree"]; dark: boolean }) {

@@ -7,7 +7,7 @@ import { useSize } from "../hooks";
 import { Said } from "../parts";
 import { Marks } from "./marks";
 import { KEYS, moveIn, outlineRows, type OutlineRow } from "./outline_rows";
-import type { Scene } from "./scene";
+import { isLearnt, type Scene } from "./scene";
 import { meanOf, pathTo } from "./shape";
 
 const ROW = 28;
@@ -76,7 +76,7 @@ function Line({ row, place, scene, dark, onSelect, onToggle }: LineProps) {
   const mean = meanOf(tree, grown, id);
   const dim = scene.use !== null && !scene.lit.has(id);
   const label = id === 0 ? "start" : tree.nodes.label[id] || "(says nothing)";
-  const kind = [scene.node === id && "chosen", scene.lit.has(id) && "lit", scene.learnt.has(id) && "learnt", dim && "dim"].filter(Boolean).join(" ");
+  const kind = [scene.node === id && "chosen", scene.lit.has(id) && "lit", isLearnt(scene, id) && "learnt", dim && "dim"].filter(Boolean).join(" ");
   return (
     <div
       id={`n${id}`} role="treeitem" class={`line ${kind}`} style={{ top: `${place * ROW}px`, paddingLeft: `${4 + row.indent * 14}px` }}

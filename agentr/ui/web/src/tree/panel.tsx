@@ -7,7 +7,7 @@ import { Known, MODES, TurnBody, type TextMode } from "../turn";
 import { TokenLegend } from "../tokens";
 import { useTurns, type Where } from "../turns";
 import { Marks } from "./marks";
-import type { Scene } from "./scene";
+import { isLearnt, type Scene } from "./scene";
 import { meanOf, pathTo } from "./shape";
 import { Siblings } from "./siblings";
 
@@ -33,7 +33,7 @@ export function Panel({ scene, where, mode, onMode, onSelect }: PanelProps) {
         <h2 aria-live="polite">{scene.node === 0 ? "Start" : `Turn ${scene.node}`} <span class="faint">{path.length > 0 && `${path.length} from the start`}</span></h2>
         <Select label="Show" value={mode} choices={MODES} onChange={(value) => onMode(value as TextMode)} />
       </div>
-      {mode === "tokens" && <TokenLegend mask={scene.learnt.size > 0} />}
+      {mode === "tokens" && <TokenLegend mask={scene.masks.size > 0} />}
       {note && <p class="faint"><Said text={note} /></p>}
       {problem && <Trouble problem={problem} />}
       <Opening scene={scene} open={path.length === 0} />
@@ -42,9 +42,9 @@ export function Panel({ scene, where, mode, onMode, onSelect }: PanelProps) {
         {shown.map((id) => {
           const turn = turns.get(id);
           return (
-            <li key={id} class={`turn ${id === scene.node ? "chosen" : ""} ${scene.learnt.has(id) ? "learnt" : ""}`} aria-current={id === scene.node ? "true" : undefined}>
+            <li key={id} class={`turn ${id === scene.node ? "chosen" : ""} ${isLearnt(scene, id) ? "learnt" : ""}`} aria-current={id === scene.node ? "true" : undefined}>
               <TurnHead scene={scene} id={id} onSelect={onSelect} logprobs={turn?.logprobs ?? null} />
-              {turn ? <TurnBody turn={turn} where={where} mode={mode} learnt={scene.learnt.has(id)} /> : !problem && <div class="loading short">Loading…</div>}
+              {turn ? <TurnBody turn={turn} where={where} mode={mode} mask={scene.masks.get(id) ?? null} /> : !problem && <div class="loading short">Loading…</div>}
             </li>
           );
         })}

@@ -1,6 +1,6 @@
 // What all views of a tree show: the tree at a moment, the chosen turn, the chosen row.
 
-import type { RowUse, TreeView } from "../api";
+import type { RowUse, RowView, TreeView } from "../api";
 import { firstError, grownTo, marksOf, pathTo, shapeOf, type Grown, type Marks, type Shape } from "./shape";
 
 export interface Scene {
@@ -13,7 +13,9 @@ export interface Scene {
   node: number;
   /** The chosen row of a dataset, and its turns. */
   use: RowUse | null;
-  learnt: ReadonlySet<number>;
+  inRow: ReadonlySet<number>;
+  /** Of turns in the chosen row, 1 for each token that is learnt; a turn that is not here may be either. */
+  masks: ReadonlyMap<number, number[]>;
   /** The path to the chosen turn, or to the end of the chosen row, root included. */
   lit: ReadonlySet<number>;
   firstError: number;
@@ -39,7 +41,7 @@ export function fixedOf(tree: TreeView): Fixed {
   return { shape: shapeOf(tree.nodes.parent), marks: marksOf(tree), rows };
 }
 
-export function sceneOf(tree: TreeView, fixed: Fixed, query: Record<string, string>): Scene {
+export function sceneOf(tree: TreeView, fixed: Fixed, query: Record<string, string>, row: RowView | null): Scene {
   const { shape } = fixed;
   const moment = Math.min(shape.size, Math.max(1, Number(query.t ?? shape.size) || shape.size));
   const grown = moment === shape.size ? { visits: tree.nodes.visits, value: tree.nodes.value } : grownTo(tree.nodes, moment);
@@ -51,10 +53,23 @@ export function sceneOf(tree: TreeView, fixed: Fixed, query: Record<string, stri
   const path = pathTo(tree.nodes.parent, use ? end : node);
   return {
     tree, moment, grown, node, use, ...fixed,
-    learnt: new Set(inRow),
+    inRow: new Set(inRow),
+    masks: masksOf(row, use),
     lit: new Set([0, ...path]),
     firstError: firstError(tree, pathTo(tree.nodes.parent, node), fixed.marks.bad),
   };
+}
+
+function masksOf(row: RowView | null, use: RowUse | null): Map<number, number[]> {
+  const side = row && use && row.stage === use.dataset && row.index === use.index ? row.sides.find((one) => one.name === use.side) : undefined;
+  return new Map(side?.spans.map(([node, from, to]) => [node, side.mask.slice(from, to)]));
+}
+
+/** Whether a turn of the chosen row is learnt, at least in part; null where that is not known. */
+export function isLearnt(scene: Scene, id: number): boolean | null {
+  if (!scene.inRow.has(id) || scene.use?.index === null) return null;
+  const mask = scene.masks.get(id);
+  return mask ? mask.includes(1) : null;
 }
 
 /** A row's name in the address; of a candidate that was dropped, its place among them. */

@@ -28,8 +28,8 @@ export function Siblings({ scene, where, onSelect }: SiblingsProps) {
         <table class="narrow">
           <thead>
             <tr>
-              <th scope="col">Turn</th><th scope="col">Action</th><th scope="col">Drawn</th><th scope="col">Visits</th><th scope="col">Mean</th>
-              {tree.exploration !== null && <th scope="col">UCT</th>}<th scope="col">log p a token</th>
+              <th scope="col">Turn</th><th scope="col">Action</th><th scope="col" class="num">Drawn</th><th scope="col" class="num">Visits</th><th scope="col" class="num">Mean</th>
+              {tree.exploration !== null && <th scope="col" class="num">UCT</th>}<th scope="col" class="num">log p a token</th>
             </tr>
           </thead>
           <tbody>
@@ -102,7 +102,7 @@ function Probed({ probe, scene, onSelect }: { probe: Probing; scene: Scene; onSe
         <Scroll label="Log-probability of each turn under every policy">
           <table class="narrow">
             <caption>Log-probability of the whole turn; the likeliest of these turns under each policy is marked ●.</caption>
-            <thead><tr><th scope="col">Turn</th><th scope="col">Action</th>{found.policies.map((policy) => <th scope="col"><Said text={policy.title} /></th>)}</tr></thead>
+            <thead><tr><th scope="col">Turn</th><th scope="col">Action</th>{found.policies.map((policy) => <th scope="col" class="num"><Said text={policy.title} /></th>)}</tr></thead>
             <tbody>
               {found.siblings.slice(0, MOST).map((id, at) => (
                 <tr class={id === scene.node ? "chosen" : ""}>
