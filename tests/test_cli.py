@@ -275,7 +275,7 @@ def test_a_run_is_traced_checked_packed_and_pruned(tmp_path: Path) -> None:
     round_.experiment.store.close()
     run = tmp_path / "run"
 
-    def said(*words: object, code: int = 0) -> str:
+    def said(*words: str | Path, code: int = 0) -> str:
         result = agentr(*words)
         assert result.exit_code == code, (words, result.exception, result.output)
         return result.stdout

@@ -13,16 +13,6 @@ from pathlib import Path
 from tests.docs.pages import ROOT, WIDTH, refreshed
 
 PAGE = ROOT / "docs" / "architecture.md"
-#: Modules of agentr that are in no package, by the box of the picture that they are in.
-LOOSE = {
-    "cli": "cli",
-    "bench_cli": "cli",
-    "chaos_cli": "cli",
-    "cluster_cli": "cli",
-    "env_cli": "cli",
-    "run_cli": "cli",
-    "verify_cli": "cli",
-}
 WORDS = "types, errors, seeds, backoff, cpu, logs"
 
 Graph = dict[str, set[str]]
@@ -58,7 +48,7 @@ def box(module: str) -> str:
         return top
     if rest and (ROOT / top / rest[0]).is_dir():
         return rest[0]
-    return LOOSE.get(rest[0] if rest else "", WORDS)
+    return "cli" if rest and (rest[0] == "cli" or rest[0].endswith("_cli")) else WORDS
 
 
 def _modules(node: ast.AST) -> list[str]:
