@@ -5,10 +5,14 @@ type Triple = [number, number, number];
 const LIGHT: Triple[] = [[178, 24, 43], [224, 122, 88], [176, 166, 166], [104, 160, 200], [33, 102, 172]];
 const DARK: Triple[] = [[222, 66, 82], [226, 136, 104], [150, 146, 150], [104, 164, 212], [76, 146, 224]];
 
+/** Colours of both scales in steps: thousands of cells are drawn at a time. */
+const STEPS = 100;
+const [LIGHT_STEPS, DARK_STEPS] = [LIGHT, DARK].map((stops) => Array.from({ length: STEPS + 1 }, (_, step) => `rgb(${mixed(stops, step / STEPS).join(",")})`));
+
 /** From red (0) over grey to blue (1); null is what is not known. */
 export function valueColour(value: number | null, dark: boolean): string {
   if (value === null || Number.isNaN(value)) return dark ? "rgb(84,94,100)" : "rgb(198,206,210)";
-  return `rgb(${mixed(dark ? DARK : LIGHT, value).join(",")})`;
+  return (dark ? DARK_STEPS : LIGHT_STEPS)[Math.round(STEPS * Math.min(1, Math.max(0, value)))];
 }
 
 /** Black or white, whichever is read better on a value's colour. */

@@ -13,7 +13,7 @@ export function points(value: number): string {
 }
 
 export function interval(found: Estimate): string {
-  return `${(100 * found.low).toFixed(1)} to ${(100 * found.high).toFixed(1)}`;
+  return `${(100 * found.low).toFixed(1)} to ${(100 * found.high).toFixed(1)}`.replaceAll("-", "\u2212");
 }
 
 /** 1234567 as 1.23 M. */

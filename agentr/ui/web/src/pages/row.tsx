@@ -66,7 +66,7 @@ function Side({ side, row, run, table }: { side: SideView; row: RowView; run: st
           {side.name !== "prompt" && <span class="pair">{learnt} learnt</span>}
           {unknown > 0 && <span class="pair">{unknown} of them with unknown log-probability</span>}
           {side.policy && <span class="pair"><span class="faint">drawn by</span> <Said text={side.policy} /></span>}
-          {side.key && side.stage && <span class="pair"><span class="faint">turns</span> <a href={tree(last ?? 0)}>{side.nodes.map((node) => (node < 0 ? "inserted" : node)).join(", ")}</a> of <Said text={readable(side.key)} /></span>}
+          {side.key && side.stage && side.nodes.length > 0 && <span class="pair"><span class="faint">turns</span> <a href={tree(last ?? 0)}>{side.nodes.map((node) => (node < 0 ? "inserted" : node)).join(", ")}</a> of <Said text={readable(side.key)} /></span>}
           {inserted > 0 && <span class="pair">{inserted} inserted</span>}
         </span>
       </div>

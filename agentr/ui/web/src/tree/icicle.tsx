@@ -34,14 +34,16 @@ export function Icicle({ scene, dark, onSelect }: ViewProps) {
   const [zoom, setZoom] = useState("1");
   const [hint, setHint] = useState(-1);
   const canvas = useRef<HTMLCanvasElement>(null);
+  const above = useRef<HTMLCanvasElement>(null);
   const box = useRef<HTMLDivElement | null>(null);
   const column = Math.min(WIDEST, Math.max(NARROWEST, size.width / (scene.shape.deepest + 1)));
   const width = column * (scene.shape.deepest + 1);
   const height = Math.max(10, size.height * Number(zoom));
   const unit = height / scene.shape.leaves[0];
-  useEffect(() => {
-    if (canvas.current && size.width) draw(canvas.current, scene, edges, { ...corner, ...size, column, unit }, dark);
-  }, [scene, edges, corner, size, column, unit, dark]);
+  const sight = { ...corner, ...size, column, unit };
+  const place = [edges, corner, size, column, unit, dark, scene.moment, scene.use];
+  useEffect(() => draw(canvas.current, scene, edges, sight, dark), [scene.tree, ...place]);
+  useEffect(() => drawPath(above.current, scene, edges, sight), [scene, ...place]);
   useEffect(() => {
     const element = box.current;
     if (!element || !size.width) return;
@@ -73,11 +75,14 @@ export function Icicle({ scene, dark, onSelect }: ViewProps) {
         onScroll={(event) => setCorner({ x: event.currentTarget.scrollLeft, y: event.currentTarget.scrollTop })}
       >
         <div style={{ width: `${width}px`, height: `${height}px` }}>
-          <canvas
-            ref={canvas} aria-hidden="true" style={{ width: `${size.width}px`, height: `${size.height}px` }}
+          <div
+            class="layers" aria-hidden="true" style={{ width: `${size.width}px`, height: `${size.height}px` }}
             onMouseMove={(event) => setHint(at(event))} onMouseLeave={() => setHint(-1)}
             onClick={(event) => { const id = at(event); if (id >= 0) onSelect(id); }}
-          />
+          >
+            <canvas ref={canvas} />
+            <canvas ref={above} />
+          </div>
         </div>
       </div>
     </div>
@@ -86,17 +91,43 @@ export function Icicle({ scene, dark, onSelect }: ViewProps) {
 
 interface Window { x: number; y: number; width: number; height: number; column: number; unit: number }
 
-function draw(canvas: HTMLCanvasElement, scene: Scene, edges: number[], sight: Window, dark: boolean): void {
+/** An empty canvas of the window's size, in the screen's own pixels. */
+function penOf(canvas: HTMLCanvasElement | null, sight: Window): CanvasRenderingContext2D | null {
+  if (!canvas || !sight.width) return null;
   const scale = window.devicePixelRatio || 1;
   canvas.width = Math.round(sight.width * scale);
   canvas.height = Math.round(sight.height * scale);
   const pen = canvas.getContext("2d");
+  pen?.scale(scale, scale);
+  return pen;
+}
+
+function draw(canvas: HTMLCanvasElement | null, scene: Scene, edges: number[], sight: Window, dark: boolean): void {
+  const pen = penOf(canvas, sight);
   if (!pen) return;
-  pen.scale(scale, scale);
   pen.font = "11px system-ui, sans-serif";
   pen.textBaseline = "middle";
-  for (let id = 0; id < scene.moment; id++) cell(pen, scene, id, edges[id], sight, dark);
-  pen.lineWidth = 2;
+  const low = new Array<number>(scene.shape.deepest + 1).fill(-Infinity);
+  for (const id of inOrder(scene, edges)) {
+    // Of cells that would share a pixel one is drawn.
+    const depth = scene.shape.depth[id];
+    const bottom = (edges[id] + scene.shape.leaves[id]) * sight.unit;
+    if (bottom - low[depth] < 0.5) continue;
+    low[depth] = bottom;
+    cell(pen, scene, id, edges[id], sight, dark);
+  }
+}
+
+/** Nodes that are there, from top to bottom at every depth. */
+function inOrder(scene: Scene, edges: number[]): number[] {
+  const found = Array.from({ length: scene.moment }, (_, id) => id);
+  return found.sort((a, b) => edges[a] - edges[b]);
+}
+
+/** The chosen path lies above the cells: going along it leaves them as they are. */
+function drawPath(canvas: HTMLCanvasElement | null, scene: Scene, edges: number[], sight: Window): void {
+  const pen = penOf(canvas, sight);
+  if (!pen || !canvas) return;
   pen.strokeStyle = getComputedStyle(canvas).getPropertyValue(scene.use ? "--learnt" : "--ink");
   for (const id of scene.lit) if (id < scene.moment) outline(pen, scene, id, edges[id], sight);
 }
