@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -11,6 +12,8 @@ from agentr.read.run import Run
 
 #: Most characters of a text in an answer, unless the whole is asked for.
 LONGEST = 20_000
+#: A page asks for several things at once, and transformers cannot be imported by two threads at a time.
+_LOADING = threading.Lock()
 
 
 def shortened(text: str, whole: bool = False) -> tuple[str, int]:
@@ -28,7 +31,8 @@ class Texts:
     @classmethod
     def of(cls, run: Run) -> Texts:
         """Returns the texts of a run's tokens; loading the tokenizer again is spared where nothing of the run has changed."""
-        return _load(run.path, run.layout.config.stat().st_mtime_ns if run.layout.config.exists() else 0)
+        with _LOADING:
+            return _load(run.path, run.layout.config.stat().st_mtime_ns if run.layout.config.exists() else 0)
 
     def pieces(self, ids: Sequence[int]) -> list[str] | None:
         """Returns the text of each token. Tokens that make a character only together have it at the first of them."""

@@ -56,7 +56,7 @@ function Methods({ found, baseline }: { found: Compare; baseline: number }) {
                 <td><Whisker found={last?.success ?? null} small /></td>
                 <td class="num">{difference ? points(difference.mean) : "–"}</td>
                 <td class="num">{difference ? interval(difference) : "–"}</td>
-                <td>{at === baseline ? <span class="faint">the baseline</span> : words(difference)}</td>
+                <td class="wide">{at === baseline ? <span class="faint">the baseline</span> : words(difference)}</td>
               </tr>
             );
           })}
