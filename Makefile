@@ -4,7 +4,7 @@ PYTHON ?= python3.11
 BIN := $(VENV)/bin
 export PYTHON
 
-.PHONY: help setup demo test test-fast mutants lint locks clean
+.PHONY: help setup demo test test-fast mutants lint locks ui clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -40,6 +40,9 @@ locks: ## Resolve both locks anew (needs uv)
 	  --python-version 3.11 --no-header -o locks/cpu.lock
 	uv pip compile pyproject.toml --extra gpu --extra envs --extra dev --python-version 3.11 \
 	  --python-platform x86_64-unknown-linux-gnu --no-header -o locks/gpu.lock
+
+ui: ## Build the pages of agentr ui into agentr/ui/static (needs Node 20 and npm)
+	cd agentr/ui/web && npm ci --no-audit --no-fund && npm run --silent check && npm test --silent && npm run --silent build
 
 clean: ## Remove the virtual environment and the mutants (runs/ is kept)
 	rm -rf $(VENV) mutants

@@ -25,7 +25,7 @@ from agentr.observe.summary import RunSummary
 from agentr.observe.troubles import MIRROR, note
 from agentr.policy.chat import ChatCodec
 from agentr.read.run import Run
-from agentr.read.stage import Trees
+from agentr.read.stage import Rollouts, Trees
 from agentr.recipes import config_at, load, recipe_of
 from agentr.rounds.experiment import Experiment
 from agentr.rounds.loop import run_rounds
@@ -201,8 +201,12 @@ def codec_of(run: Run) -> ChatCodec:
     """
     config = load(run.layout.config, files=False)
     codec = load_codec(run.model, config.model)
-    forests = (stage.forest for stage in run.stages().values() if isinstance(stage, Trees) and stage.sealed)
-    tools = next((tools for forest in forests if (tools := forest.manifest.get("stage", {}).get("tools"))), None)
+    stages = [stage for stage in run.stages().values() if isinstance(stage, Trees) and stage.sealed]
+    grown = [
+        step.trees for stage in stages if isinstance(stage, Rollouts) for step in [*stage.steps.values()][:1]
+    ]  # online, they are of steps
+    grown += [stage for stage in stages if not isinstance(stage, Rollouts)]
+    tools = next((tools for trees in grown if (tools := trees.forest.manifest.get("stage", {}).get("tools"))), None)
     return codec if tools is None else codec.offering([Tool.model_validate_json(tool) for tool in tools], config.turns)
 
 

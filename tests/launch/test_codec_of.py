@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 import agentr
 from agentr.config.turns import TurnFormat, TurnsConfig
 from agentr.launch.run import codec_of
@@ -17,18 +19,19 @@ from tests.runs import round_of
 from tests.trees import episode
 
 
-def test_the_codec_of_a_run_by_tool_calls_has_the_tools_that_its_stages_keep(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("stage", "step"), [("collect", ""), ("rollouts", "000001")], ids=["a stage of trees", "online: a step"])
+def test_the_codec_of_a_run_by_tool_calls_has_the_tools_that_its_stages_keep(tmp_path: Path, stage: str, step: str) -> None:
     made = round_of(tmp_path, ["model.source=nano", "model.chat_template=hermes", "turns.format=tool_calls"], model=WEIGHTS)
     store = made.experiment.store
 
     def write(folder: Path) -> TreeSummary:
-        forest = GrowingForest(folder, epoch=store.lease.next_epoch())
+        forest = GrowingForest(folder / step, epoch=store.lease.next_epoch())
         forest.write(episode("a", ["look"], 1.0, Outcome.SUCCESS, 1))
         manifest = forest.seal(stage=described(TextCraft().spec, TurnsConfig(format=TurnFormat.tool_calls)))
         return TreeSummary(trees=1, trees_hash=manifest["trees_hash"])
 
     assert codec_of(agentr.open(tmp_path)).calls is None  # no stage has said yet what tools there were
-    store.stage(made.arm.stage("collect"), TreeSummary, write)
+    store.stage(made.arm.stage(stage), TreeSummary, write)
     calls = codec_of(agentr.open(tmp_path)).calls
     assert calls is not None and calls.dialect.name == "hermes"
     assert [tool.model_dump_json() for tool in calls.tools] == [ACT.model_dump_json()], "the order of keys is part of every prompt"

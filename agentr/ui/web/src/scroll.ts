@@ -1,6 +1,6 @@
 // Where the page was scrolled to, for going back; and where a reader of the keyboard stands after a click on a link.
 
-import { useEffect, useRef } from "preact/hooks";
+import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
 import type { Route } from "./route";
 
 const places = new Map<string, number>();
@@ -18,7 +18,8 @@ export function useScroll(route: Route, main: { current: HTMLElement | null }): 
     document.addEventListener("click", note, true);
     return () => document.removeEventListener("click", note, true);
   }, []);
-  useEffect(() => {
+  // Before the browser tells of the scrolling that a shorter page brings: it is not where the reader was.
+  useLayoutEffect(() => {
     const page = `${route.page} ${route.run} ${route.query.stage ?? ""} ${route.query.key ?? ""}`;
     const scrolled = () => places.set(page, window.scrollY);
     if (page !== shown.current) {

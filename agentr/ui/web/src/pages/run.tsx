@@ -16,7 +16,7 @@ export function RunPage({ run }: { run: string }) {
       {(page) => (
         <>
           <Head page={page} />
-          <Claims page={page} />
+          <Claims page={page} run={run} />
           <div class="columns">
             <Success arms={page.arms} />
             <Mix arms={page.arms} run={run} />
@@ -47,7 +47,7 @@ function Head({ page }: { page: RunAnswer }) {
   );
 }
 
-function Claims({ page }: { page: RunAnswer }) {
+function Claims({ page, run }: { page: RunAnswer; run: string }) {
   return (
     <section aria-labelledby="claims">
       <h2 id="claims">What it came to</h2>
@@ -56,7 +56,7 @@ function Claims({ page }: { page: RunAnswer }) {
         {page.claims.map((claim) => (
           <li>
             <span class={`delta ${claim.difference.low > 0 ? "up" : claim.difference.high < 0 ? "down" : ""}`}>{points(claim.difference.mean)}</span>
-            <Said text={claim.words} />
+            <span><Said text={claim.words} />{pairOf(page, claim) && <> <a href={href("tasks", run, pairOf(page, claim) ?? {})}>Which tasks</a></>}</span>
           </li>
         ))}
       </ul>
@@ -66,6 +66,13 @@ function Claims({ page }: { page: RunAnswer }) {
       )}
     </section>
   );
+}
+
+/** The evaluations that a claim is about. */
+function pairOf(page: RunAnswer, claim: RunAnswer["claims"][number]): { a: string; b: string } | null {
+  const stage = (title: string) => evalOf(page.arms.find((arm) => arm.title === title));
+  const [a, b] = [stage(claim.before), stage(claim.after)];
+  return a && b ? { a, b } : null;
 }
 
 function Success({ arms }: { arms: Arm[] }) {
@@ -182,10 +189,10 @@ function Rest({ page, run }: { page: RunAnswer; run: string }) {
   );
 }
 
-export function evalOf(arm: Arm): string {
-  return arm.stages.find((stage) => stage.kind === "episodes" && stage.step === "eval" && stage.state === "sealed")?.name ?? "";
+function evalOf(arm: Arm | undefined): string {
+  return arm?.stages.find((stage) => stage.kind === "episodes" && stage.step === "eval" && stage.state === "sealed")?.name ?? "";
 }
 
-export function datasetOf(arm: Arm): string {
+function datasetOf(arm: Arm): string {
   return arm.stages.find((stage) => stage.kind === "dataset" && stage.state === "sealed")?.name ?? "";
 }

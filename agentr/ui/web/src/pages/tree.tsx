@@ -6,7 +6,7 @@ import type { RowView, TreeView } from "../api";
 import { count, number, seconds } from "../format";
 import { plain, readable } from "../hostile";
 import { go, useAnswer, useMedia } from "../hooks";
-import { Copy, Said, Select, Shown, Trouble } from "../parts";
+import { Said, Select, Shown, Trouble } from "../parts";
 import { href } from "../route";
 import { Graph } from "../tree/graph";
 import { Icicle } from "../tree/icicle";
@@ -71,7 +71,6 @@ function Whole({ tree, run, query }: { tree: TreeView; run: string; query: Query
         </div>
         <Panel scene={scene} where={{ run, stage: tree.stage, key: tree.key }} mode={mode} onMode={(show) => set({ show: show === "text" ? "" : show }, true)} onSelect={select} />
       </div>
-      <Commands tree={tree} node={scene.node} />
     </>
   );
 }
@@ -112,15 +111,4 @@ function usesOf(tree: TreeView): { value: string; title: string }[] {
   titles.sort((a, b) => Number(b.kept) - Number(a.kept));
   const kept = titles.filter((one) => one.kept).length;
   return [{ value: "", title: `any row (${kept}; ${titles.length - kept} dropped)` }, ...titles.slice(0, MOST_ROWS).map(({ value, title }) => ({ value, title: plain(title) }))];
-}
-
-function Commands({ tree, node }: { tree: TreeView; node: number }) {
-  if (!tree.commands.length) return null;
-  return (
-    <details class="commands">
-      <summary>Commands for this state</summary>
-      <p class="faint">They act on copies, never on the run.</p>
-      {tree.commands.map((one) => <div><h3><Said text={one.title} /></h3><Copy text={one.command.replace(/\bNODE\b/, String(node))} label={plain(one.title)} /></div>)}
-    </details>
-  );
 }

@@ -6,6 +6,7 @@ import { Said, Select, Trouble } from "../parts";
 import { Known, MODES, TurnBody, type TextMode } from "../turn";
 import { TokenLegend } from "../tokens";
 import { useTurns, type Where } from "../turns";
+import { Commands } from "./commands";
 import { Marks } from "./marks";
 import { isLearnt, type Scene } from "./scene";
 import { meanOf, pathTo } from "./shape";
@@ -51,6 +52,7 @@ export function Panel({ scene, where, mode, onMode, onSelect }: PanelProps) {
       </ol>
       {last < path.length && <button type="button" onClick={() => setEnd(Math.min(path.length, last + WINDOW))}>Later turns ({path.length - last})</button>}
       {scene.node > 0 && <Siblings scene={scene} where={where} onSelect={onSelect} />}
+      <Commands tree={scene.tree} node={scene.node} />
     </section>
   );
 }
