@@ -146,12 +146,15 @@ def demos(
     from agentr.config.schema import TaskSelection
     from agentr.envs.client import EnvClient
     from agentr.envs.local import reachable
+    from agentr.store.files import make_place
     from agentr.store.forest import Forest
 
     if kind not in ("sharegpt", "trees"):
         raise ConfigError(f"unknown format {kind!r}", hint="Use sharegpt or trees.")
     if out.exists() and (kind == "trees" or out.is_dir()):
         raise ConfigError(f"{out} is already there", hint="Name a new one, or remove it.")
+    if kind == "sharegpt":
+        make_place(out)
 
     async def main(urls: list[str], token: str, folder: Path, codec: Any) -> Any:
         client = EnvClient(urls, token, timeout_s=120.0)

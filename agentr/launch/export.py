@@ -14,6 +14,7 @@ from agentr.errors import DataError
 from agentr.launch.run import codec_of
 from agentr.read.run import Round, Run
 from agentr.search.tree import Tree
+from agentr.store.files import make_place
 from agentr.store.layout import DATASET, ROLLOUTS
 
 #: The format of trees; those of rows are in ``agentr.build.export``.
@@ -48,7 +49,7 @@ def export(run_dir: Path, round_: int, kind: str, out: Path, *, per_turn: bool =
     if ROLLOUTS in here.stages():
         hint = f"They are read from Python: agentr.open({str(run_dir)!r}).rounds[{round_}].rollouts.steps[1].dataset.rows"
         raise DataError(f"round {round_} trained online: its rows have advantages, which no format has a place for", hint=hint)
-    out.parent.mkdir(parents=True, exist_ok=True)
+    make_place(out)
     rows = here[DATASET].rows
     return export_rows(out, rows, None if kind == "trl" else codec_of(run), kind, per_turn=per_turn, find=_finder(run))
 
