@@ -142,11 +142,11 @@ def demos(
 ) -> None:
     """Write the expert's demonstrations, each carried out in the environment. Those that do not succeed are counted and left out."""
     from agentr.build.export_trees import export_demonstrations
+    from agentr.build.exported import make_place
     from agentr.collect.demonstrate import demonstrate_all
     from agentr.config.schema import TaskSelection
     from agentr.envs.client import EnvClient
     from agentr.envs.local import reachable
-    from agentr.store.files import make_place
     from agentr.store.forest import Forest
 
     if kind not in ("sharegpt", "trees"):

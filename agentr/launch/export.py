@@ -9,12 +9,11 @@ from pathlib import Path
 import agentr
 from agentr.build.export import FORMATS, FindTree, export_rows
 from agentr.build.export_trees import export_trees
-from agentr.build.exported import Exported
+from agentr.build.exported import Exported, make_place
 from agentr.errors import DataError
 from agentr.launch.run import codec_of
 from agentr.read.run import Round, Run
 from agentr.search.tree import Tree
-from agentr.store.files import make_place
 from agentr.store.layout import DATASET, ROLLOUTS
 
 #: The format of trees; those of rows are in ``agentr.build.export``.
