@@ -106,11 +106,19 @@ def test_score_is_the_formula() -> None:
 
 
 @pytest.mark.parametrize(
-    ("weights", "depths"), [({"contrast_weight": 1.0}, {1}), ({"depth_weight": 1.0}, {0}), ({"explore_weight": 1.0}, {1, 2})]
+    ("weights", "depths"),
+    [
+        ({"contrast_weight": 1.0}, {1}),
+        ({"depth_weight": 1.0}, {0}),
+        ({"explore_weight": 1.0}, {1, 2}),
+        ({"depth_weight": 1.17, "explore_weight": 1.0}, {1}),
+        ({"depth_weight": 1.3, "explore_weight": 1.0}, {0}),
+    ],
 )
 def test_a_later_batch_goes_where_the_score_says(weights: dict[str, float], depths: set[int]) -> None:
     """Of three first rollouts, that of branch 2 succeeds at once. Its siblings differ from it by 1, the root has the most turns below it
-    (1 + 4 / 3), and every open node but the root was visited once, those of depth 1 and those of depth 2."""
+    (1 + 4 / 3 against 2 at depth 1), and every open node but the root was visited once, those of depth 1 and those of depth 2. The root
+    was visited three times: 7/9 d + 0.8 e is more than 2/3 d + 0.943 e from d = 1.29 e on."""
     nothing = DenseConfig(base=3, max_depth=3, window=24, contrast_weight=0, depth_weight=0, explore_weight=0)
     strategy = dense(replace(nothing, **weights))
     found = set()

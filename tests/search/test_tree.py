@@ -83,6 +83,24 @@ def test_what_hides_reasoning_takes_its_opening_off_and_puts_what_the_template_w
     assert [tree.length(node) for node in tree.nodes[1:]] == [4, 5]
 
 
+@pytest.mark.parametrize(
+    ("paths", "draws", "expected"),
+    [
+        (["a / b: 1.0"], 1, False),
+        (["a / b: 1.0"], 2, True),
+        (["a / b: 1.0", "a / b: 1.0"], 1, True),
+        (["a / b: 1.0", "a / c: 1.0"], 1, False),
+        (["a / b: 1.0", "c / b: 1.0"], 1, False),
+        (["a / b: 1.0", "a / b: 0.0 infra"], 1, False),
+        (["a / b"], 2, False),
+    ],
+)
+def test_episodes_are_identical_where_several_were_drawn_and_say_the_same(paths: list[str], draws: int, expected: bool) -> None:
+    tree = tree_of(*paths)
+    tree.nodes[2].draws = draws
+    assert tree.identical() is expected
+
+
 @pytest.mark.parametrize("damage", [b"", b"nonsense", to_bytes(new_tree())[:-5], to_bytes(new_tree())[5:]])
 def test_damaged_bytes_are_refused(damage: bytes) -> None:
     with pytest.raises(DataError, match=r"damaged|not a stored tree"):
