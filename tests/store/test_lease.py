@@ -184,7 +184,7 @@ def test_an_owner_elsewhere_is_named_until_it_was_silent_for_twice_its_lease(roo
     abandoned(root, 100.0)
     path = elsewhere(root)
     for silent, named in ((150.0, True), (250.0, False)):
-        os.utime(path, (time.time() - silent,) * 2)
+        os.utime(path, (then := time.time() - silent, then))
         assert Lease(root / ".lease", 1.0).look().startswith("pid ") is named, f"silent for {silent} s"
 
 
