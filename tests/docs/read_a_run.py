@@ -35,13 +35,17 @@ CELL = re.compile(r"^```python\n(?P<code>.*?)^```$(?:\n\n<!-- made: (?P<name>.+?
 HELD_OUT = [f"door {number}" for number in range(8)]
 
 
-def small(folder: Path) -> Path:
-    """Writes a run of Agent-R with one round: doors to open, a policy that is written down, and trainings that trained nothing."""
+def small(folder: Path, model: Path | None = None) -> Path:
+    """Writes a run of Agent-R with one round: doors to open, a policy that is written down, and trainings that trained nothing.
+
+    Args:
+        model: Folder of its model; by default one that holds nothing.
+    """
     searched, window = door(), episode("window", ["open", "wait"], 0.0, Outcome.FAILURE, 1)
     window.task = Task("toy", "window", "train")
     del searched.nodes[7:], searched.nodes[4].children[1:]
     searched.revisions = []
-    round_ = round_of(folder, [*AGENT_R, "run.name=door", "run.rounds=1"], experts=[expert("open unlock")])
+    round_ = round_of(folder, [*AGENT_R, "run.name=door", "run.rounds=1"], experts=[expert("open unlock")], model=model)
     store = round_.experiment.store
     _trained(store, arm_of(0), [2.3, 0.9, 0.4])
     _measured(store, arm_of(0), HELD_OUT[:3])
