@@ -42,6 +42,7 @@ autodoc_typehints = "signature"
 autodoc_preserve_defaults = True
 autodoc_default_options = {"members": True, "show-inheritance": True}
 napoleon_numpy_docstring = False
+napoleon_use_ivar = True
 python_use_unqualified_type_names = True
 toc_object_entries_show_parents = "hide"
 
@@ -114,6 +115,13 @@ def formula(visitor, node: nodes.Element) -> None:
     raise nodes.SkipNode
 
 
+def without_object(app: Sphinx, document: nodes.document) -> None:
+    """Takes out the line that says of a class that it is derived from object."""
+    for line in list(document.findall(nodes.paragraph)):
+        if line.astext() == "Bases: object":
+            line.parent.remove(line)
+
+
 def written(app: Sphinx, failure: Exception | None) -> None:
     """Leads from the root of the site to its first page."""
     if failure is None and app.builder.format == "html":
@@ -124,6 +132,7 @@ def written(app: Sphinx, failure: Exception | None) -> None:
 
 def setup(app: Sphinx) -> dict[str, bool]:
     app.connect("source-read", read)
+    app.connect("doctree-read", without_object)
     app.connect("build-finished", written)
     app.add_directive("mermaid", Mermaid)
     app.add_html_math_renderer("mathml", inline_renderers=(formula, None), block_renderers=(formula, None))

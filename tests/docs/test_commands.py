@@ -40,7 +40,7 @@ def commands(page: Path) -> Iterator[str]:
     for line in page.read_text(encoding="utf-8").replace("\\\n", " ").splitlines():
         if line.startswith("```"):
             fence = "" if fence else line.removeprefix("```") or "text"
-        code = fence in ("sh", "bash", "console") or not fence and line.startswith("    ")
+        code = fence in ("sh", "bash", "console") or (not fence and line.startswith("    "))
         found = re.match(r"(?:\w+=\S+ )*((?:agentr|make) .*)", line.strip()) if code else None
         if found:
             options = [_expanded(word) for word in shlex.split(found[1], comments=True)]
