@@ -173,7 +173,7 @@ def test_where_the_time_went_and_what_recurs(shown: Shown) -> None:
     expect(page.get_by_role("heading", name="Where the time went")).to_be_visible()
     shown.go("run/first/patterns")
     expect(page.locator("main")).to_contain_text("repeated action")
-    page.locator("summary", has_text="3 episodes").first.click()
+    page.locator("summary", has_text="repeated action").first.click()
     page.locator("main a:visible").first.click()
     expect(page.get_by_role("heading", name="a", exact=True)).to_be_visible()
     assert "tree?stage=rounds%2F00%2Feval&key=a" in page.url
