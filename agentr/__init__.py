@@ -1,4 +1,4 @@
-"""agentr: distributed self-training of language-model agents on their own search trees.
+"""agentr: distributed self-training of language-model agents on their own search trees. A run is read so::
 
     import agentr
 

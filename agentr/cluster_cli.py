@@ -8,6 +8,8 @@ from typing import Annotated
 
 import typer
 
+from agentr.errors import ConfigError
+
 ConfigPath = Annotated[Path, typer.Argument(metavar="CONFIG", help="YAML file; see configs/.")]
 Overrides = Annotated[list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Override keys, such as cluster=gpu_cluster.")]
 Address = Annotated[
@@ -76,13 +78,17 @@ def logs(
     level: Annotated[str, typer.Option("--level", help="... from this level on, such as warning.")] = "",
 ) -> None:
     """Show the output of a run's last job; or, of a run directory here, the logs of all its processes."""
-    here = Path(run).is_dir() and not (follow or address or os.environ.get("RAY_API_SERVER_ADDRESS"))
+    elsewhere = address or os.environ.get("RAY_API_SERVER_ADDRESS")
+    here = not (follow or elsewhere) and Path(run).is_dir()
     if here or stage or task or level:
         from agentr.observe.logs import read_logs, shown
 
         for line in read_logs(Path(run), stage=stage, task=task, level=level):
             typer.echo(shown(line))
         return
+    if not (elsewhere or Path(run).exists()):
+        hint = "Name a run directory of this machine, or its cluster: --address http://HEAD:8265 or RAY_API_SERVER_ADDRESS."
+        raise ConfigError(f"there is no run directory {run} here, and no cluster was named", hint=hint)
     from agentr.launch.submit import logs as job_logs
 
     job_logs(run, address, follow, lambda text: typer.echo(text, nl=False))

@@ -181,6 +181,7 @@ def demos(
 ) -> None:
     """Write the expert's demonstrations, each carried out in the environment. Those that do not succeed are counted and left out."""
     from agentr.build.export_trees import export_demonstrations
+    from agentr.build.exported import make_place
     from agentr.collect.demonstrate import demonstrate_all
     from agentr.config.schema import TaskSelection
     from agentr.envs.client import EnvClient
@@ -191,6 +192,8 @@ def demos(
         raise ConfigError(f"unknown format {kind!r}", hint="Use sharegpt or trees.")
     if out.exists() and (kind == "trees" or out.is_dir()):
         raise ConfigError(f"{out} is already there", hint="Name a new one, or remove it.")
+    if kind == "sharegpt":
+        make_place(out)
 
     async def main(urls: list[str], token: str, folder: Path, codec: Any) -> Any:
         client = EnvClient(urls, token, timeout_s=120.0)

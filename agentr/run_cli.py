@@ -33,6 +33,7 @@ def trace(
     from agentr.errors import ConfigError
     from agentr.launch.run import decoder
     from agentr.observe.traces import describe_node, describe_row
+    from agentr.read.stage import Trees
     from agentr.store.layout import DATASET, ROLLOUTS, arm_of
 
     run = agentr.open(run_dir)
@@ -42,6 +43,8 @@ def trace(
     elif stage and tree and node is not None:
         name = stage if "/" in stage else arm_of(round_).stage(stage)
         trees = run.stage(name)
+        if not isinstance(trees, Trees):
+            raise ConfigError(f"the stage {name} holds no trees", hint="Name a stage of exploration, such as --stage collect.")
         uses = trees.trace(tree, node)
         lines = describe_node(name, trees[tree].nodes[node], uses)
     else:

@@ -39,6 +39,15 @@ def test_an_error_is_shown_letter_by_letter(monkeypatch: pytest.MonkeyPatch, cap
     assert "none[red].yaml" in capsys.readouterr().err
 
 
+@pytest.fixture(scope="module")
+def stored(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run with one round's trees and dataset, only for commands that change nothing."""
+    round_ = round_of(tmp_path_factory.mktemp("stored") / "run", ["method.revise.alpha=[1.0]"], collect=[door()], revise=[door()])
+    dataset(round_)
+    round_.experiment.store.close()
+    return round_.experiment.store.root
+
+
 @pytest.mark.parametrize(
     ("arguments", "message", "hint"),
     [
@@ -46,8 +55,52 @@ def test_an_error_is_shown_letter_by_letter(monkeypatch: pytest.MonkeyPatch, cap
         ("run configs/demo.yaml run.rounds=-1", "run.rounds: -1 is out of range", "at least 0"),
         ("compare configs/compare/sft.yaml --seeds 0,x", "--seeds '0,x' is not a list of numbers", "For example --seeds 0,1,2."),
         ("compare configs/compare/sft.yaml --vary run.rounds", "--vary 'run.rounds' is not of the form key=value", ""),
-        ("status nowhere", "nowhere holds no run", ""),
+        ("run {run}", "run is a folder, not a configuration file", "'agentr resume"),
+        ("run {run}/rounds", "rounds is a folder, not a configuration file", "Name a YAML file"),
+        ("run {run}/manifest.json run.name", "'run.name' is not of the form key=value", "For example: run.seed=1"),
+        ("compare configs/compare/sft.yaml --base none.yaml", "there is no configuration file none.yaml", "See configs/ for examples."),
+        ("status nowhere", "nowhere holds no run: there is no such folder", "Start one with 'agentr run CONFIG'."),
+        ("status {run}/rounds", "rounds holds no run: it has no config.yaml", ""),
+        ("status {run}/config.yaml", "config.yaml holds no run: there is no such folder", ""),
+        ("report nowhere", "nowhere holds no run", "Start one with"),
+        ("doctor nowhere", "nowhere holds no run", "Start one with"),
+        ("prune nowhere", "nowhere holds no run", "Start one with"),
+        ("pack nowhere", "nowhere holds no run", "Start one with"),
         ("resume nowhere", "nowhere holds no run", ""),
+        ("prune {run} --keep last", "'last' does not say which checkpoints are kept", "such as 'last 2'"),
+        ("doctor {run} --repair --stage rounds/01/colect", "has no stage 'rounds/01/colect'", "The nearest: rounds/01/collect"),
+        ("trace {run}", "say what to trace", "Give --row N, or --stage NAME --tree KEY --node N."),
+        ("trace {run} --row 99", "rounds/01/dataset has no row 99", "Its rows: 0 to 1."),
+        ("trace {run} --round 7 --row 0", "has no stage 'rounds/07/dataset'", "The nearest: rounds/01/dataset"),
+        ("trace {run} --row 0 --step 3", "has no stage 'rounds/01/rollouts/000003/dataset'", "The nearest: rounds/01/dataset"),
+        ("trace {run} --stage revise --tree dor --node 0", "rounds/01/revise holds no tree 'dor'", "The nearest: door."),
+        ("trace {run} --stage revise --tree door --node 99", "has no node 99", "Its nodes: 0 to"),
+        ("trace {run} --stage dataset --tree door --node 0", "the stage rounds/01/dataset holds no trees", "--stage collect"),
+        ("unpack {run}/config.yaml", "config.yaml is no archive of a run, or damaged", "Make it with 'agentr pack RUN'."),
+        ("logs nowhere", "there is no run directory nowhere here, and no cluster was named", "--address http://HEAD:8265"),
+        ("logs nowhere --stage collect", "there is no run directory nowhere here", "such as runs/demo"),
+        ("logs {run} --level loud", "there is no level 'loud'", "There are debug, info, warning, error, critical."),
+        ("stop {run}", "no cluster was named", "Say --address http://HEAD:8265, or set RAY_API_SERVER_ADDRESS."),
+        ("check none.yaml", "there is no configuration file none.yaml", "See configs/ for examples."),
+        ("chaos none.yaml --list", "there is no configuration file none.yaml", "See configs/ for examples."),
+        (
+            "chaos configs/smoke.yaml --list --faults colect:engine",
+            "no fault of this configuration is called 'colect:engine'",
+            "collect:engine",
+        ),
+        ("verify --method rlx", "there are no rules of 'rlx'", "Methods: agent_r"),
+        ("import none.json --config configs/demo.yaml --out x", "none.json cannot be read", "Give a JSON list, or one JSON object a line"),
+        ("import {run}/manifest.json --config none.yaml --out x", "there is no configuration file none.yaml", "See configs/"),
+        ("train configs/demo.yaml --dataset nowhere", "nowhere holds no readable dataset", "agentr build"),
+        ("export {run} --out {run}", "run is a folder", "Name the file to write"),
+        ("export {run} --out {run}/config.yaml/x", "config.yaml is a file, not a folder", "Name another place."),
+        (
+            "export {run} --out {run}/config.yaml --format agent_r_trees",
+            "config.yaml is a file, and each tree becomes one",
+            "Name a folder.",
+        ),
+        ("export {run} --out x --format cvs", "unknown export format 'cvs'", "Formats: messages, trl"),
+        ("export {run} --out x --round 3", "has no round 3", "Its rounds: 0 to 1."),
         ("export nowhere --out x", "nowhere holds no run", ""),
         ("collect configs/demo.yaml", "has no policy of round 0 yet", "agentr train CONFIG --round 0"),
         ("build configs/demo.yaml --round 2", "has no policy of round 1 yet", "agentr train CONFIG --round 1"),
@@ -57,11 +110,19 @@ def test_an_error_is_shown_letter_by_letter(monkeypatch: pytest.MonkeyPatch, cap
     ],
 )
 def test_what_cannot_be_done_is_said_without_a_traceback(
-    arguments: str, message: str, hint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    arguments: str,
+    message: str,
+    hint: str,
+    stored: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     """Only to the error stream, with a status by which a script notices."""
-    words = [str(ROOT / word) if word.startswith("configs/") else word for word in arguments.split()]
+    before = {path: path.read_bytes() for path in stored.rglob("*") if path.is_file()}
+    words = [str(ROOT / word) if word.startswith("configs/") else word.replace("{run}", str(stored)) for word in arguments.split()]
     monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("RAY_API_SERVER_ADDRESS", raising=False)
     monkeypatch.setattr(sys, "argv", ["agentr", *words])
     monkeypatch.setattr("agentr.launch.run.Services", lambda *_: Notes())
     with pytest.raises(SystemExit) as ended:
@@ -71,6 +132,7 @@ def test_what_cannot_be_done_is_said_without_a_traceback(
     assert message in shown.err and hint in shown.err and shown.err.startswith("error: ")
     assert "Traceback" not in shown.out + shown.err and message not in shown.out
     assert not (tmp_path / "nowhere").exists() and not (tmp_path / "x").exists()
+    assert before == {path: path.read_bytes() for path in stored.rglob("*") if path.is_file()}
 
 
 def test_an_interrupted_command_ends_as_the_shell_expects(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -332,3 +394,32 @@ def test_a_run_is_resumed_with_the_defaults_of_keys_that_its_preset_did_not_have
     monkeypatch.setattr("agentr.launch.run.run", lambda config, reporter, allow_change: resumed.append(config))
     assert agentr("resume", tmp_path / "run").exit_code == 0
     assert [(config.method.preset, config.turns.cut_off) for config in resumed] == [("released", "refused")]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ("run", "Missing argument 'CONFIG'"),
+        ("export runs/demo", "Missing option '--out'"),
+        ("export runs/demo --out x --round one", "Invalid value for '--round'"),
+        ("status runs/demo --jsn", "No such option: --jsn"),
+        ("unpack none.tar.zst", "'none.tar.zst' does not exist"),
+        ("bench scale --engines 1,x", "'1,x' are no numbers such as 1,8,32"),
+    ],
+)
+def test_a_command_that_is_written_wrong_says_how_it_is_called(arguments: str, said: str) -> None:
+    shown = agentr(*arguments.split())
+    text = " ".join(shown.stderr.replace("│", " ").split())
+    assert shown.exit_code == 2 and "Usage: " in text and said in text and not shown.stdout
+
+
+def test_logs_of_a_run_are_read_here_and_chosen_by_stage_task_and_level(stored: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("RAY_API_SERVER_ADDRESS", raising=False)
+    about = {"time": "2026-01-01T00:00:00+00:00", "level": "info", "stage": "rounds/01/collect", "task": "door"}
+    written_ = [{**about, "message": "grown"}, {**about, "level": "warning", "task": "gate", "message": "slow"}]
+    (stored / "logs").mkdir(exist_ok=True)
+    (stored / "logs/driver.jsonl").write_text("".join(json.dumps(line) + "\n" for line in written_))
+    for words, wanted in (("", 2), ("--level warning", 1), ("--task door", 1), ("--stage collect", 2), ("--stage eval", 0)):
+        shown = agentr("logs", stored, *words.split())
+        assert shown.exit_code == 0 and len(shown.stdout.splitlines()) == wanted, words
+    assert "warning  [rounds/01/collect gate] slow" in agentr("logs", stored).stdout

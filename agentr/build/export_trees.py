@@ -34,8 +34,10 @@ def export_trees(folder: Path, trees: Iterable[Tree]) -> Exported:
     experts, and what was taken over from other trees.
 
     Raises:
-        DataError: The folder holds other ``.json`` files, which ``path_collection.py`` would read, too.
+        DataError: The folder is a file, or holds other ``.json`` files, which ``path_collection.py`` would read, too.
     """
+    if folder.is_file():
+        raise DataError(f"{folder} is a file, and each tree becomes one", hint="Name a folder.")
     if any(folder.glob("*.json")):
         raise DataError(f"{folder} holds .json files already, and path_collection.py reads all that it finds", hint="Name another folder.")
     folder.mkdir(parents=True, exist_ok=True)

@@ -7,9 +7,25 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from agentr.errors import DataError
+
 
 def _counters() -> defaultdict[str, Counter[str]]:
     return defaultdict(Counter)
+
+
+def make_place(path: Path) -> None:
+    """Makes the folder that a file of somebody's own choice will be in.
+
+    Raises:
+        DataError: The path is a folder, or goes through a file.
+    """
+    if path.is_dir():
+        raise DataError(f"{path} is a folder", hint="Name the file to write into, such as one in that folder.")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError) as error:
+        raise DataError(f"{path} cannot be written: {error.filename} is a file, not a folder", hint="Name another place.") from error
 
 
 @dataclass

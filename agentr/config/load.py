@@ -210,10 +210,14 @@ def _read(path: Path, above: tuple[Path, ...]) -> list[Layer]:
         raise ConfigError(f"there is no configuration file {path}", hint="See configs/ for examples.") from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path} is not valid YAML: {error}") from error
+    except IsADirectoryError as error:
+        is_run = (path / "config.yaml").exists()
+        hint = f"'agentr resume {path}' continues the run in it." if is_run else "Name a YAML file; see configs/ for examples."
+        raise ConfigError(f"{path} is a folder, not a configuration file", hint=hint) from error
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
     if not isinstance(data, dict):
-        raise ConfigError(f"{path} holds a {type(data).__name__}, not a mapping of sections")
+        raise ConfigError(f"{path} holds a {type(data).__name__}, not a mapping of sections", hint="See configs/ for examples.")
     names = data.pop("include", None) or []
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         raise ConfigError(f"{path}: include holds {names!r}, not a list of files", hint="For example: include: [base.yaml]")

@@ -9,7 +9,7 @@ from pathlib import Path
 import agentr
 from agentr.build.export import FORMATS, FindTree, export_rows
 from agentr.build.export_trees import export_trees
-from agentr.build.exported import Exported
+from agentr.build.exported import Exported, make_place
 from agentr.errors import DataError
 from agentr.launch.run import codec_of
 from agentr.read.run import Round, Run
@@ -48,7 +48,7 @@ def export(run_dir: Path, round_: int, kind: str, out: Path, *, per_turn: bool =
     if ROLLOUTS in here.stages():
         hint = f"They are read from Python: agentr.open({str(run_dir)!r}).rounds[{round_}].rollouts.steps[1].dataset.rows"
         raise DataError(f"round {round_} trained online: its rows have advantages, which no format has a place for", hint=hint)
-    out.parent.mkdir(parents=True, exist_ok=True)
+    make_place(out)
     rows = here[DATASET].rows
     return export_rows(out, rows, None if kind == "trl" else codec_of(run), kind, per_turn=per_turn, find=_finder(run))
 

@@ -87,7 +87,7 @@ class Cluster:
         self.address = address or os.environ.get("RAY_API_SERVER_ADDRESS", "")
         if not self.address:
             hint = "Say --address http://HEAD:8265, or set RAY_API_SERVER_ADDRESS."
-            raise ConfigError("no cluster was named to submit to", hint=hint)
+            raise ConfigError("no cluster was named", hint=hint)
         try:
             self._client = JobSubmissionClient(self.address)
         except (ConnectionError, RuntimeError, RayError, OSError) as error:

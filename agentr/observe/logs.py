@@ -22,8 +22,10 @@ def read_logs(root: Path, *, stage: str = "", task: str = "", level: str = "") -
         level: Only lines of this level or above.
 
     Raises:
-        ConfigError: There is no such level.
+        ConfigError: There is no such folder or level.
     """
+    if not root.is_dir():
+        raise ConfigError(f"there is no run directory {root} here", hint="Name one, such as runs/demo.")
     levels = {name.lower(): number for name, number in logging.getLevelNamesMapping().items()}
     if level and level.lower() not in levels:
         raise ConfigError(f"there is no level {level!r}", hint="There are debug, info, warning, error, critical.")

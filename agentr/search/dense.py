@@ -90,7 +90,7 @@ class Dense(Strategy):
         return self.config.stop_rollouts * self.config.max_depth
 
     def ask(self, tree: Tree) -> list[Expansion]:
-        if tree.search.get("stopped") or tree.root.terminal:
+        if tree.root.terminal:
             return []
         pending = tree.search["pending"] if "pending" in tree.search else self._missing(tree, self._first_batch())
         return [

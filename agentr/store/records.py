@@ -106,6 +106,8 @@ def read_config(root: Path) -> dict[str, Any]:
     try:
         stored = parse_yaml(layout.config.read_text(encoding="utf-8"))
         problem = "" if isinstance(stored, dict) else f"{layout.config} holds no configuration"
+    except (FileNotFoundError, NotADirectoryError):
+        stored, problem = None, "it has no config.yaml" if root.is_dir() else "there is no such folder"
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         stored, problem = None, " ".join(str(error).split())
     if problem:

@@ -140,8 +140,12 @@ def test_a_searched_tree_gives_a_row_for_each_path_that_ended() -> None:
     assert len(set(first)) < len(first)
 
 
-def test_a_rollout_whose_probabilities_nobody_knows_is_dropped_with_its_reason() -> None:
-    tree = new_tree()
-    add(tree, 0, child("a", 1.0, tree_of("a: 1.0").nodes[1].outcome, logprobs=()))
-    (dropped,) = rollout_rows(group_of(tree), [Reward(1.0)], AdvantageConfig())
-    assert isinstance(dropped, Dropped) and dropped.reason == "no log-probabilities"
+def test_a_rollout_that_cannot_be_trained_on_is_dropped_with_its_reason_and_the_others_are_rows() -> None:
+    """One that no policy drew, one that is reasoning alone, and one that is a row."""
+    tree = tree_of("a: 1.0", "b: 0.0", "c: 0.5")
+    tree.nodes[1].logprobs, tree.nodes[2].reasoning = (), 1
+    *left_out, row = rollout_rows(group_of(tree), [Reward(1.0), Reward(0.0), Reward(0.5)], AdvantageConfig(), train_on_reasoning=False)
+    found = [(one.reason, one.provenance.nodes) for one in left_out if isinstance(one, Dropped)]
+    assert found == [("no log-probabilities", (1,)), ("no token", (2,))]
+    assert isinstance(row, Rollout) and (row.provenance.nodes, row.provenance.kind) == ((3,), "rollout")
+    assert row.provenance.detail == {"earned": 0.5}

@@ -264,6 +264,18 @@ def test_invalid_turns_are_context_unless_asked_for() -> None:
         assert ("blub" in trained_text(row)) is wanted
 
 
+def test_what_has_nothing_to_train_on_is_dropped_with_its_reason() -> None:
+    """All that would be learnt was not understood."""
+    (left_out,) = good_rows(task(reasoned("blub", 1.0, Outcome.SUCCESS, valid=False)), 1.0, limit=1, targets=Targets())
+    assert isinstance(left_out, Dropped)
+    assert (left_out.reason, left_out.provenance.nodes) == ("trajectory with nothing to train on", (1,))
+    tree = door()
+    tree.nodes[7].valid = tree.nodes[8].valid = False
+    left_out, _ = revision_rows(tree, Splice.executed, CODEC, ReAct(), limit=0, targets=Targets())
+    assert isinstance(left_out, Dropped)
+    assert (left_out.reason, left_out.provenance.nodes) == ("revision with nothing to train on", (1, 4, 7, 8))
+
+
 def test_a_demonstration_counts_if_it_succeeded_whatever_it_earned() -> None:
     tree = task(reasoned("win slowly", 0.9, Outcome.SUCCESS), reasoned("come close", 0.9, Outcome.FAILURE), origin=Origin.EXPERT)
     add(tree, 0, reasoned("win", 1.0, Outcome.SUCCESS))

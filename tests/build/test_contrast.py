@@ -42,6 +42,8 @@ def contrast(tree: Tree, shown: Tree | None = None, /, **rules: Any) -> tuple[li
     found = list(contrast_rows(tree, shown, ContrastConfig(**rules), max_length))
     reasons = [candidate for candidate in found if isinstance(candidate, Dropped)]
     assert {reason.provenance.tree for reason in reasons} <= {tree.task.key}
+    compared = [d for d in reasons if not d.reason.startswith(("no ", "the demonstration ", "run without "))]
+    assert all(d.provenance.nodes and d.provenance.rejected for d in compared), "of two runs that were compared both are named"
     return [pair for pair in found if isinstance(pair, Preference)], Counter(d.reason for d in reasons)
 
 

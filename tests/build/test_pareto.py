@@ -105,6 +105,8 @@ def test_what_is_measured() -> None:
     """S_corr and S_tool (arXiv 2601.06860, section 3.3): over two episodes of 1 and 3 calls, of which one succeeds."""
     (found,) = measure([played(Outcome.SUCCESS)], Dispersion.std, "")
     assert (found.earned, found.calls, found.settled) == (0.5, 1.0, False)
+    (found,) = measure([played(Outcome.SUCCESS)], Dispersion.std, "push")
+    assert (found.earned, found.calls) == (0.5, 0.5), "an answer is no call"
     (found,) = measure([played(Outcome.FAILURE), new_tree()], Dispersion.variance, "")
     assert (found.earned, found.calls, found.settled) == (0.0, 1.0, True)
 

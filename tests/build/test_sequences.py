@@ -8,7 +8,7 @@ import pytest
 
 from agentr.build.contrast import ContrastConfig, Granularity, contrast_rows
 from agentr.build.revision import good_rows, revision_rows
-from agentr.build.sequences import make_pair, make_row, make_rows, recorded
+from agentr.build.sequences import inserted, make_pair, make_row, make_rows, recorded
 from agentr.build.siblings import SiblingsConfig, preference_rows
 from agentr.build.targets import Targets
 from agentr.errors import ConfigError, DataError
@@ -20,6 +20,7 @@ from agentr.store.rows import Dropped, Preference, Row
 from agentr.tasks.formats import ReAct
 from agentr.types import Outcome
 from tests.policy.test_families import codec_of
+from tests.policy.test_tools import calls_of, tooled
 from tests.reasoning import begun, grown, taken
 
 QWEN, DEEPSEEK = codec_of("Qwen 3"), codec_of("DeepSeek V3")
@@ -62,6 +63,16 @@ def test_of_reasoning_that_was_never_closed_nothing_is_learnt() -> None:
     tree = grown(QWEN, ["<think>\nA door", said("go")], keeps=True)
     (row,) = rows_of(tree, on_reasoning=False)
     assert learnt(row) == f"{said('go')}<|im_end|>"
+
+
+@pytest.mark.parametrize("reasons", [True, False])
+def test_an_inserted_turn_is_answered_by_the_tool_where_it_calls_one(reasons: bool) -> None:
+    codec = tooled("Qwen 3")
+    turn = inserted(codec, f"{THOUGHT}{calls_of(codec).compose('', 'wait')}", "ok.", True, reasons)
+    assert codec.decode(turn.bridge_ids, special=True).count("<tool_response>\nok.\n</tool_response>") == 1
+    assert "<tool_response>" not in codec.decode(inserted(codec, "I wait.", "ok.", True).bridge_ids, special=True)
+    learnt_of_it = codec.decode([i for i, m in zip(turn.token_ids, turn.mask, strict=True) if m], special=True)
+    assert learnt_of_it.startswith(THOUGHT if reasons else "<tool_call>")
 
 
 # what the policy saw --------------------------------------------------------------------------------------------------

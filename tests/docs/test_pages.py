@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.docs import a_turn, architecture, fidelity, metrics
+from tests.docs import a_turn, architecture, estimates, fidelity, metrics, read_a_run
 from tests.docs.pages import PART, ROOT, WIDTH, parts, refreshed
 
 PAGES = pytest.mark.parametrize("page", [architecture.PAGE, a_turn.PAGE, metrics.PAGE, fidelity.PAGE], ids=lambda page: page.stem)
@@ -21,14 +21,25 @@ def a_turn_part() -> Callable[[str], str]:
     return made.__getitem__
 
 
-@pytest.mark.parametrize(
-    ("script", "maker"),
-    [(architecture, lambda: architecture.make), (a_turn, a_turn_part), (fidelity, lambda: fidelity.make)],
-    ids=["architecture", "a_turn", "fidelity"],
-)
+SCRIPTS = [
+    (architecture, lambda: architecture.make),
+    (a_turn, a_turn_part),
+    (fidelity, lambda: fidelity.make),
+    (estimates, lambda: estimates.make),
+]
+
+
+@pytest.mark.parametrize(("script", "maker"), SCRIPTS, ids=lambda value: getattr(value, "__name__", "").removeprefix("tests.docs.") or None)
 def test_the_page_says_what_the_code_does(script, maker: Callable[[], Callable[[str], str]]) -> None:
     now = refreshed(script.PAGE, maker())
     assert now == script.PAGE.read_text(encoding="utf-8"), f"write docs/{script.PAGE.name} anew: python -m {script.__name__}"
+
+
+def test_the_page_prints_what_its_python_prints(tmp_path: Path) -> None:
+    read_a_run.small(tmp_path / read_a_run.RUN)
+    now = refreshed(read_a_run.PAGE, read_a_run.printed(tmp_path).__getitem__)
+    assert now == read_a_run.PAGE.read_text(encoding="utf-8"), "write docs/read_a_run.md anew: python -m tests.docs.read_a_run"
+    assert "<svg" in (tmp_path / "success.svg").read_text(encoding="utf-8") and read_a_run.PICTURE.exists()
 
 
 def test_every_metric_and_alert_is_described() -> None:

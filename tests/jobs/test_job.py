@@ -160,7 +160,7 @@ def test_a_check_starts_nothing_and_says_what_may_run_where(cluster: dict[str, s
     "changes, answer",
     [
         ({"RAY_API_SERVER_ADDRESS": "http://127.0.0.1:9"}, "the cluster at http://127.0.0.1:9 cannot be used"),
-        ({"RAY_API_SERVER_ADDRESS": ""}, "no cluster was named to submit to\nSay --address http://HEAD:8265"),
+        ({"RAY_API_SERVER_ADDRESS": ""}, "no cluster was named\nSay --address http://HEAD:8265"),
         ({"RAY_AUTH_TOKEN": "0" * 64}, "Nothing was submitted"),
     ],
     ids=["nobody there", "no address", "wrong token"],

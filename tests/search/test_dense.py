@@ -18,7 +18,7 @@ from agentr.build.siblings import SiblingsConfig
 from agentr.errors import ConfigError
 from agentr.recipes import load
 from agentr.search import Child, Dense, DenseConfig, Expansion, Tree
-from agentr.search.siblings import SiblingRule, sibling_pairs
+from agentr.search.siblings import SiblingRule, TurnsLeft, sibling_pairs
 from agentr.search.stored import from_bytes, to_bytes, to_json
 from agentr.types import Outcome
 from tests.trees import Answer, child, new_tree, retell, run_search
@@ -106,11 +106,19 @@ def test_score_is_the_formula() -> None:
 
 
 @pytest.mark.parametrize(
-    ("weights", "depths"), [({"contrast_weight": 1.0}, {1}), ({"depth_weight": 1.0}, {0}), ({"explore_weight": 1.0}, {1, 2})]
+    ("weights", "depths"),
+    [
+        ({"contrast_weight": 1.0}, {1}),
+        ({"depth_weight": 1.0}, {0}),
+        ({"explore_weight": 1.0}, {1, 2}),
+        ({"depth_weight": 1.17, "explore_weight": 1.0}, {1}),
+        ({"depth_weight": 1.3, "explore_weight": 1.0}, {0}),
+    ],
 )
 def test_a_later_batch_goes_where_the_score_says(weights: dict[str, float], depths: set[int]) -> None:
     """Of three first rollouts, that of branch 2 succeeds at once. Its siblings differ from it by 1, the root has the most turns below it
-    (1 + 4 / 3), and every open node but the root was visited once, those of depth 1 and those of depth 2."""
+    (1 + 4 / 3 against 2 at depth 1), and every open node but the root was visited once, those of depth 1 and those of depth 2. The root
+    was visited three times: 7/9 d + 0.8 e is more than 2/3 d + 0.943 e from d = 1.29 e on."""
     nothing = DenseConfig(base=3, max_depth=3, window=24, contrast_weight=0, depth_weight=0, explore_weight=0)
     strategy = dense(replace(nothing, **weights))
     found = set()
@@ -124,6 +132,28 @@ def test_a_later_batch_goes_where_the_score_says(weights: dict[str, float], dept
         assert len(tree.search["batch"]) > 1
         found.add(shared(tree.search["batch"]))
     assert found == depths
+
+
+def test_where_every_path_broke_no_turn_is_known_to_be_left() -> None:
+    """Branch 2 succeeds at once, and what follows branches 0 and 1 breaks: the root has one turn left, and they have none."""
+    config = DenseConfig(base=3, max_depth=3, window=24, contrast_weight=0, explore_weight=0)
+    found = set()
+    for seed in range(10):
+        strategy, tree = dense(config), new_tree(seed)
+        for _ in range(2):
+            for expansion in strategy.ask(tree):
+                won = expansion.temperature == 0.5
+                outcome = Outcome.INFRA if expansion.node else Outcome.SUCCESS if won else None
+                strategy.tell(tree, expansion, [child("x", float(won), outcome)])
+        assert tree.search["batches"] == 2
+        found.add(shared(tree.search["batch"]))
+    assert found == {0}
+
+
+def test_turns_left_are_taken_in_the_search_as_in_its_pairs() -> None:
+    config = replace(SMALL, max_depth=5, depth_weight=1.0, contrast_weight=0, explore_weight=0, stop_rollouts=30)
+    over = [[grow(dense(config, turns_left=kind), new_tree(seed), lucky(0.3)) for seed in range(5)] for kind in TurnsLeft]
+    assert over[0] != over[1]
 
 
 def test_a_covered_proposal_is_dropped_and_nodes_with_nothing_open_are_left_alone() -> None:

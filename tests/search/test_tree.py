@@ -11,6 +11,7 @@ from agentr.search import Origin, Sample
 from agentr.search.hiding import Hiding
 from agentr.search.revision import Rating, Revision, Verdict
 from agentr.search.stored import from_bytes, from_json, read_child, stored_child, to_bytes, to_json
+from agentr.search.tree import Spent
 from agentr.types import CallStatus, Cost, Outcome
 from tests.trees import child, new_tree, run_search, tree_of
 
@@ -81,6 +82,45 @@ def test_what_hides_reasoning_takes_its_opening_off_and_puts_what_the_template_w
     assert tree.prompt(2) == [1, 2, 50, 51, 12, 20, 50, 51, 13, 14, 22, 23]
     assert tree.prompt(2, forgotten=1) == [1, 2, 50, 51, 13, 14, 22, 23]
     assert [tree.length(node) for node in tree.nodes[1:]] == [4, 5]
+
+
+@pytest.mark.parametrize(
+    ("paths", "draws", "expected"),
+    [
+        (["a / b: 1.0"], 1, False),
+        (["a / b: 1.0"], 2, True),
+        (["a / b: 1.0", "a / b: 1.0"], 1, True),
+        (["a / b: 1.0", "a / c: 1.0"], 1, False),
+        (["a / b: 1.0", "c / b: 1.0"], 1, False),
+        (["a / b: 1.0", "a / b: 0.0 infra"], 1, False),
+        (["a / b"], 2, False),
+    ],
+)
+def test_episodes_are_identical_where_several_were_drawn_and_say_the_same(paths: list[str], draws: int, expected: bool) -> None:
+    tree = tree_of(*paths)
+    tree.nodes[2].draws = draws
+    assert tree.identical() is expected
+
+
+def test_a_conversation_shows_reasoning_where_later_prompts_do() -> None:
+    tree = new_tree()
+    tree.add(0, child("<think>It is locked.</think>\n\nopen", token_ids=(10, 11, 12), reasoning=2), Origin.POLICY)
+    tree.add(1, child("<think>Hm", token_ids=(13, 14), reasoning=2), Origin.POLICY)
+    tree.add(2, child("wait"), Origin.POLICY)
+    said = ["<think>It is locked.</think>\n\nopen", "<think>Hm", "wait"]
+    assert [m.content for m in tree.conversation(3) if m.role == "assistant"] == said
+    tree.hiding = Hiding()
+    assert [m.content for m in tree.conversation(3) if m.role == "assistant"] == ["open", "", "wait"]
+    assert [m.content for m in tree.conversation(3, forgotten=2)] == ["go", "wait", tree.nodes[3].observation]
+
+
+def test_what_expansions_took_is_kept_in_order_and_their_cached_tokens_are_a_cost() -> None:
+    tree = new_tree()
+    tree.spend(Cost(calls=1, cached_tokens=4))
+    spent = [Spent(0, 0, 2, 0.5, 0.25, cached_tokens=3), Spent(1, 0, 2, 0.5, 0.25)]
+    for one in spent:
+        tree.pay(one)
+    assert tree.spent == spent and tree.cost == Cost(calls=1, cached_tokens=7)
 
 
 @pytest.mark.parametrize("damage", [b"", b"nonsense", to_bytes(new_tree())[:-5], to_bytes(new_tree())[5:]])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -177,6 +178,26 @@ def test_a_number_of_a_process_that_is_used_again_is_not_its_owner(root: Path) -
     other.take()
     assert time.monotonic() - started < 5
     other.release()
+
+
+def test_an_owner_elsewhere_is_named_until_it_was_silent_for_twice_its_lease(root: Path) -> None:
+    abandoned(root, 100.0)
+    path = elsewhere(root)
+    for silent, named in ((150.0, True), (250.0, False)):
+        os.utime(path, (then := time.time() - silent, then))
+        assert Lease(root / ".lease", 1.0).look().startswith("pid ") is named, f"silent for {silent} s"
+
+
+def test_a_process_that_has_ended_and_was_not_waited_for_is_no_owner(root: Path) -> None:
+    abandoned(root, 30.0)
+    with subprocess.Popen(["sleep", "60"]) as owner:
+        born = lease._born(owner.pid)
+        elsewhere(root, machine=lease._machine(), pid=owner.pid, born=born)
+        assert Lease(root / ".lease").look().startswith(f"pid {owner.pid} on ")
+        owner.kill()
+        wait_until(lambda: lease._born(owner.pid) == "", "the process to end")
+        assert Path(f"/proc/{owner.pid}").exists(), "its parent has not waited for it"
+        assert Lease(root / ".lease").look() == ""
 
 
 @pytest.mark.parametrize("torn", [b"", b"{", b"[]"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import shutil
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,7 @@ def test_the_first_page_has_a_line_for_each_run(runs: Path) -> None:
     assert (broken["state"], broken["id"]) == ("unreadable", "broken") and broken["problem"], "and the other is shown"
     assert (first["id"], first["method"], first["rounds"]) == ("first", "agent_r", {"done": 1, "planned": 3})
     assert first["before"]["mean"] == first["after"]["mean"] == pytest.approx(1 / 3) and first["afterTitle"] == "round 1"
+    assert abs(datetime.fromisoformat(first["started"]) - datetime.now(UTC)) < timedelta(hours=1)
     assert first["state"] == "stopped", "three rounds are planned, and nobody works on it"
 
 

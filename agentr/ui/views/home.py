@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -80,7 +81,7 @@ def _card(run: Run) -> dict[str, Any]:
         "seconds": sum(stage.seconds for stage in stages.values()),
         "completions": cost.completions,
         "tokens": cost.completion_tokens,
-        "started": events[0]["time"] if events else "",
+        "started": datetime.fromtimestamp(events[0]["time"], UTC).isoformat(timespec="seconds") if events else "",
     }
 
 

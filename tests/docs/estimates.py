@@ -1,0 +1,21 @@
+"""Makes the parts of docs/your_model_and_gpu.md that ``agentr run CONFIG --dry-run`` prints below a configuration.
+
+``python -m tests.docs.estimates`` writes the page anew.
+"""
+
+from __future__ import annotations
+
+from agentr.launch.estimate import estimate
+from agentr.recipes import load
+from tests.docs.pages import ROOT, refreshed
+
+PAGE = ROOT / "docs" / "your_model_and_gpu.md"
+
+
+def make(name: str) -> str:
+    """Returns the estimate of a configuration, named by its path."""
+    return estimate(load(ROOT / name)).text()
+
+
+if __name__ == "__main__":
+    PAGE.write_text(refreshed(PAGE, make), encoding="utf-8")

@@ -1,0 +1,33 @@
+"""The tables of equations on the pages of the methods: keys and golden vectors that there are, and no equation left out."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from agentr.fidelity.rules import read_rules
+from tests.docs.pages import ROOT
+
+RULES = {rule.id: rule for rule in read_rules()}
+KEYS = (ROOT / "docs" / "configuration.md").read_text(encoding="utf-8")
+
+
+def lines(section: str) -> list[tuple[str, str]]:
+    """Returns keys and golden vectors of each line of a method's table."""
+    text = (ROOT / "docs" / f"{section}.md").read_text(encoding="utf-8")
+    table = text.split("## Equations\n")[1].split("\n## ")[0]
+    return re.findall(r"^\| (?!-).*\| (.*?) ?\| (`.*`) \|$", table, re.MULTILINE)
+
+
+@pytest.mark.parametrize("section", ["agent_r", "eto", "dense_policy", "et_agent", "rl"])
+def test_the_table_names_keys_and_vectors_that_there_are(section: str) -> None:
+    named = lines(section)
+    assert len(named) > 5
+    vectors = {vector for _, cell in named for vector in re.findall(r"`(.+?)`", cell)}
+    assert {vector for vector in vectors if vector not in RULES or RULES[vector].omitted} == set()
+    for key in (key for cell, _ in named for key in re.findall(r"`(.+?)`", cell)):
+        path = key.split(".", 1)[1]
+        assert f"| `{path}`" in KEYS or f"| `{path}." in KEYS, key
+    equations = {rule.id for rule in RULES.values() if rule.section == section and "Eq." in rule.where and not rule.omitted}
+    assert equations - vectors == set(), "an equation is missing in the table"

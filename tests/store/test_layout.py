@@ -1,0 +1,55 @@
+"""Names of stages, of the arms that they are of, and of what lies in a run directory."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from agentr.store.layout import CONTROL, WARM_START, Arm, ArmKind, Checkpoint, Layout, arm_of, arms_in, stage_of, stages_on_disk, step_of
+
+FIRST, TWELFTH = arm_of(1), arm_of(12)
+
+
+@pytest.mark.parametrize(
+    ("arm", "folder", "title"),
+    [
+        (WARM_START, "rounds/00", "warm start"),
+        (FIRST, "rounds/01", "round 1"),
+        (TWELFTH, "rounds/12", "round 12"),
+        (CONTROL, "control", "control"),
+    ],
+)
+def test_a_stage_is_found_by_its_name_and_named_by_its_arm(arm: Arm, folder: str, title: str) -> None:
+    assert (arm.folder, arm.title, arm.stage("train")) == (folder, title, f"{folder}/train")
+    assert stage_of(f"{folder}/train") == (arm, "train")
+
+
+@pytest.mark.parametrize("name", ["model", "rounds/01", "rounds/01/rollouts/000001", "rounds/x/train", "control", "old/rounds/01/train"])
+def test_what_is_of_no_arm(name: str) -> None:
+    assert stage_of(name) is None
+
+
+def test_rounds_are_in_order_and_the_control_is_last() -> None:
+    assert arm_of(0) is WARM_START and Arm(ArmKind.ROUND, 1) == FIRST
+    stages = ["control/eval", "rounds/12/train", "model", "rounds/01/eval", "rounds/00/train", "rounds/01/train"]
+    assert arms_in(stages) == [WARM_START, FIRST, TWELFTH, CONTROL]
+
+
+def test_steps_of_online_training() -> None:
+    assert step_of("rounds/01/rollouts/000017") == ("rounds/01/rollouts", 17)
+    assert [step_of(name) for name in ("rounds/01/rollouts", "rounds/01/rollouts/a", "rounds/01/train/000017")] == [None] * 3
+
+
+def test_stages_on_disk_are_folders_at_the_places_of_stages(tmp_path: Path) -> None:
+    stages = ["control/train", "imported/pairs", "model", "rounds/01/collect", "rounds/01/train"]
+    for name in (*stages, "rounds/01/.part", "logs/x", "damaged/rounds", "other"):
+        (tmp_path / name).mkdir(parents=True)
+    (tmp_path / "rounds/01/file").touch()
+    assert stages_on_disk(tmp_path) == stages
+
+
+def test_a_policy_lies_in_the_stage_that_made_it() -> None:
+    layout = Layout(Path("run"))
+    assert layout.checkpoint("rounds/01/train") == Checkpoint("rounds/01/train", Path("run/rounds/01/train/model"))
+    assert layout.checkpoint("control/train", "2").path == Path("run/control/train/2/model")

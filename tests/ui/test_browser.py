@@ -1,0 +1,305 @@
+"""The page in a real Chromium: the questions that it is for, by clicks and by keyboard; phones, dark, hostile texts, a growing stage.
+
+``make test-ui`` installs what is needed; without it these tests are skipped, but where AGENTR_TEST_UI is set that is a failure.
+"""
+
+# pyright: reportMissingImports=false
+# Playwright and axe are in the lock of make test-ui alone.
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import socket
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+import uvicorn
+import yaml
+
+import agentr
+from agentr.ui.library import Library
+from agentr.ui.probe import Prober
+from agentr.ui.server import app, listen
+from agentr.ui.show import show_task, show_tree
+from tests.trees import door
+from tests.ui.test_views import _growing as growing
+
+REQUIRED = bool(os.environ.get("AGENTR_TEST_UI"))
+CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome") or ""
+if not REQUIRED:
+    pytest.importorskip("playwright.sync_api", reason="make test-ui installs it")
+    if not CHROMIUM:
+        pytest.skip("no Chromium on PATH or in $CHROMIUM", allow_module_level=True)
+
+from axe_playwright_python.sync_playwright import Axe  # noqa: E402
+from playwright.sync_api import Browser, Page, expect, sync_playwright  # noqa: E402
+
+HOSTILE = "</script><img src=x onerror=\"document.title='taken'\">\u202egnp\0"
+TREE = "tree?stage=rounds%2F01%2Frevise&key=door"
+
+
+@dataclass
+class Shown:
+    """A page of a server that runs, with what it asked and what went wrong in it."""
+
+    page: Page
+    address: str
+    asked: list[str] = field(default_factory=list)
+    errors: list[str] = field(default_factory=list)
+
+    def go(self, place: str) -> Page:
+        self.page.goto(f"{self.address}#/{place}")
+        expect(self.page.locator("h1").first).to_be_visible()
+        return self.page
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    assert CHROMIUM, "no Chromium on PATH or in $CHROMIUM"
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def address(runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """The server as ``agentr ui`` starts it, over a copy of the run."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    with listen("127.0.0.1", 0) as opened, serving(runs, opened) as address:
+        yield address
+
+
+class serving:
+    """Serves a folder from a thread."""
+
+    def __init__(self, folder: Path, opened: socket.socket) -> None:
+        self._socket = opened
+        port = opened.getsockname()[1]
+        self.address = f"http://127.0.0.1:{port}/"
+        config = uvicorn.Config(app(Library([folder]), "127.0.0.1", port), log_level="error", lifespan="off")
+        self._server = uvicorn.Server(config)
+        self._thread = threading.Thread(target=self._server.run, kwargs={"sockets": [opened]}, daemon=True)
+
+    def __enter__(self) -> str:
+        self._thread.start()
+        return self.address
+
+    def __exit__(self, *_: Any) -> None:
+        self._server.should_exit = True
+        self._thread.join(30)
+
+
+def open_page(browser: Browser, address: str, **context: Any) -> Shown:
+    page = browser.new_context(**context).new_page()
+    shown = Shown(page, address)
+    page.on("request", lambda request: shown.asked.append(request.url))
+    page.on("pageerror", lambda error: shown.errors.append(str(error)))
+    page.on("console", lambda message: shown.errors.append(message.text) if message.type == "error" else None)
+    return shown
+
+
+@pytest.fixture
+def shown(browser: Browser, address: str) -> Iterator[Shown]:
+    shown = open_page(browser, address, viewport={"width": 1400, "height": 900})
+    yield shown
+    assert [url for url in shown.asked if not url.startswith((address, "data:"))] == [], "a request left"
+    assert shown.errors == []
+    shown.page.context.close()
+
+
+# the questions --------------------------------------------------------------------------------------------------------
+
+
+def test_which_tasks_got_worse_and_where_its_episodes_part(shown: Shown) -> None:
+    page = shown.go("")
+    page.get_by_role("link", name="first").click()
+    page.get_by_role("link", name="Tasks").click()
+    page.get_by_role("button", name=re.compile("lost", re.IGNORECASE)).first.click()
+    page.get_by_role("link", name="c", exact=True).click()
+    expect(page.get_by_text("The first turn that differs is turn 1.")).to_be_visible()
+    before, after = page.locator("h2").all_inner_texts()[:2]
+    assert (before, after) == ("warm start", "round 1")
+    assert "Action: open" in page.inner_text("main") and "Action: wait" in page.inner_text("main")
+
+
+def test_where_paths_part_what_the_verdict_was_and_what_came_of_the_splice(shown: Shown) -> None:
+    page = shown.go(f"run/first/{TREE}")
+    revisions = page.get_by_role("button", name=re.compile("turn 8"))
+    revisions.first.click()
+    expect(page.get_by_role("heading", name=re.compile("Turn 8"))).to_be_visible()
+    text = page.inner_text("main")
+    assert "That was wrong." in text and "executed" in text
+    assert page.url.endswith("node=8") or "node=8" in page.url, "every selection has an address"
+
+
+def test_what_was_trained_on_and_back_to_its_turns(shown: Shown) -> None:
+    page = shown.go("run/first/dataset?stage=rounds%2F01%2Fdataset")
+    page.locator("main table a").first.click()
+    expect(page.get_by_role("heading", name=re.compile(r"^Row \d"))).to_be_visible()
+    tokens = page.locator("pre.tokens").first
+    expect(tokens).to_be_visible()
+    assert "on " in tokens.inner_text()
+    page.get_by_role("link", name=re.compile(r"Turn \d+ in its tree")).first.click()
+    expect(page.get_by_role("heading", name="door")).to_be_visible()
+    assert "row=" in page.url, "the row lights its path"
+
+
+def test_how_likely_a_turn_is_under_every_policy(shown: Shown) -> None:
+    page = shown.go(f"run/first/{TREE}&node=2")
+    page.get_by_role("button", name=re.compile("probability", re.IGNORECASE)).click()
+    table = page.get_by_label("Log-probability of each turn under every policy")
+    expect(table).to_be_visible(timeout=120_000)
+    expect(table.get_by_role("columnheader", name="round 1")).to_be_visible(timeout=120_000)
+    for name in ("base model", "warm start"):
+        expect(table.get_by_role("columnheader", name=name)).to_be_visible()
+    assert "unknown" not in table.inner_text()
+
+
+def test_what_to_type_to_act_in_a_state(shown: Shown) -> None:
+    text = shown.go(f"run/first/{TREE}&node=4").locator("main")
+    expect(text).to_contain_text("agentr envs play --run")
+    expect(text).to_contain_text("--tree door --turn 4")
+
+
+def test_where_the_time_went_and_what_recurs(shown: Shown) -> None:
+    page = shown.go("run/first")
+    expect(page.get_by_role("heading", name="Where the time went")).to_be_visible()
+    shown.go("run/first/patterns")
+    expect(page.locator("main")).to_contain_text("repeated action")
+    page.locator("summary", has_text="repeated action").first.click()
+    page.locator("main a:visible").first.click()
+    expect(page.get_by_role("heading", name="a", exact=True)).to_be_visible()
+    assert "tree?stage=rounds%2F00%2Feval&key=a" in page.url
+
+
+def test_by_keyboard_alone(shown: Shown) -> None:
+    page = shown.go("")
+    for _ in range(40):
+        page.keyboard.press("Tab")
+        if page.evaluate("document.activeElement.textContent") == "first":
+            break
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("heading", name="What it came to")).to_be_visible()
+    shown.go(f"run/first/{TREE}&view=outline")
+    page.get_by_role("tree").focus()
+    for key in ("Home", "ArrowDown", "ArrowDown"):
+        page.keyboard.press(key)
+    expect(page.locator('[role="treeitem"][aria-selected="true"]')).to_contain_text("take key")
+    assert "node=2" in page.url
+
+
+# form -----------------------------------------------------------------------------------------------------------------
+
+PLACES = (
+    "",
+    "run/first",
+    "run/first/tasks",
+    "run/first/episodes?task=c",
+    "run/first/patterns",
+    "run/first/forest?stage=rounds%2F01%2Fcollect",
+    f"run/first/{TREE}&node=8&view=outline",
+    f"run/first/{TREE}&node=8&view=graph",
+    f"run/first/{TREE}&node=8&view=icicle",
+    "run/first/dataset?stage=rounds%2F01%2Fdataset",
+    "run/first/row?stage=rounds%2F01%2Fdataset&index=0",
+)
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1400, 390])
+def test_every_page_is_accessible_and_fits(browser: Browser, address: str, width: int, scheme: str) -> None:
+    shown = open_page(browser, address, viewport={"width": width, "height": 844}, color_scheme=scheme)
+    for place in PLACES:
+        page = shown.go(place)
+        page.wait_for_load_state("networkidle")
+        assert page.evaluate("document.documentElement.scrollWidth") <= width, f"{place} scrolls sideways"
+        found = Axe().run(page).response["violations"]
+        serious = [(each["id"], each["nodes"][0]["html"][:120]) for each in found if each["impact"] in ("serious", "critical")]
+        assert serious == [], place
+    shown.page.context.close()
+    assert shown.errors == []
+
+
+def test_back_and_reload_keep_the_place(shown: Shown) -> None:
+    page = shown.go("run/first")
+    for place in PLACES[1:]:
+        shown.go(place)
+        said = page.inner_text("h1")
+        page.reload()
+        expect(page.locator("h1").first).to_have_text(said)
+    page.go_back()
+    assert page.url.endswith(PLACES[-2])
+
+
+def test_a_stage_that_grows_and_is_sealed_under_the_open_page(shown: Shown, runs: Path) -> None:
+    forest, store = growing(runs / "first", door())
+    page = shown.go("run/first/forest?stage=rounds%2F02%2Fcollect")
+    expect(page.locator("main")).to_contain_text("door")
+    forest.seal()
+    page.reload()
+    expect(page.locator("main")).to_contain_text("door")
+    store.close()
+
+
+# hostile --------------------------------------------------------------------------------------------------------------
+
+
+def test_texts_of_models_and_worlds_are_shown_and_never_run(shown: Shown, runs: Path) -> None:
+    tree = door()
+    for node in tree.nodes[1:]:
+        node.text = node.observation = node.action = HOSTILE
+    _, store = growing(runs / "first", tree)
+    config = runs / "first/config.yaml"
+    stored = yaml.safe_load(config.read_text())
+    stored["run"]["name"] = HOSTILE.replace("\0", "")
+    config.write_text(yaml.safe_dump(stored))
+    store.close()
+    for place in (
+        "",
+        "run/first",
+        "run/first/tree?stage=rounds%2F02%2Fcollect&key=door&node=2",
+        "run/first/forest?stage=<b>&search=</script>",
+    ):
+        page = shown.go(place)
+        page.wait_for_load_state("networkidle")
+        assert page.locator("img").count() == 0 and "taken" not in page.title(), place
+        assert "\u202e" not in page.inner_text("body") and "\0" not in page.inner_text("body"), place
+    shown.errors.clear()  # the browser reports the answer 404 of the last page as an error
+
+
+def test_files_open_from_disk_without_a_request(browser: Browser, made: Path, tmp_path: Path) -> None:
+    run = agentr.open(made / "first")
+    for name, text, said in (
+        ("tree", show_tree(run, "rounds/01/revise", "door"), "door"),
+        ("task", show_task(run, "c"), "first turn that differs"),
+    ):
+        path = tmp_path / f"{name}.html"
+        path.write_text(text, encoding="utf-8")
+        shown = open_page(browser, path.as_uri())
+        shown.page.goto(path.as_uri())
+        expect(shown.page.locator("main")).to_contain_text(said)
+        assert shown.asked == [path.as_uri()] and shown.errors == []
+        shown.page.context.close()
+
+
+def test_probes_are_kept_outside_the_run(runs: Path, tmp_path: Path) -> None:
+    before = {path: path.stat().st_mtime_ns for path in runs.rglob("*")}
+    prober, run = Prober(tmp_path / "kept"), agentr.open(runs / "first")
+    for _ in range(600):
+        found = prober.ask(run, "rounds/01/revise", "door", 2)
+        if found["state"] != "running":
+            break
+        threading.Event().wait(0.2)
+    assert found["state"] == "done" and found["siblings"] == [2, 4], found
+    assert [policy["title"] for policy in found["policies"]] == ["base model", "warm start", "round 1"]
+    assert all(value < 0 for policy in found["policies"] for value in policy["logprobs"]), "all three are one model here"
+    assert len({tuple(policy["logprobs"]) for policy in found["policies"]}) == 1
+    assert {path: path.stat().st_mtime_ns for path in runs.rglob("*")} == before
+    assert prober.ask(run, "rounds/01/revise", "door", 4)["siblings"] == [2, 4], "siblings share an answer"
