@@ -99,8 +99,15 @@ def _section(name: str, value: Any, many: bool) -> str:
 def _table(section: str, value: Any) -> str:
     lines = ["\n| key | default | values | |\n|---|---|---|---|\n"]
     for key, shown, values, text, free in _rows(section, value, ""):
-        lines.append(f"| `{key}`{'*' if free else ''} | {f'`{shown}`' if shown else ''} | {values} | {text} |\n")
+        lines.append(f"| `{key}`{'*' if free else ''} | {f'`{shown}`' if shown else ''} | {values} | {_cell(text)} |\n")
     return "".join(lines)
+
+
+def _cell(text: str) -> str:
+    """Returns a text as a cell of a table: what would be HTML stays as it is written, and a bar ends no cell."""
+    pieces = text.split("``")
+    pieces[::2] = [piece.replace("<", "\\<") for piece in pieces[::2]]
+    return "``".join(pieces).replace("|", "\\|")
 
 
 def _rows(section: str, value: Any, prefix: str) -> Iterator[tuple[str, str, str, str, bool]]:

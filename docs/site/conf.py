@@ -115,6 +115,13 @@ def formula(visitor, node: nodes.Element) -> None:
     raise nodes.SkipNode
 
 
+def readable(
+    app: Sphinx, what: str, name: str, thing, options, signature: str | None, returns: str | None
+) -> tuple[str | None, str | None]:
+    """Writes three dots for a default that is made anew each time, which a dataclass shows as no Python."""
+    return signature and signature.replace("<factory>", "..."), returns
+
+
 def without_object(app: Sphinx, document: nodes.document) -> None:
     """Takes out the line that says of a class that it is derived from object."""
     for line in list(document.findall(nodes.paragraph)):
@@ -132,6 +139,7 @@ def written(app: Sphinx, failure: Exception | None) -> None:
 
 def setup(app: Sphinx) -> dict[str, bool]:
     app.connect("source-read", read)
+    app.connect("autodoc-process-signature", readable)
     app.connect("doctree-read", without_object)
     app.connect("build-finished", written)
     app.add_directive("mermaid", Mermaid)

@@ -443,6 +443,14 @@ def test_the_reference_is_that_of_the_schema() -> None:
     assert page.read_text() == reference(), "run: python -m agentr.launch.reference > docs/configuration.md"
 
 
+def test_what_looks_like_html_in_the_reference_is_shown() -> None:
+    """In Markdown ``<name>`` is a tag, which nobody sees, and a bar begins another cell."""
+    text = reference()
+    assert "empty means runs/\\<name>." in text and "such as \\<\\|return\\|>; empty" in text and "(``<think>`` to" in text
+    for row in re.findall(r"^\| `.*$", text, re.MULTILINE):
+        assert len(re.findall(r"(?<!\\)\|", row)) == 5, row
+
+
 def test_one_value_of_an_element_of_a_list_can_be_set(tmp_path: Path) -> None:
     (tmp_path / "c.yaml").write_text("train: [{steps: 7, batch_size: 4, micro_batch_size: 4}, {steps: 9}]\nmethod: {type: rft}")
     config = load(tmp_path / "c.yaml", ["train[0].learning_rate=0.5", "train[1].steps=11", "train[0].lora.rank=4"], files=False)

@@ -29,7 +29,7 @@ SCRIPTS = [
 ]
 
 
-@pytest.mark.parametrize(("script", "maker"), SCRIPTS, ids=lambda value: getattr(value, "__name__", "").removeprefix("tests.docs.") or None)
+@pytest.mark.parametrize(("script", "maker"), SCRIPTS, ids=[script.PAGE.stem for script, _ in SCRIPTS])
 def test_the_page_says_what_the_code_does(script, maker: Callable[[], Callable[[str], str]]) -> None:
     now = refreshed(script.PAGE, maker())
     assert now == script.PAGE.read_text(encoding="utf-8"), f"write docs/{script.PAGE.name} anew: python -m {script.__name__}"
