@@ -18,6 +18,7 @@ def register(app: typer.Typer) -> typer.Typer:
     bench.command("collect")(bench_collect)
     bench.command("store")(bench_store)
     bench.command("scale")(bench_scale)
+    bench.command("ui")(bench_ui)
     return bench
 
 
@@ -134,3 +135,24 @@ def bench_scale(
         write_json(json_file, as_dict(load, points))
     console = Console()
     (console if console.is_terminal else Console(width=200)).print(table(load, points))
+
+
+def bench_ui(
+    trees: Annotated[int, typer.Option(help="Trees of the largest forest.", min=100)] = 100_000,
+    turns: Annotated[int, typer.Option(help="Turns of the largest tree.", min=300)] = 10_000,
+    seed: Annotated[int, typer.Option(help="Seed of the made-up trees.")] = 0,
+    folder: Annotated[Path | None, typer.Option(help="On which disk to work; by default that of the temporary files.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
+) -> None:
+    """Measure what the pages of agentr ui take on large runs, and end with an error if it is more than it may be."""
+    import tempfile
+
+    from agentr.bench import ui
+    from agentr.observe.progress import Reporter
+
+    say = Reporter().say
+    with tempfile.TemporaryDirectory(prefix="agentr-bench-", dir=folder) as place:
+        found = ui.measure(Path(place) / "run", trees, turns, seed, (lambda _: None) if as_json else say)
+    if as_json:
+        typer.echo(ui.as_json(found))
+    ui.check(found)

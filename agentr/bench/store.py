@@ -51,13 +51,13 @@ class Measured:
         seconds: Wall clock; of "one tree" the median of several.
         peak_mb: Peak of the process's memory, in megabytes.
         base_mb: Memory of the process before the step, everything imported.
-        size: Bytes that it wrote; of "one tree" 0.
+        size: Bytes that it wrote, or whatever the step returns.
     """
 
     seconds: float
     peak_mb: float
     base_mb: float
-    size: int
+    size: Any
 
 
 def measure(folder: Path, trees: int, nodes: int, seed: int, say: Callable[[str], None]) -> dict[str, Any]:
@@ -68,7 +68,7 @@ def measure(folder: Path, trees: int, nodes: int, seed: int, say: Callable[[str]
         say: Is told of each step.
     """
     grown = folder / "grown"
-    made = _alone(_grow, grown, trees, nodes, seed)
+    made = alone(_grow, grown, trees, nodes, seed)
     say(f"{trees:,} trees of {nodes} nodes made: {1000 * made.seconds / trees:.2f} ms each, {made.size / trees:,.0f} bytes each")
     result: dict[str, Any] = {"trees": trees, "nodes": nodes, "seed": seed, "grow": asdict(made)}
     for form, steps in (("now", _NOW), ("version 1", _VERSION1)):
@@ -76,17 +76,17 @@ def measure(folder: Path, trees: int, nodes: int, seed: int, say: Callable[[str]
         if form == "now":
             shutil.copytree(grown, place)
         else:
-            _alone(_convert, grown, place)
+            alone(_convert, grown, place)
         result[form] = {}
         for name in STEPS:
-            found = _alone(steps[name], place, trees)
+            found = alone(steps[name], place, trees)
             result[form][name] = asdict(found)
             say(f"{form}: {name} {found.seconds:.4g} s, peak {found.peak_mb:.0f} MB")
         shutil.rmtree(place)
     return result
 
 
-def _alone(step: Callable[..., Any], *arguments: Any) -> Measured:
+def alone(step: Callable[..., Any], *arguments: Any) -> Measured:
     """Runs a step in a new process. It returns what it wrote in bytes, or seconds and bytes."""
     context = multiprocessing.get_context("spawn")
     receiver, sender = context.Pipe(duplex=False)
