@@ -120,7 +120,7 @@ function Policies({ arms, run }: { arms: Arm[]; run: string }) {
     <section aria-labelledby="policies">
       <h2 id="policies">Policies</h2>
       <Scroll label="Policies as a table">
-        <table>
+        <table class="policies">
           <thead>
             <tr>
               <th scope="col">Policy</th><th scope="col">Success</th><th scope="col">Recovery</th><th scope="col" class="num">Trees solved</th><th scope="col" class="num">Rows</th>
