@@ -56,7 +56,7 @@ function Claims({ page, run }: { page: RunAnswer; run: string }) {
         {page.claims.map((claim) => (
           <li>
             <span class={`delta ${claim.difference.low > 0 ? "up" : claim.difference.high < 0 ? "down" : ""}`}>{points(claim.difference.mean)}</span>
-            <span><Said text={claim.words} />{pairOf(page, claim) && <> <a href={href("tasks", run, pairOf(page, claim) ?? {})}>Which tasks</a></>}</span>
+            <span><Said text={claim.words} />{pairOf(page, claim) && <> <a href={href("tasks", run, pairOf(page, claim) ?? {})}>Which were lost, which won</a></>}</span>
           </li>
         ))}
       </ul>
