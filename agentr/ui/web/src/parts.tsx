@@ -4,7 +4,7 @@ import type { ComponentChildren } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 import type { Estimate, Problem } from "./api";
 import { percent, interval } from "./format";
-import { pieces } from "./hostile";
+import { pieces, plain } from "./hostile";
 import type { Answer } from "./hooks";
 
 /** Text of a model or an environment: nothing in it is markup, and what would not be seen is named. */
@@ -105,7 +105,7 @@ export function Select({ label, value, choices, onChange }: { label: string; val
     <label class="field">
       <span>{label}</span>
       <select value={value} onChange={(event) => onChange(event.currentTarget.value)}>
-        {choices.map((choice) => <option value={choice.value} selected={choice.value === value}>{choice.title}</option>)}
+        {choices.map((choice) => <option value={choice.value} selected={choice.value === value}>{plain(choice.title)}</option>)}
       </select>
     </label>
   );

@@ -34,7 +34,7 @@ export function LogPage({ run, query }: { run: string; query: Record<string, str
                   <button type="button" disabled={query.end === undefined || query.end === ""} onClick={() => set({ end: "" })}>To the end</button>
                   <span class="faint" role="status">bytes {log.from} to {log.from + new TextEncoder().encode(log.text).length} of {log.size}{only && `; ${shown.length} of ${lines.length} lines`}</span>
                 </div>
-                <pre class="long log" tabIndex={0} aria-label={`Log ${log.name}`}><Said text={shown.join("\n")} /></pre>
+                <pre class="long log" tabIndex={0} aria-label="Log"><Said text={shown.join("\n")} /></pre>
               </>
             );
           }}

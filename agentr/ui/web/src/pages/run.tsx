@@ -56,7 +56,7 @@ function Claims({ page, run }: { page: RunAnswer; run: string }) {
         {page.claims.map((claim) => (
           <li>
             <span class={`delta ${claim.difference.low > 0 ? "up" : claim.difference.high < 0 ? "down" : ""}`}>{points(claim.difference.mean)}</span>
-            <span><Said text={claim.words} />{pairOf(page, claim) && <> <a href={href("tasks", run, pairOf(page, claim) ?? {})}>Which tasks</a></>}</span>
+            <span><Said text={claim.words} />{pairOf(page, claim) && <> <a href={href("tasks", run, pairOf(page, claim) ?? {})}>Which were lost, which won</a></>}</span>
           </li>
         ))}
       </ul>
@@ -120,7 +120,7 @@ function Policies({ arms, run }: { arms: Arm[]; run: string }) {
     <section aria-labelledby="policies">
       <h2 id="policies">Policies</h2>
       <Scroll label="Policies as a table">
-        <table>
+        <table class="policies">
           <thead>
             <tr>
               <th scope="col">Policy</th><th scope="col">Success</th><th scope="col">Recovery</th><th scope="col" class="num">Trees solved</th><th scope="col" class="num">Rows</th>

@@ -87,7 +87,7 @@ function RunRow({ run }: { run: RunCard }) {
         {run.problem && <div class="wrong"><Said text={run.problem} /></div>}
       </td>
       <td data-label="Method" title={plain(run.method)}><Said text={run.method.split("/").at(-1) ?? ""} /></td>
-      <td data-label="Environment, model"><Said text={run.environment} /> <span class="faint"><Said text={run.model} /></span></td>
+      <td data-label="Environment"><Said text={run.environment} /> <span class="faint"><Said text={run.model} /></span></td>
       <td data-label="Seed" class="num">{run.seed}</td>
       <td data-label="Success before"><Whisker found={run.before} small /></td>
       <td data-label="After"><Whisker found={run.after} small /><div class="faint"><Said text={run.afterTitle} /></div></td>

@@ -4,7 +4,7 @@ import { useMemo } from "preact/hooks";
 import { address, alone } from "../answers";
 import type { RowView, TreeView } from "../api";
 import { count, number, seconds } from "../format";
-import { plain, readable } from "../hostile";
+import { readable } from "../hostile";
 import { go, useAnswer, useMedia } from "../hooks";
 import { Said, Select, Shown, Trouble } from "../parts";
 import { href } from "../route";
@@ -110,5 +110,5 @@ function usesOf(tree: TreeView): { value: string; title: string }[] {
   }));
   titles.sort((a, b) => Number(b.kept) - Number(a.kept));
   const kept = titles.filter((one) => one.kept).length;
-  return [{ value: "", title: `any row (${kept}; ${titles.length - kept} dropped)` }, ...titles.slice(0, MOST_ROWS).map(({ value, title }) => ({ value, title: plain(title) }))];
+  return [{ value: "", title: `any row (${kept}; ${titles.length - kept} dropped)` }, ...titles.slice(0, MOST_ROWS).map(({ value, title }) => ({ value, title }))];
 }
