@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from agentr.config.training import TrainConfig
 from agentr.recipes import load, recipe_of
 from agentr.rounds.recipe import by_round, optimiser_steps
+from tests.runs import dataset, round_of
+from tests.trees import door
 
 
 def test_the_last_value_of_a_schedule_holds_for_later_rounds() -> None:
@@ -50,3 +54,10 @@ def test_a_method_that_explores_says_its_stages_in_order() -> None:
     agent_r = recipe_of(load(None, ["method.type=agent_r"]))
     assert agent_r.describe() == "collect (search), then revise (revise)"
     assert (agent_r.trees(None), agent_r.trees(7)) == (None, 7)
+
+
+def test_what_a_dataset_is_made_with_decides_whether_it_is_stale(tmp_path: Path) -> None:
+    round_ = round_of(tmp_path, ["method.type=rft"], collect=[door()])
+    dataset(round_)
+    record = round_.experiment.store.record("rounds/01/dataset")
+    assert record is not None and {key.partition(".")[0] for key in record.config} == {"method", "build", "seed"}

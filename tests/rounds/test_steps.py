@@ -28,8 +28,9 @@ from agentr.search.tree import Tree
 from agentr.store.files import read_lines
 from agentr.store.growing import GrowingForest
 from agentr.store.layout import Checkpoint
+from agentr.store.records import read_records
 from agentr.store.run import RunStore
-from agentr.store.summaries import TrainSummary
+from agentr.store.summaries import TrainSummary, TreeSummary
 from agentr.train.online_job import OnlineJob
 from agentr.types import Cost, Message, Task
 from tests.trees import codec, tree_of
@@ -82,6 +83,7 @@ class Made:
         return nullcontext()
 
     def train_beside(self, job: OnlineJob) -> Training:
+        self.job = job
         return Training(job)
 
     def spec(self) -> Any:
@@ -98,7 +100,7 @@ class Made:
         for index, task in enumerate(job.tasks):
             if task.key not in there:
                 forest.write(self._tree(task, job, index, len(job.tasks)))
-        counts = stored_counts(Cost(completions=2 * len(job.tasks)), {})
+        counts = stored_counts(Cost(completions=2 * len(job.tasks)), {"duplicates": 1})
         skipped = int(bool(job.limits.max_completions) and 2 * len(job.tasks) > job.limits.max_completions)
         return {"failed": 0, "skipped": skipped, "successes": 0, "counts": counts}
 
@@ -136,6 +138,28 @@ def test_every_task_has_its_turn_and_every_step_the_weights_before_it(tmp_path: 
     assert len({*tasks[0], *tasks[1]}) == 4, "one after another, until too few are left for a step"
     assert (tmp_path / "rounds/01/train/model/weights").read_text() == "4"
     assert not (tmp_path / "rounds/01/train/published").exists()
+
+
+def test_what_is_written_down_of_each_step_and_of_all(tmp_path: Path) -> None:
+    """Of each of a step's two tasks one of two rollouts of one turn succeeds; the last step is measured whatever its number."""
+    made = Made({2: 0.25, 3: 0.75}.__getitem__)
+    trained(tmp_path, made, *VALIDATED, "method.steps=3")
+    assert made.job.name == "rounds-01-train"
+    rollouts = agentr.open(tmp_path).rounds[1].rollouts
+    assert rollouts.validations() == {2: 0.25, 3: 0.75}
+    for number, line in enumerate(rollouts.curve_lines(), 1):
+        assert line["version"] == (f"rounds/01/train@{number - 1}" if number > 1 else "model")
+        assert {key: line[key] for key in ("step", "episodes", "success", "calls", "turns", "tokens", "malformed", "completions")} == {
+            "step": number, "episodes": 4, "success": 0.5, "calls": 1, "turns": 1, "tokens": 1, "malformed": 0, "completions": 4,
+        }  # fmt: skip
+        assert (line["rows"], line["groups"], line["silent_groups"]) == (4, 2, 0)
+        assert line["waited"] >= 0 and line["collected"] >= 0
+    records = read_records(tmp_path)
+    assert records["rounds/01/rollouts"].read(TreeSummary) == TreeSummary(
+        trees=6, cost=Cost(completions=12), events={"duplicates": 3}, more=records["rounds/01/rollouts"].read(TreeSummary).more
+    )
+    for stage, values in (("rollouts", {"kind", "work", "sampling", "seed"}), ("train", {"method", "train", "seed"})):
+        assert {key.partition(".")[0] for key in records[f"rounds/01/{stage}"].config} == values, "by these it may become stale"
 
 
 def test_memory_is_for_one_machine(tmp_path: Path) -> None:

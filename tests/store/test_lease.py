@@ -98,6 +98,16 @@ def test_an_owner_elsewhere_that_released_it_is_replaced_at_once(root: Path) -> 
     second.release()
 
 
+def test_an_owner_elsewhere_that_releases_it_while_it_is_waited_for_is_replaced_at_once(root: Path) -> None:
+    abandoned(root, 9.0)
+    elsewhere(root)
+    release = threading.Timer(0.1, lambda: elsewhere(root, released=True))
+    new, started = Lease(root / ".lease", 30.0, lambda text: release.start()), time.monotonic()
+    new.take()
+    assert time.monotonic() - started < 8
+    new.release()
+
+
 def test_an_owner_that_was_stopped_and_lost_the_run_changes_nothing_any_more(root: Path) -> None:
     old = abandoned(root, 0.5)
     files.write_json(root / "before.json", 1)
