@@ -91,7 +91,7 @@ def test_without_a_difference_there_is_no_advantage(tree: Tree) -> None:
 
 def test_a_rule_that_compares_nothing_is_a_problem() -> None:
     (problem,) = find_problems(AdvantageConfig(trajectory=0.0))
-    assert "all 0" in problem.message
+    assert problem.key == "trajectory" and "all 0" in problem.message
 
 
 def test_rows_of_a_tree_say_of_each_token_which_turn_it_is_of() -> None:

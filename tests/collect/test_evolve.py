@@ -241,14 +241,19 @@ def test_why_an_episode_is_no_row() -> None:
         ("a", 1.0, Outcome.SUCCESS),
         ("b", 0.0, Outcome.FAILURE),
         ("c", 1.0, Outcome.SUCCESS),
+        ("d", 1.0, Outcome.SUCCESS),
+        ("e", 0.0, None),
     ):
         add(tree, 0, child(action, reward, outcome, valid=action != "c"))
-    found = [row.reason if isinstance(row, Dropped) else "row" for row in evolved_rows(tree, FilterConfig(), 1.0, "", ALL)]
-    assert found == [
-        "row",
-        "episode with the same actions as another",
-        "episode with too low a return",
-        "episode with a failed call or a malformed turn",
+    add(tree, 6, child("f", 1.0, Outcome.SUCCESS))
+    rows = evolved_rows(tree, FilterConfig(per_task=1), 1.0, "", ALL)
+    assert [(row.reason if isinstance(row, Dropped) else "row", row.provenance.nodes) for row in rows] == [
+        ("row", (1,)),
+        ("episode with the same actions as another", (2,)),
+        ("episode with too low a return", (3,)),
+        ("episode with a failed call or a malformed turn", (4,)),
+        ("episodes over the cap", (5,)),
+        ("episode with more calls than another of its task", (6, 7)),
     ]
 
 

@@ -10,6 +10,7 @@ import textwrap
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -105,6 +106,77 @@ def test_a_changed_configuration_is_refused_by_name(store: RunStore) -> None:
     again.close()
     again.open(load(None, ["run.seed=5"]), allow_change=True)
     assert "config_changed" in (store.root / "events.jsonl").read_text()
+
+
+def dataset(folder: Path) -> DatasetSummary:
+    (folder / "rows").write_text("rows")
+    return DatasetSummary(rows=3)
+
+
+def events(store: RunStore, kind: str) -> list[dict[str, Any]]:
+    return [event for event in files.read_lines(store.root / "events.jsonl") if event["event"] == kind]
+
+
+def test_a_sealed_stage_that_would_be_made_with_other_values_is_said_to_be_stale_and_stays(store: RunStore) -> None:
+    made_with = {"seed": 1, "template": "x" * 10_000}
+    first = store.stage("rounds/01/dataset", DatasetSummary, dataset, made_with)
+    assert store.stage("rounds/01/dataset", DatasetSummary, dataset, made_with) == first and not events(store, "stage_stale")
+
+    def never(folder: Path) -> DatasetSummary:
+        raise AssertionError("a sealed stage is not made again")
+
+    other = {"seed": 2, "template": "x" * 9_999 + "y"}
+    assert store.stage("rounds/01/dataset", DatasetSummary, never, other) == first
+    (event,) = events(store, "stage_stale")
+    assert event["stage"] == "rounds/01/dataset" and event["reasons"][0] == "seed: 1 -> 2" and len(event["reasons"]) == 2
+    record = store.record("rounds/01/dataset")
+    assert record is not None and record.config["seed"] == 1 and len(record.config["template"]) < 100, "a long value is kept as its hash"
+
+
+def test_files_are_compared_with_their_hashes_once_while_they_do_not_change(store: RunStore) -> None:
+    store.stage("rounds/01/dataset", DatasetSummary, dataset)
+    path, reader = store.root / "rounds/01/dataset/rows", RunStore(store.root)
+    before = path.stat().st_mtime_ns
+    reader.checked("rounds/01/dataset")
+    path.write_text("rowz")
+    os.utime(path, ns=(before, before))
+    reader.checked("rounds/01/dataset")
+    with pytest.raises(DataError, match=r"the stage rounds/01/dataset of .* is damaged: rounds/01/dataset/rows: has another hash"):
+        RunStore(store.root).checked("rounds/01/dataset")
+    os.utime(path, ns=(before, before + 1))
+    with pytest.raises(DataError, match="has another hash"):
+        reader.checked("rounds/01/dataset")
+    with pytest.raises(RunError, match="has no rounds/02/dataset yet"):
+        store.checked("rounds/02/dataset")
+
+
+def test_stages_of_another_run_are_adopted_whole_where_there_are_none(store: RunStore, tmp_path: Path) -> None:
+    for name in ("rounds/01/dataset", "rounds/02/dataset"):
+        store.stage(name, DatasetSummary, dataset, {"seed": 1})
+    other = RunStore(tmp_path / "other")
+    other.open(load(None))
+    own = other.stage("rounds/02/dataset", DatasetSummary, lambda folder: DatasetSummary(rows=5))
+    other.adopt(store, ["rounds/01/dataset", "rounds/02/dataset", "rounds/03/dataset"])
+    assert other.record("rounds/01/dataset") == store.record("rounds/01/dataset")
+    assert (other.root / "rounds/01/dataset/rows").read_text() == "rows"
+    assert other.stage("rounds/02/dataset", DatasetSummary, dataset) == own and not other.sealed("rounds/03/dataset")
+    (event,) = events(other, "stage_adopted")
+    assert (event["stage"], event["source"]) == ("rounds/01/dataset", "../run")
+    (store.root / "rounds/01/dataset/rows").write_text("damaged")
+    with pytest.raises(DataError, match="rows: has 7 bytes in place of 4"):
+        RunStore(tmp_path / "third").adopt(RunStore(store.root), ["rounds/01/dataset"])
+    assert not (tmp_path / "third").exists()
+
+
+def test_what_a_teacher_answered_is_kept_of_all_processes_when_trees_are_sealed(tmp_path: Path) -> None:
+    growing = [GrowingForest(tmp_path / "forest") for _ in range(2)]
+    for number, forest in enumerate(growing):
+        files.append_line(forest.work / f"answers-{number}.jsonl", {"asked": str(number)})
+    growing[0].write(door())
+    forest = Forest(tmp_path / "forest")
+    assert forest.seal()["trees"] == 1
+    assert files.read_lines(tmp_path / "forest/answers.jsonl") == [{"asked": "0"}, {"asked": "1"}]
+    assert forest.seal()["trees"] == 1 and len(files.read_lines(tmp_path / "forest/answers.jsonl")) == 2
 
 
 def test_a_second_driver_is_refused_with_the_owners_name(store: RunStore) -> None:
