@@ -42,8 +42,8 @@ Measure = Callable[[int], float]
 class Training:
     """Publishes the weights of each step whose rows are there, and is done once no more come."""
 
-    def __init__(self, job: OnlineJob) -> None:
-        self.job = job
+    def __init__(self, job: OnlineJob, entropy: float) -> None:
+        self.job, self.entropy = job, entropy
 
     def ended(self) -> bool:
         last = self.job.last or self.job.stopped() or self.job.steps
@@ -53,6 +53,8 @@ class Training:
             if not self.job.published(step).exists():
                 self.job.published(step).mkdir(parents=True)
                 (self.job.published(step) / "weights").write_text(str(step))
+                with self.job.metrics.open("a") as metrics:
+                    metrics.write(json.dumps({"step": step, "entropy": self.entropy}) + "\n")
         return True
 
     def wait(self, _: float) -> bool:
@@ -69,8 +71,10 @@ class Training:
 class Made:
     """Services whose rollouts are made up: those of a task in ``equal`` all fail, of the others one of two succeeds."""
 
-    def __init__(self, measure: Measure = lambda _: 0.0, equal: frozenset[str] = frozenset(), breaks_at: int = 0) -> None:
-        self.measure, self.equal, self.breaks_at = measure, equal, breaks_at
+    def __init__(
+        self, measure: Measure = lambda _: 0.0, equal: frozenset[str] = frozenset(), breaks_at: int = 0, entropy: float = 1.0
+    ) -> None:
+        self.measure, self.equal, self.breaks_at, self.entropy = measure, equal, breaks_at, entropy
         self.drawn: list[tuple[str, str, list[str]]] = []
 
     def machines(self) -> int:
@@ -84,7 +88,7 @@ class Made:
 
     def train_beside(self, job: OnlineJob) -> Training:
         self.job = job
-        return Training(job)
+        return Training(job, self.entropy)
 
     def spec(self) -> Any:
         return SimpleNamespace(action_format="react", answer_prefix="", step_limit=5, strata=())
@@ -100,7 +104,7 @@ class Made:
         for index, task in enumerate(job.tasks):
             if task.key not in there:
                 forest.write(self._tree(task, job, index, len(job.tasks)))
-        counts = stored_counts(Cost(completions=2 * len(job.tasks)), {"duplicates": 1})
+        counts = stored_counts(Cost(completions=2 * len(job.tasks), completion_tokens=3), {"duplicates": 1, "env_steps_executed": 5})
         skipped = int(bool(job.limits.max_completions) and 2 * len(job.tasks) > job.limits.max_completions)
         return {"failed": 0, "skipped": skipped, "successes": 0, "counts": counts}
 
@@ -153,10 +157,14 @@ def test_what_is_written_down_of_each_step_and_of_all(tmp_path: Path) -> None:
             "step": number, "episodes": 4, "success": 0.5, "calls": 1, "turns": 1, "tokens": 1, "malformed": 0, "completions": 4,
         }  # fmt: skip
         assert (line["rows"], line["groups"], line["silent_groups"]) == (4, 2, 0)
+        assert (line["completion_tokens"], line["env_steps_executed"]) == (3, 5)
         assert line["waited"] >= 0 and line["collected"] >= 0
     records = read_records(tmp_path)
     assert records["rounds/01/rollouts"].read(TreeSummary) == TreeSummary(
-        trees=6, cost=Cost(completions=12), events={"duplicates": 3}, more=records["rounds/01/rollouts"].read(TreeSummary).more
+        trees=6,
+        cost=Cost(completions=12, completion_tokens=9),
+        events={"duplicates": 3, "env_steps_executed": 15},
+        more=records["rounds/01/rollouts"].read(TreeSummary).more,
     )
     for stage, values in (("rollouts", {"kind", "work", "sampling", "seed"}), ("train", {"method", "train", "seed"})):
         assert {key.partition(".")[0] for key in records[f"rounds/01/{stage}"].config} == values, "by these it may become stale"
@@ -184,6 +192,20 @@ def test_tasks_that_say_nothing_are_replaced_as_far_as_there_are_others(tmp_path
         assert groups == {"train3"} and {d.reason for d in dataset.dropped()} == {"all rollouts of the task are worth the same"}
     else:  # nothing says anything: the step is trained on as it is, and changes nothing
         assert len(groups) == 2
+
+
+@pytest.mark.parametrize("telling", ["train0", "train1", "train2"])
+def test_as_long_as_a_single_task_is_missing_another_is_drawn(tmp_path: Path, telling: str) -> None:
+    made = Made(equal=frozenset(f"train{n}" for n in range(5)) - {telling})
+    trained(tmp_path, made, "method.steps=1", "method.max_tasks=5")
+    drawn = [id for _, _, ids in made.drawn for id in ids]
+    assert sorted(drawn) == [f"train{n}" for n in range(5)], "of two that should say something one does"
+
+
+def test_a_policy_that_has_all_but_one_choice_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    made = Made(entropy=0.001)
+    trained(tmp_path, made, "method.steps=3")
+    assert capsys.readouterr().out.replace("\n", " ").count("the entropy is below 0.01") == 1, "each alarm once"
 
 
 def test_steps_whose_rollouts_are_all_worth_the_same_are_a_trouble_until_one_says_something(tmp_path: Path) -> None:
@@ -257,8 +279,11 @@ def test_the_best_step_is_kept_and_patience_ends_the_round(tmp_path: Path) -> No
     result = trained(tmp_path, Made(success.__getitem__), *VALIDATED)
     assert (result.online_steps, result.best_step) == (8, 4)
     assert (tmp_path / "rounds/01/train/model/weights").read_text() == "4"
+    assert not (tmp_path / "rounds/01/train/best").exists()
     early = Made({2: 0.75, 4: 0.5, 6: 0.5}.__getitem__)
     result = trained(tmp_path / "early", early, *VALIDATED)
+    measured = [(title, policy) for title, policy, _ in early.drawn if title.startswith("validation")]
+    assert measured == [(f"validation after step {n}", f"rounds/01/train@{n}") for n in (2, 4, 6)]
     assert (result.online_steps, result.best_step) == (6, 2)
     assert agentr.open(tmp_path / "early").rounds[1].rollouts.validations() == {2: 0.75, 4: 0.5, 6: 0.5}
 
