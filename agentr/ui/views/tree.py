@@ -15,6 +15,7 @@ from agentr.errors import AgentrError, DataError
 from agentr.read.run import Run
 from agentr.read.stage import Rollouts, Trees
 from agentr.read.trace import made_of
+from agentr.search import UCT, UCTConfig
 from agentr.search.tree import Node, Tree
 from agentr.store.layout import stage_of
 from agentr.ui.texts import Texts, shortened
@@ -159,7 +160,7 @@ def _uct(tree: Tree, node: Node, constant: float | None) -> float | None:
     """Equation 5 of arXiv 2501.11425 for a visited node; None for one that was never visited, whose score has no bound."""
     if constant is None or node.parent < 0 or not node.visits:
         return None
-    return node.mean + constant * math.sqrt(math.log(tree.nodes[node.parent].visits) / node.visits)
+    return UCT(UCTConfig(c_uct=constant)).score(tree.nodes[node.parent], node)
 
 
 def _exploration(run: Run, stage: str) -> float | None:
