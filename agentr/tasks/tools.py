@@ -105,7 +105,10 @@ def _said(tool: str, key: str, about: Mapping[str, Any], value: Any) -> str:
         raise BadCall(f"The argument {key!r} of {tool} must be of the type {kind}.")
     if "enum" in about and value not in about["enum"]:
         raise BadCall(f"The argument {key!r} of {tool} must be one of {', '.join(map(str, about['enum']))}.")
-    text = textwrap.dedent(value).strip() if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    if isinstance(value, str):  # nothing is indented together if the first line is not; dedent would still empty blank lines
+        text = (textwrap.dedent(value) if value[:1].isspace() else value).strip()
+    else:
+        text = json.dumps(value, ensure_ascii=False)
     if not text:
         raise BadCall(f"The argument {key!r} of {tool} is empty.")
     return text

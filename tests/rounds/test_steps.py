@@ -42,7 +42,7 @@ Measure = Callable[[int], float]
 class Training:
     """Publishes the weights of each step whose rows are there, and is done once no more come."""
 
-    def __init__(self, job: OnlineJob, entropy: float) -> None:
+    def __init__(self, job: OnlineJob, entropy: float = 1.0) -> None:
         self.job, self.entropy = job, entropy
 
     def ended(self) -> bool:

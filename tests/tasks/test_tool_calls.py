@@ -44,7 +44,7 @@ def format_of(dialect: ToolDialect) -> ToolCalls:
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
-@pytest.mark.parametrize("action", [CODE, "python: 1", "move 3 right", "move -1 left"])
+@pytest.mark.parametrize("action", [CODE, "python: 1\n \n\t\nx", "python: 1", "move 3 right", "move -1 left"])
 @pytest.mark.parametrize("thought", ["", "I look.\nThen <tool_call> I {think}."])
 def test_what_is_composed_is_read_back(dialect: ToolDialect, action: str, thought: str) -> None:
     format = format_of(dialect)
