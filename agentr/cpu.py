@@ -27,6 +27,13 @@ def keep_freed_memory() -> None:
         mallopt(_TOP_PAD, 2**28)
 
 
+def multiplies_bf16() -> bool:
+    """Whether oneDNN does matrix products in bfloat16 here. Without AVX-512 (or its like on ARM) torch goes from number to number."""
+    import torch
+
+    return torch.ops.mkldnn._is_mkldnn_bf16_supported()
+
+
 def look_for_cycles_rarely() -> None:
     """Makes this process look for unreachable cycles after 50,000 new objects instead of 700, and not among those that are there now.
 

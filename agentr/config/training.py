@@ -164,8 +164,9 @@ class TrainConfig:
     """AdamW's decay of the squared gradients."""
     max_length: int = number(1024, least=1)
     """Longest row that is accepted, in tokens."""
-    bf16: bool = True
-    """Compute in bfloat16; masters stay in float32."""
+    bf16: bool | None = None
+    """Compute in bfloat16, with masters in float32. Unset: where the hardware multiplies in it; processors without AVX-512 take fifty times
+    longer than for float32."""
     share_prefixes: bool = False
     """Compute what rows of a micro-batch begin with in common once (not for preferences). The result is the same but for rounding."""
     gradient_checkpointing: bool = False

@@ -161,6 +161,7 @@ class TrainSummary(Summary):
     last_loss: float | None = None
     seconds: float = 0.0
     tokens_per_second: float = 0.0
+    bf16: bool | None = None
     margin: float | None = None
     accuracy: float | None = None
     chosen_reward: float | None = None

@@ -51,6 +51,7 @@ class TrainResult:
         last_loss: The same over the last logged window of steps.
         seconds: Spent in optimiser steps, over all attempts; starting up and saving are not in it.
         tokens_per_second: ``tokens / seconds``.
+        bf16: Whether it was computed in bfloat16.
         margin: Mean reward of the chosen sides minus that of the rejected ones, over the last logged window; None
             unless trained on preferences. The reward is DPO's implicit one, beta * (log p - log p_ref); 0 at step 0
             because the reference is the start checkpoint.
@@ -69,6 +70,7 @@ class TrainResult:
     last_loss: float
     seconds: float
     tokens_per_second: float
+    bf16: bool | None = None
     margin: float | None = None
     accuracy: float | None = None
     chosen_reward: float | None = None
@@ -128,6 +130,11 @@ class TrainJob:
     @property
     def reference(self) -> Path:
         return self.work / "reference.npz"
+
+    @property
+    def precision(self) -> Path:
+        """In what the first attempt computes, if the configuration does not say; the optimiser's state cannot be continued in the other."""
+        return self.work / "precision.json"
 
     @property
     def failure(self) -> Path:

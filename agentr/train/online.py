@@ -170,4 +170,5 @@ def _result(job: OnlineJob, seconds: float) -> TrainResult:
         last_loss=lines[-1]["loss"] if lines else 0.0,
         seconds=round(seconds, 3),
         tokens_per_second=round(tokens / max(seconds, 1e-9), 1),
+        bf16=job.config.bf16,
     )

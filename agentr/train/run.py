@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import replace
 from pathlib import Path
 
+import torch
 import torch.distributed as dist
 
+from agentr.cpu import multiplies_bf16
+from agentr.store.files import read_json, write_json
 from agentr.train.checkpoints import latest
 from agentr.train.data import Plan, highest_token, make_plan
 from agentr.train.job import TrainJob, TrainResult
@@ -15,6 +19,8 @@ from agentr.train.model import load_start, require_vocabulary, save_model
 from agentr.train.online_job import OnlineJob
 from agentr.train.progress import Progress
 from agentr.train.stall import expect_no_more, expect_progress
+
+log = logging.getLogger(__name__)
 
 
 def run_job(job: TrainJob) -> TrainResult:
@@ -28,6 +34,7 @@ def run_job(job: TrainJob) -> TrainResult:
     said = [job.next_attempt() if dist.get_rank() == 0 else ""]
     dist.broadcast_object_list(said, src=0)
     job = replace(job, attempt=said[0])
+    job = replace(job, config=replace(job.config, bf16=_computes_in_bf16(job)))
     expect_progress(job)
     try:
         if isinstance(job, OnlineJob):
@@ -37,6 +44,21 @@ def run_job(job: TrainJob) -> TrainResult:
         return _train(job)
     finally:
         expect_no_more()
+
+
+def _computes_in_bf16(job: TrainJob) -> bool:
+    """Whether this job computes in bfloat16: as configured, else as its first attempt did, where all workers' hardware multiplies in it."""
+    if job.config.bf16 is not None:
+        return job.config.bf16
+    mine = torch.cuda.is_bf16_supported() if job.trainer.use_gpu else multiplies_bf16()
+    able: list[bool] = [mine] * dist.get_world_size()
+    dist.all_gather_object(able, mine)
+    if dist.get_rank() == 0 and not job.precision.exists():
+        write_json(job.precision, {"bf16": all(able)})
+    decided = [dist.get_rank() == 0 and read_json(job.precision)["bf16"]]
+    dist.broadcast_object_list(decided, src=0)
+    log.info("Computes in %s.", "bfloat16" if decided[0] else "float32, because there is hardware that does not multiply in bfloat16")
+    return decided[0]
 
 
 def _train(job: TrainJob) -> TrainResult:
@@ -74,5 +96,6 @@ def _result(job: TrainJob, plan: Plan, loss: LossModule, seconds: float) -> Trai
         last_loss=last["loss"],
         seconds=round(seconds, 3),
         tokens_per_second=round(tokens / max(seconds, 1e-9), 1),
+        bf16=job.config.bf16,
         **{field: last.get(metric) for field, metric in loss.RESULTS.items()},
     )

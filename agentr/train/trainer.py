@@ -3,9 +3,9 @@
 TRL does not tokenise, template, truncate, pack or shuffle here: rows arrive as ids and masks and leave as batches.
 The targets of every step are counted over all micro-batches and workers, and compared with the masks of the dataset.
 
-Precision: weights are always loaded as float32. With ``bf16`` DeepSpeed keeps float32 masters (bf16 alone has 8 bits:
-updates below 1/256 of a weight would vanish) and computes in bf16. The model is saved from the masters, in the dtype
-of the start checkpoint.
+Precision: weights are always loaded as float32. With ``bf16``, decided by ``run_job``, DeepSpeed keeps float32 masters
+(bf16 alone has 8 bits: updates below 1/256 of a weight would vanish) and computes in bf16. The model is saved from the
+masters, in the dtype of the start checkpoint.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def common_arguments(job: TrainJob, steps: int, parameters: int) -> dict[str, An
         "deepspeed": deepspeed_config(job, parameters),
         "accelerator_config": {"use_configured_state": True},
         "use_cpu": not job.trainer.use_gpu,
-        "bf16": config.bf16,
+        "bf16": bool(config.bf16),
         "max_steps": steps,
         "per_device_train_batch_size": config.micro_batch_size,
         "gradient_accumulation_steps": config.batch_size // (job.trainer.workers * config.micro_batch_size),

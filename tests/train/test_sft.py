@@ -214,6 +214,20 @@ def test_bf16_keeps_updates_that_bf16_weights_would_lose(dataset: Path, start: P
     assert 0 < moved.max() < 1e-5
 
 
+@pytest.mark.parametrize("able", [False, True])
+def test_the_first_attempt_decides_in_what_to_compute(
+    able: bool, dataset: Path, start: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = make_job(dataset, start, tmp_path, bf16=None, steps=2, checkpoint_every=1)
+    monkeypatch.setattr("agentr.train.run.multiplies_bf16", lambda: able)
+    with monkeypatch.context() as dying:
+        dying.setattr("agentr.train.run.save_model", lambda *_: (_ for _ in ()).throw(OSError("no space")))
+        with pytest.raises(OSError, match="no space"):
+            run(job)
+    monkeypatch.setattr("agentr.train.run.multiplies_bf16", lambda: not able)  # it goes on elsewhere
+    assert run(job).bf16 is able
+
+
 def test_the_model_is_saved_in_the_dtype_it_came_in(dataset: Path, start: Path, tmp_path: Path) -> None:
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
