@@ -4,7 +4,7 @@ PYTHON ?= python3.11
 BIN := $(VENV)/bin
 export PYTHON
 
-.PHONY: help setup demo test test-fast test-ui docs mutants lint locks ui clean
+.PHONY: help setup demo test test-fast test-ui pictures docs mutants lint locks ui clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -25,7 +25,11 @@ test-fast: setup ## The tests that start neither Ray nor vLLM nor DeepSpeed
 
 test-ui: setup ## The pages of agentr ui in a real Chromium (on PATH, or named by CHROMIUM)
 	$(BIN)/python -m pip install --quiet --no-deps -r locks/ui.lock
-	AGENTR_TEST_UI=1 $(BIN)/python -m pytest tests/ui/test_browser.py
+	AGENTR_TEST_UI=1 $(BIN)/python -m pytest tests/ui/test_browser.py tests/ui/test_pictures.py
+
+pictures: setup ## The pictures of docs/pages.md, taken in Chromium of what is in runs (the demo; an online run and a comparison, if there are)
+	$(BIN)/python -m pip install --quiet --no-deps -r locks/ui.lock
+	$(BIN)/python -m tests.docs.pictures runs
 
 docs: setup ## The documentation as a site, build/docs/index.html; warnings and broken links are errors
 	$(BIN)/python -m pip install --quiet --no-deps -r locks/docs.lock
