@@ -25,7 +25,7 @@ test-fast: setup ## The tests that start neither Ray nor vLLM nor DeepSpeed
 
 test-ui: setup ## The pages of agentr ui in a real Chromium (on PATH, or named by CHROMIUM)
 	$(BIN)/python -m pip install --quiet --no-deps -r locks/ui.lock
-	AGENTR_TEST_UI=1 $(BIN)/python -m pytest tests/ui/test_browser.py tests/ui/test_pictures.py
+	AGENTR_TEST_UI=1 $(BIN)/python -m pytest tests/ui/test_browser.py
 
 pictures: setup ## The pictures of docs/pages.md, taken in Chromium of what is in runs (the demo; an online run and a comparison, if there are)
 	$(BIN)/python -m pip install --quiet --no-deps -r locks/ui.lock
