@@ -59,9 +59,9 @@ def find_place(path: Path, stage: str, key: str, node: int) -> Place:
         ConfigError: There is no such turn, or the episode ended there.
         DataError: There is no such run, stage or tree; the error names the nearest.
     """
+    run = Run(path)
     if not key:
         raise ConfigError("say which tree", hint="Give --tree KEY; 'agentr ui' lists them.")
-    run = Run(path)
     trees = run.stage(stage) if stage else run.last_trees(key)
     if not isinstance(trees, Trees):
         raise ConfigError(f"the stage {stage} holds no trees", hint="Name a stage of trees, such as --stage rounds/01/collect.")

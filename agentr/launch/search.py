@@ -166,16 +166,18 @@ _OTHER = "The environment, its options, the prompt or the chat template are othe
 def _configured(place: Place, policy: Policy, name: str, out: Path, overrides: Sequence[str]) -> Config:
     """The configuration of the tree's round with the policy as its model, on as few parts as one tree needs.
 
-    A method that does not search by UCT has no settings for it: then those of the default method hold.
+    Its method is the default one, which searches by UCT, with the search settings of the run's own if that has such ones.
     """
     for key in (override.partition("=")[0] for override in overrides):
         if key in _SAID:
             raise ConfigError(f"{key} is not for a search to set", hint=f"Say {_SAID[key]}." if _SAID[key] else "A search is UCT's.")
-    own = place.config
+    own, method = place.config, find_recipe("").Config()
+    if isinstance(found := getattr(own.method, "search", None), UCTConfig):
+        method.search = found  # type: ignore[attr-defined]
     config = replace(
         own,
         run=replace(own.run, name=name, dir=str(out), rounds=1, control=False, mirror=""),
-        method=own.method if isinstance(getattr(own.method, "search", None), UCTConfig) else find_recipe("").Config(),
+        method=method,
         model=replace(own.model, source=ModelSource.hf, path=str(policy.path)),
         env=replace(own.env, servers=1),
         policy=replace(own.policy, engines=1),

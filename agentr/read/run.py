@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from agentr.errors import DataError
 from agentr.read.stage import Dataset, Episodes, Measured, Rollouts, Stage, Training, Trees
-from agentr.store.files import read_lines
+from agentr.store.files import read_json, read_lines
 from agentr.store.layout import (
     CONTROL,
     DATASET,
@@ -169,6 +169,12 @@ class Run:
     @property
     def name(self) -> str:
         return self.config["run"]["name"]
+
+    @property
+    def search(self) -> dict[str, Any]:
+        """Of a search from a turn of another run's tree (``agentr search``): which turn and policy it was, and how it searched. Empty for
+        all other runs."""
+        return read_json(self.layout.search) if self.layout.search.exists() else {}
 
     @property
     def owner(self) -> str:
