@@ -265,7 +265,7 @@ def table(planned: Search, tree: Tree) -> Table:
     """Returns a table of what was tried in the searched state, and what it came to."""
     node, place, stopped = len(planned.place.turns), planned.place, tree.search.get("stopped", "not ended")
     begun = f"{tree.task.id}, from turn {place.node} of {place.stage} with {planned.policy.title}"
-    title = f"{begun}: {tree.nodes[node].visits} finished paths ({stopped})"
+    title = f"{begun}; finished paths: {tree.nodes[node].visits}; stopped: {stopped}"
     shown = Table("action", "visits", "value", "succeeded", "best return", "best path", title=Text(title))
     for branch in branches(tree, node):
         path = " > ".join(" ".join((turn.action or turn.text).split()) for turn in branch.best)
