@@ -375,7 +375,7 @@ def _experiment(config: Path, overrides: list[str] | None):
 GROUPS: dict[str, tuple[str, ...]] = {
     "Run experiments": ("run", "resume", "compare", "submit", "stop", "check", "serve"),
     "Look at runs": ("ls", "status", "ui", "show", "report", "trace", "logs"),
-    "One stage at a time": ("collect", "build", "flywheel", "train", "eval"),
+    "One stage at a time": ("collect", "build", "flywheel", "train", "eval", "search"),
     "Data in and out": ("import", "export", "data"),
     "Take care of runs": ("doctor", "pack", "unpack", "prune"),
     "What there is": ("methods", "rewards", "envs", "verify"),

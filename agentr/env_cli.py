@@ -15,11 +15,9 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-import agentr
 from agentr.errors import ConfigError
 
 if TYPE_CHECKING:
-    from agentr.config.schema import Config
     from agentr.envs.session import Recorded
     from agentr.types import Task
     from env_servers.conformance import Check
@@ -96,6 +94,7 @@ def play(
     from agentr.envs.local import reachable, serving
     from agentr.envs.play import choose
     from agentr.envs.play import play as play_task
+    from agentr.launch.place import find_place
 
     if bool(target) == bool(run):
         raise ConfigError("say what to play", hint="Give an environment or an address, or --run RUN --tree KEY --turn NODE.")
@@ -110,29 +109,12 @@ def play(
 
     given = task
     if run is not None:
-        config, place, path = _place(run, stage, tree, turn)
-        with serving(config.env) as (urls, token):
-            asyncio.run(main(connect(config.env, urls, token), place, path))
+        place = find_place(run, stage, tree, turn)
+        with serving(place.config.env) as (urls, token):
+            asyncio.run(main(connect(place.config.env, urls, token), place.tree.task, place.recorded))
         return
     with reachable(target, _parsed(option)) as (urls, token):
         asyncio.run(main(EnvClient(urls, token), None, ()))
-
-
-def _place(run: Path, stage: str, key: str, node: int) -> tuple[Config, Task, list[Recorded]]:
-    """The configuration of a run, the task of one of its trees, and what happened up to a turn."""
-    from agentr.envs.session import Recorded
-    from agentr.recipes import load
-
-    if not key:
-        raise ConfigError("say which tree", hint="Give --tree KEY; 'agentr ui' lists them.")
-    opened = agentr.open(run)
-    tree = (opened.stage(stage) if stage else opened.last_trees(key))[key]
-    if node >= len(tree.nodes):
-        raise ConfigError(f"the tree {key!r} has no node {node}", hint=f"Its nodes: 0 to {len(tree.nodes) - 1}.")
-    path = [Recorded(turn.action, turn.observation) for turn in tree.path(node) if turn.action]
-    if tree.nodes[node].outcome is not None:
-        raise ConfigError(f"the episode ended at node {node}", hint=f"Begin before it: --turn {tree.nodes[node].parent}.")
-    return load(opened.layout.config, files=False), tree.task, path
 
 
 @envs.command()

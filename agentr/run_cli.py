@@ -1,8 +1,10 @@
-"""The commands that take care of run directories: trace, doctor, pack, unpack, prune."""
+"""The commands that work on run directories: search on from a turn, trace, doctor, pack, unpack, prune."""
 
 from __future__ import annotations
 
 import json
+import os
+import shlex
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
@@ -16,8 +18,46 @@ RunDir = Annotated[Path, typer.Argument(metavar="RUN", help="Run directory, such
 
 def register(app: typer.Typer) -> None:
     """Adds the commands to the command line."""
-    for command in (trace, doctor, pack, unpack, prune):
+    for command in (search, trace, doctor, pack, unpack, prune):
         app.command()(command)
+
+
+def search(
+    run_dir: Annotated[Path, typer.Option("--run", metavar="RUN", help="Run directory, such as runs/demo.")],
+    tree: Annotated[str, typer.Option("--tree", help="Key of one of its trees, or its task's id.")] = "",
+    stage: Annotated[str, typer.Option("--stage", help="The tree's stage. [default: the last that has the tree]")] = "",
+    turn: Annotated[int, typer.Option("--turn", min=0, help="The node to search on after; 0 is the beginning.")] = 0,
+    policy: Annotated[str, typer.Option("--policy", help="Who searches: rounds/02, warm_start, control, or base.")] = "",
+    iterations: Annotated[int | None, typer.Option("--iterations", help="Simulations. [default: the run's]")] = None,
+    width: Annotated[int | None, typer.Option("--width", help="Turns drawn at each expansion. [default: the run's]")] = None,
+    temperature: Annotated[float | None, typer.Option("--temperature", help="Of the turns. [default: the run's]")] = None,
+    seed: Annotated[int | None, typer.Option("--seed", help="Of the search. [default: the run's]")] = None,
+    override: Annotated[list[str] | None, typer.Option("--set", help="key=value over the run's configuration; may be repeated.")] = None,
+    out: Annotated[Path | None, typer.Option("--out", help="Folder to write. [default: searches/RUN-TREE-TURN-POLICY]")] = None,
+) -> None:
+    """Search on from a turn of a stored tree, with any policy of the run, into a folder of its own. The run is only read.
+
+    The actions up to the turn are carried out first, and each must give the recorded observation. The same command goes on with a search
+    that was stopped.
+    """
+    from agentr.launch.place import find_place
+    from agentr.launch.search import plan, table
+    from agentr.launch.search import search as search_on
+    from agentr.observe.progress import Reporter
+
+    place, reporter = find_place(run_dir, stage, tree, turn), Reporter()
+    short = {
+        "method.search.iterations": iterations,
+        "method.search.width": width,
+        "collect.sampling.temperature": temperature,
+        "run.seed": seed,
+    }
+    given = [f"{key}={value}" for key, value in short.items() if value is not None]
+    planned = plan(place, policy, [*(override or []), *given], out)
+    found = search_on(planned, reporter)
+    reporter.console.print(table(planned, found))
+    shown = shlex.quote(os.path.relpath(planned.out))
+    reporter.say(f"agentr ui {shown}\nagentr show {shown} --tree {shlex.quote(found.task.key)}")
 
 
 def trace(

@@ -26,18 +26,14 @@ SPARE_SESSIONS = 32
 class Prefix(ABC):
     """How trees begin with turns of other trees of the same tasks."""
 
-    #: Stage that those trees are from, as in ``Work.source``.
+    #: Stage that those trees are from, as in ``Work.source``; empty if the turns are given.
     source: ClassVar[str]
     #: Names the work in place of its strategy, if it is not what the strategy is for.
     kind: ClassVar[str] = ""
 
     @abstractmethod
-    def turns(self, tree: Tree, seed: int) -> list[Node]:
-        """Returns the turns that a tree of the same task begins with, in order.
-
-        Args:
-            seed: Seed of the new tree.
-        """
+    def turns(self, unit: Unit) -> list[Node]:
+        """Returns the turns that a unit's tree begins with, in order."""
 
     @abstractmethod
     def applies(self, tree: Tree) -> bool:
@@ -50,8 +46,8 @@ class ExpertPath(Prefix):
 
     source = WARM_START.stage(DEMONSTRATIONS)
 
-    def turns(self, tree: Tree, seed: int) -> list[Node]:
-        return best_path(tree)
+    def turns(self, unit: Unit) -> list[Node]:
+        return best_path(unit.begun())
 
     def applies(self, tree: Tree) -> bool:
         return any(tree.ended())
@@ -70,13 +66,29 @@ class BadBeginning(Prefix):
 
     seed: int
 
-    def turns(self, tree: Tree, seed: int) -> list[Node]:
+    def turns(self, unit: Unit) -> list[Node]:
+        tree = unit.begun()
         leaf = next(n for n in tree.ended() if n.reward == 0 and n.depth > 1)
         path = tree.path(leaf.id)
         return path[: random.Random(derived_seed(self.seed, "cut", tree.task.key)).randint(1, len(path) - 1)]
 
     def applies(self, tree: Tree) -> bool:
         return any(n.reward == 0 and n.depth > 1 for n in tree.ended())
+
+
+@dataclass(frozen=True)
+class Given(Prefix):
+    """Turns of any tree of the task, in order from its first one on."""
+
+    source = ""
+
+    path: tuple[Node, ...]
+
+    def turns(self, unit: Unit) -> list[Node]:
+        return list(self.path)
+
+    def applies(self, tree: Tree) -> bool:
+        return True
 
 
 @dataclass(frozen=True)
@@ -104,10 +116,7 @@ class Grow(Work):
         return self.strategy.bounded(step_limit).max_completions
 
     async def make(self, unit: Unit) -> Tree:
-        prefix: list[Node] = []
-        if self.prefix is not None:
-            assert unit.source is not None, "a prefix comes from the trees of another stage"
-            prefix = self.prefix.turns(unit.source.read(unit.task.key), unit.seed)
+        prefix = self.prefix.turns(unit) if self.prefix is not None else []
         strategy = self.strategy.bounded(unit.agent.spec.step_limit)
         return await grow(unit.task, strategy, unit.agent, unit.forest, unit.seed, prefix)
 

@@ -42,10 +42,14 @@ class Unit:
     source: Forest | None
     helper: Any = None
 
+    def begun(self) -> Tree:
+        """Returns the task's tree in ``source``."""
+        assert self.source is not None, "the work starts from no trees"
+        return self.source.read(self.task.key)
+
     def without_costs(self) -> Tree:
         """Returns the task's tree in ``source`` without what it cost, for a work whose own costs alone are to be counted."""
-        assert self.source is not None, "the work starts from no trees"
-        return replace(self.source.read(self.task.key), cost=Cost(), events={}, spent=[])
+        return replace(self.begun(), cost=Cost(), events={}, spent=[])
 
 
 class Work(ABC):

@@ -16,7 +16,7 @@ from typing import NoReturn
 from agentr.cluster.causes import Cause, Kind
 from agentr.cluster.connect import joined
 from agentr.config.schema import Config
-from agentr.errors import AgentrError, DataError, ModelError
+from agentr.errors import AgentrError, DataError, ModelError, RunError
 from agentr.logs import recording, said
 from agentr.models.load import load_codec
 from agentr.observe.progress import Reporter
@@ -31,6 +31,7 @@ from agentr.rounds.experiment import Experiment
 from agentr.rounds.loop import run_rounds
 from agentr.rounds.services import Services
 from agentr.store.files import make_folder
+from agentr.store.layout import Layout
 from agentr.store.mirror import Mirror
 from agentr.store.restore import restore
 from agentr.store.run import RunStore
@@ -63,16 +64,21 @@ def serving(config: Config, logs: Path, reporter: Reporter) -> Iterator[Services
 
 
 @contextmanager
-def opened(config: Config, reporter: Reporter, *, allow_change: bool = False, services: Services | None = None) -> Iterator[Experiment]:
+def opened(
+    config: Config, reporter: Reporter, *, allow_change: bool = False, services: Services | None = None, again: str = ""
+) -> Iterator[Experiment]:
     """An experiment whose run directory belongs to this process while the block runs.
 
     Args:
         services: What runs already, from ``serving``; by default the experiment has its own, and they end with the block.
+        again: What goes on with it when it was stopped, if it is no whole experiment.
 
     Raises:
-        RunError: Another driver has the run, or its configuration is another one.
+        RunError: Another driver has the run, or its configuration is another one; or it is a search, and no experiment.
     """
     require(config.tracking)
+    if not again and Layout(run_dir(config)).search.exists():
+        raise RunError(f"{run_dir(config)} holds a search from a turn, and no experiment", hint="'agentr search' goes on with it.")
     store = RunStore(run_dir(config), reporter.say, config.cluster.lease_s)
     store.open(config, allow_change=allow_change, restore=lambda: restore(store, config, reporter.task, allow_change=allow_change))
     make_folder(store.layout.logs)
@@ -93,7 +99,7 @@ def opened(config: Config, reporter: Reporter, *, allow_change: bool = False, se
                 reporter.log(f"the run ended: {type(error).__name__}: {error}")
                 raise
     except (SystemExit, KeyboardInterrupt):
-        reporter.say(f"stopped; what is finished is kept. Go on with: agentr resume {store.root}", "yellow")
+        reporter.say(f"stopped; what is finished is kept. Go on with: {again or f'agentr resume {store.root}'}", "yellow")
         raise
     finally:
         store.close()

@@ -155,6 +155,7 @@ def summarise(run: Run) -> RunSummary:
             "held-out split": config["eval"]["tasks"]["split"] + (" (leaks allowed)" if config["env"].get("allow_leaks") else ""),
             **{key: revise[key] for key in ("splice", "judge") if key in revise},
             **({"conversations": "; ".join(remarks)} if remarks else {}),
+            **({"searched on from": "turn {turn} of {tree} in {stage} of {run}, with {policy}".format(**run.search)} if run.search else {}),
         },
         arms=arms,
         comparisons=_differences(arms, config["eval"]["bootstrap"]),

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from agentr.errors import DataError
 from agentr.read.stage import Dataset, Episodes, Measured, Rollouts, Stage, Training, Trees
-from agentr.store.files import read_lines
+from agentr.store.files import read_json, read_lines
 from agentr.store.layout import (
     CONTROL,
     DATASET,
@@ -22,6 +22,7 @@ from agentr.store.layout import (
     SELECTION,
     SHORTENED,
     TRAIN,
+    WARM_START,
     Arm,
     ArmKind,
     Layout,
@@ -36,6 +37,9 @@ from agentr.store.seal import StageRecord
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+#: What commands call the base model as a policy, and the warm start besides ``rounds/00``.
+BASE, WARM = "base", "warm_start"
 
 #: Stages that are no exploration; those of a method's exploration are all others.
 COMMON_STAGES = (DATASET, TRAIN, EVAL, SELECTION, RECOVERY, SHORTENED, JUDGED)
@@ -54,7 +58,7 @@ _KINDS: dict[str, type[Stage]] = {
 
 @dataclass(frozen=True)
 class Policy:
-    """A policy that a run trained.
+    """A policy that a run trained, or its base model.
 
     Attributes:
         name: Stage that trained it, by which trees name it.
@@ -65,6 +69,17 @@ class Policy:
     name: str
     path: Path
     success: float | None
+
+    @property
+    def arm(self) -> str:
+        """What commands call it: ``rounds/02``, ``control``, or ``base``."""
+        return BASE if self.name == MODEL else self.name.removesuffix(f"/{TRAIN}")
+
+    @property
+    def title(self) -> str:
+        """Its name in tables."""
+        place = stage_of(self.name)
+        return place[0].title if place else "base model"
 
 
 class Round:
@@ -156,6 +171,12 @@ class Run:
         return self.config["run"]["name"]
 
     @property
+    def search(self) -> dict[str, Any]:
+        """Of a search from a turn of another run's tree (``agentr search``): which turn and policy it was, and how it searched. Empty for
+        all other runs."""
+        return read_json(self.layout.search) if self.layout.search.exists() else {}
+
+    @property
     def owner(self) -> str:
         """Name of the process that works on the run; empty if none does."""
         return Lease(self.layout.lease).look()
@@ -227,9 +248,14 @@ class Run:
         """The control arm."""
         return Round(self, CONTROL)
 
-    def policies(self) -> list[Policy]:
-        """Returns the policies that were trained, in order, with their held-out success."""
-        found = []
+    def policies(self, *, base: bool = False) -> list[Policy]:
+        """Returns the policies that were trained, in order, with their held-out success.
+
+        Args:
+            base: The base model is one of them, too, if the run has one yet.
+        """
+        model = self.records().get(MODEL) if base else None
+        found = [Policy(MODEL, self.model, None)] if model is not None and model.sealed else []
         for arm in self.arms:
             stages = arm.stages()
             trained, measured = stages.get(TRAIN), stages.get(EVAL)
@@ -237,6 +263,20 @@ class Run:
                 success = measured.summary.success if measured is not None and measured.sealed else None
                 found.append(Policy(trained.name, trained.model, success))
         return found
+
+    def policy(self, name: str) -> Policy:
+        """Returns a policy by what commands call it (`Policy.arm`; ``warm_start`` is ``rounds/00``), or by the stage that trained it.
+
+        Raises:
+            DataError: There is none of this name; the error names those that there are.
+        """
+        there = self.policies(base=True)
+        wanted = WARM_START.folder if name == WARM else name
+        for policy in there:
+            if wanted in (policy.arm, policy.name):
+                return policy
+        what = f"{self.path} has no policy {name!r}" if name else "say which policy"
+        raise DataError(what, hint=f"There are {', '.join(policy.arm for policy in there)}." if there else "The run has none yet.")
 
     def metrics(self) -> pa.Table:
         """Returns a row for each sealed stage: its name, its seconds, and the numbers of its summary."""

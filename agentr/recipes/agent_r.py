@@ -68,8 +68,7 @@ class Revise(Work):
     extends = True
 
     async def make(self, unit: Unit) -> Tree:
-        assert unit.source is not None, "revisions are made of searched trees"
-        tree = unit.source.read(unit.task.key)
+        tree = unit.begun()
         sessions = Sessions(tree, unit.agent.env)
         try:
             for pair in pair_paths(tree, self.config, self.alpha):  # pair: a bad and a good path of one tree (Eq. 4)

@@ -145,6 +145,11 @@ class Layout:
         return self.root / "damaged"
 
     @property
+    def search(self) -> Path:
+        """Of a search from a turn of another run's tree: which turn, and which policy (``agentr.launch.search``)."""
+        return self.root / "search.json"
+
+    @property
     def lease(self) -> Path:
         """Says who works on the run (``agentr.store.lease``)."""
         return self.root / ".lease"

@@ -13,7 +13,6 @@ from agentr.errors import AgentrError, DataError
 from agentr.read.run import Run
 from agentr.search.tree import Node, Tree
 from agentr.store.files import write_json
-from agentr.store.layout import MODEL
 
 
 def probe(run: Run, stage: str, key: str, node: int, out: Path) -> None:
@@ -31,12 +30,12 @@ def probe(run: Run, stage: str, key: str, node: int, out: Path) -> None:
     siblings = [tree.nodes[child] for child in tree.nodes[tree.nodes[node].parent].children if tree.nodes[child].token_ids]
     found: dict[str, Any] = {"state": "running", "problem": "", "siblings": [turn.id for turn in siblings], "policies": []}
     write_json(out, found)
-    for title, name, folder in _policies(run):
+    for policy in run.policies(base=True):
         try:
-            values, problem = logprobs(folder, tree, siblings), ""
+            values, problem = logprobs(policy.path, tree, siblings), ""
         except (OSError, ValueError, RuntimeError, KeyError) as error:
             values, problem = [None] * len(siblings), f"{type(error).__name__}: {error}".splitlines()[0][:300]
-        found["policies"].append({"title": title, "stage": name, "logprobs": values, "problem": problem})
+        found["policies"].append({"title": policy.title, "stage": policy.name, "logprobs": values, "problem": problem})
         write_json(out, found)
     write_json(out, {**found, "state": "done"})
 
@@ -58,12 +57,6 @@ def logprobs(folder: Path, tree: Tree, turns: list[Node]) -> list[float | None]:
             drawn = torch.log_softmax(logits, -1).gather(1, torch.tensor(turn.token_ids)[:, None])
             found.append(round(float(drawn.sum()), 4))
     return found
-
-
-def _policies(run: Run) -> list[tuple[str, str, Path]]:
-    titles = {arm.stage("train"): arm.title for arm in (round_.arm for round_ in run.arms)}
-    trained = [(titles.get(policy.name, policy.name), policy.name, policy.path) for policy in run.policies()]
-    return [("base model", MODEL, run.model), *trained]
 
 
 def main() -> None:

@@ -51,6 +51,11 @@ def test_rounds_and_stages(run: Run) -> None:
     assert run.rounds[-1].number == 1 and len(run.rounds) == 2
     assert list(run.rounds[1].exploration()) == ["collect", "revise"]
     assert [policy.name for policy in run.policies()] == ["rounds/01/train"]
+    assert [(policy.arm, policy.title) for policy in run.policies(base=True)] == [("base", "base model"), ("rounds/01", "round 1")]
+    assert run.policy("rounds/01") == run.policy("rounds/01/train") == run.policies()[0] and run.policy("base").path == run.model
+    with pytest.raises(DataError, match="no policy 'rounds/02'") as error:
+        run.policy("rounds/02")
+    assert error.value.hint == "There are base, rounds/01." and run.search == {}
     assert run.rounds[1].train.curve().to_pydict() == {"step": [1, 2], "loss": [2.5, 0.5]}
     assert run.metrics().to_pydict()["stage"] == list(run.stages())
     assert [event["event"] for event in run.events()][:3] == ["opened", "stage_started", "stage_sealed"]

@@ -168,6 +168,15 @@ def test_what_to_type_to_act_in_a_state(shown: Shown) -> None:
     expect(text).to_contain_text("--tree door --turn 4")
 
 
+def test_what_to_type_to_search_on_with_a_policy_of_ones_choice(shown: Shown) -> None:
+    page = shown.go(f"run/first/{TREE}&node=4")
+    command = page.get_by_label("search on from this state", exact=True)
+    expect(command).to_contain_text("--tree door --turn 4 --policy rounds/01")
+    page.get_by_label("Policy", exact=True).select_option("base model")
+    expect(command).to_contain_text("--turn 4 --policy base")
+    expect(page.get_by_role("button", name="Copy: search on from this state")).to_be_visible()
+
+
 def test_where_the_time_went_and_what_recurs(shown: Shown) -> None:
     page = shown.go("run/first")
     expect(page.get_by_role("heading", name="Where the time went")).to_be_visible()

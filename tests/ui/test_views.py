@@ -112,6 +112,13 @@ def test_a_tree_is_its_topology_with_marks(ask: Ask) -> None:
     assert [(r["bad"], r["good"], r["transition"], r["end"]) for r in tree["revisions"]] == [(5, 3, 4, 8), (6, 3, 6, -1)]
     assert tree["problems"] == [] and tree["policy"] == seen.policy and tree["exploration"] == 0.25
     assert tree["elsewhere"] == [{"stage": "rounds/01/collect", "key": "door", "title": "round 1: collect"}]
+    assert tree["policies"] == [
+        {"name": "base", "title": "base model"},
+        {"name": "rounds/00", "title": "warm start"},
+        {"name": "rounds/01", "title": "round 1"},
+    ]
+    commands = {one["command"].split(" --run ")[0]: one["command"] for one in tree["commands"]}
+    assert commands["agentr search"].endswith(f" --stage {REVISE} --tree door --turn NODE --policy POLICY")
 
 
 def test_a_tree_says_which_rows_were_made_of_it_and_a_row_where_it_is_from(ask: Ask) -> None:

@@ -60,7 +60,8 @@ def _card(run: Run) -> dict[str, Any]:
     wanted = planned + 1 + bool(config["run"]["control"] and planned)
     wrong = [line for trouble in troubles(events) for line in describe(trouble)]
     owner = run.owner
-    if len(evaluated) >= wanted:
+    done = len(stages) > 1 and all(stage.sealed for stage in stages.values()) if run.search else len(evaluated) >= wanted
+    if done:
         state, wrong = "finished", []
     elif owner:
         state = "running"

@@ -71,6 +71,7 @@ def tree_view(run: Run, stage: str, key: str) -> dict[str, Any]:
         "facts": _facts(tree),
         "elsewhere": _guarded(lambda: _elsewhere(run, stage, key), problems, []),
         "commands": _commands(run, stage, key),
+        "policies": _guarded(lambda: [{"name": policy.arm, "title": policy.title} for policy in run.policies(base=True)], problems, []),
         "problems": problems,
     }
 
@@ -184,6 +185,7 @@ def _commands(run: Run, stage: str, key: str) -> list[dict[str, str]]:
     where = f"{shlex.quote(str(run.path))} --stage {stage} --tree {shlex.quote(key)}"
     return [
         {"title": "act in this state yourself", "command": f"agentr envs play --run {where} --turn NODE"},
+        {"title": "search on from this state", "command": f"agentr search --run {where} --turn NODE --policy POLICY"},
         {"title": "which rows this turn went into", "command": f"agentr trace {where} --node NODE"},
         {"title": "this tree as a file to send", "command": f"agentr show {where}"},
     ]

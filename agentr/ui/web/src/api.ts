@@ -253,6 +253,7 @@ export interface TreeView {
   elsewhere: { stage: string; key: string; title: string }[];
   /** Commands to copy, with NODE where the selected turn's number belongs: they act on copies, never on the run. */
   commands: { title: string; command: string }[];
+  policies: { name: string; title: string }[];
   problems: Problem[];
 }
 
