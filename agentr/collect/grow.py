@@ -6,7 +6,7 @@ import asyncio
 import random
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import ClassVar
 
 from agentr.collect.agent import Agent, Expanded, Sessions
@@ -129,7 +129,7 @@ async def grow(task: Task, strategy: Strategy, agent: Agent, forest: GrowingFore
     try:
         for turn in prefix:
             tree.nodes[-1].expansions = 1
-            tree.add(tree.nodes[-1].id, _as_child(turn), Origin.PREFIX)
+            tree.add(tree.nodes[-1].id, turn.as_child(), Origin.PREFIX)
         for entry in forest.journal(task.key):
             strategy.tell(tree, Expansion(**entry["expansion"]), [read_child(c) for c in entry["children"]])
             cost, events = split_counts(entry["counts"])
@@ -175,7 +175,3 @@ async def _sample_all(tree: Tree, expansions: list[Expansion], agent: Agent, ses
 def best_path(tree: Tree) -> list[Node]:
     """Returns the path to the ended leaf with the highest return; of an expert's tree, its episode."""
     return tree.path(max(tree.ended(), key=lambda n: (n.reward, -n.id)).id)
-
-
-def _as_child(node: Node) -> Child:
-    return Child(**{field.name: getattr(node, field.name) for field in fields(Child)})

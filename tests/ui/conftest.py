@@ -11,11 +11,12 @@ import pytest
 from starlette.testclient import TestClient
 
 from agentr.evaluate.metrics import evaluate
+from agentr.recipes import load
 from agentr.store.files import write_json
 from agentr.store.growing import GrowingForest
 from agentr.store.layout import EVALUATION, arm_of
 from agentr.store.run import RunStore
-from agentr.store.summaries import EvalSummary, TrainSummary
+from agentr.store.summaries import EvalSummary, TrainSummary, TreeSummary
 from agentr.types import Outcome
 from agentr.ui.library import Library
 from agentr.ui.server import app
@@ -100,3 +101,23 @@ def _measured(store: RunStore, stage: str, tasks: dict[str, tuple[str, float]]) 
         )
 
     store.stage(stage, EvalSummary, measure)
+
+
+class _KilledError(Exception):
+    pass
+
+
+def growing(run: Path, *trees: Any) -> tuple[GrowingForest, RunStore]:
+    """Begins a stage of trees in a run, as a driver that was killed in it leaves it."""
+    store, forests = RunStore(run), []
+    store.open(load(run / "config.yaml", files=False))
+
+    def grow(folder: Path) -> TreeSummary:
+        forests.append(GrowingForest(folder, epoch=store.lease.next_epoch()))
+        for tree in trees:
+            forests[0].write(tree)
+        raise _KilledError
+
+    with pytest.raises(_KilledError):
+        store.stage("rounds/02/collect", TreeSummary, grow)
+    return forests[0], store

@@ -28,7 +28,7 @@ from agentr.ui.probe import Prober
 from agentr.ui.server import app, listen
 from agentr.ui.show import show_task, show_tree
 from tests.trees import door
-from tests.ui.test_views import _growing as growing
+from tests.ui.conftest import growing
 
 REQUIRED = bool(os.environ.get("AGENTR_TEST_UI"))
 CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome") or ""
