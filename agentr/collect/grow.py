@@ -11,7 +11,7 @@ from typing import ClassVar
 
 from agentr.collect.agent import Agent, Expanded, Sessions
 from agentr.collect.job import Unit, Work
-from agentr.search import Child, Expansion, Node, Origin, Strategy, Tree
+from agentr.search import Expansion, Node, Origin, Strategy, Tree
 from agentr.search.stored import read_child, split_counts, stored_child, stored_counts
 from agentr.seeds import derived_seed
 from agentr.store.forest import Forest

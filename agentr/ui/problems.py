@@ -1,7 +1,7 @@
 """What cannot be read, as a page says it: a sentence and what to do. The only place that catches what goes wrong with an answer.
 
-Runs may be damaged, half written, of another version, or gone since the page was opened. Readers name most of it by an ``AgentrError``; what
-the file system refuses is an ``OSError``; all else is damage that no reader foresaw or a defect of agentr, whose place is logged.
+Runs may be damaged, half written, of another version, or gone since the page was opened. Readers name most of it by an ``AgentrError``;
+what the file system refuses is an ``OSError``; all else is damage that no reader foresaw or a defect of agentr, whose place is logged.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ from statistics import fmean
 from typing import Any
 
 from agentr.evaluate.statistics import Estimate, paired_difference
-from agentr.observe.comparison import Comparison, Line, Point, compare_runs, progress
+from agentr.observe.comparison import Line, Point, compare_runs, progress
 from agentr.observe.summary import summarise
 from agentr.store.layout import EVAL, ArmKind
 from agentr.ui.library import Library

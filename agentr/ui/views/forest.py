@@ -97,7 +97,8 @@ def _table(trees: Trees, problems: list[Problem]) -> pa.Table:
     columns = [*_SHOWN, *_SECONDS]
     if trees.sealed or isinstance(trees, Rollouts) or trees.forest.sealed:
         return trees.table(columns)
-    found = [read_or(None, lambda key=key: summary_row(trees[key]), problems, f"the tree {key}") for key in trees.keys()]
+    keys = trees.keys()
+    found = [read_or(None, lambda key=key: summary_row(trees[key]), problems, f"the tree {key}") for key in keys]
     return pa.Table.from_pylist([row for row in found if row], schema({name: COLUMNS[name] for name in columns}))
 
 
