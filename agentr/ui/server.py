@@ -189,6 +189,7 @@ def listen(host: str, port: int) -> Iterator[socket.socket]:
         opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             opened.bind((host, port))
+            opened.listen()  # who opens the address before the server runs waits for it
         except OSError as error:
             hint = "Give another one with --port, or 0 for a free one."
             raise RunError(f"cannot listen at {host}:{port}: {error.strerror or error}", hint=hint) from error

@@ -11,6 +11,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from agentr.evaluate.metrics import evaluate
+from agentr.observe.comparison import write_plan
 from agentr.recipes import load
 from agentr.store.files import write_json
 from agentr.store.growing import GrowingForest
@@ -121,3 +122,16 @@ def growing(run: Path, *trees: Any) -> tuple[GrowingForest, RunStore]:
     with pytest.raises(_KilledError):
         store.stage("rounds/02/collect", TreeSummary, grow)
     return forests[0], store
+
+
+def compared(runs: Path) -> Path:
+    """Makes a comparison of two methods with two seeds of the run: under ``base`` its last policy is the warm start."""
+    folder = runs / "compared"
+    for method in ("base", "other"):
+        for seed in (0, 1):
+            run = Path(shutil.copytree(runs / "first", folder / method / f"seed-{seed}"))
+            if method == "base":
+                shutil.rmtree(run / "rounds/01/eval")
+                shutil.copytree(run / "rounds/00/eval", run / "rounds/01/eval")
+    write_plan(folder, [(method, seed) for method in ("base", "other") for seed in (0, 1)])
+    return folder

@@ -24,7 +24,6 @@ import yaml
 
 import agentr
 from agentr.ui.library import Library
-from agentr.ui.probe import Prober
 from agentr.ui.server import app, listen
 from agentr.ui.show import show_task, show_tree
 from tests.trees import door
@@ -287,19 +286,3 @@ def test_files_open_from_disk_without_a_request(browser: Browser, made: Path, tm
         expect(shown.page.locator("main")).to_contain_text(said)
         assert shown.asked == [path.as_uri()] and shown.errors == []
         shown.page.context.close()
-
-
-def test_probes_are_kept_outside_the_run(runs: Path, tmp_path: Path) -> None:
-    before = {path: path.stat().st_mtime_ns for path in runs.rglob("*")}
-    prober, run = Prober(tmp_path / "kept"), agentr.open(runs / "first")
-    for _ in range(600):
-        found = prober.ask(run, "rounds/01/revise", "door", 2)
-        if found["state"] != "running":
-            break
-        threading.Event().wait(0.2)
-    assert found["state"] == "done" and found["siblings"] == [2, 4], found
-    assert [policy["title"] for policy in found["policies"]] == ["base model", "warm start", "round 1"]
-    assert all(value < 0 for policy in found["policies"] for value in policy["logprobs"]), "all three are one model here"
-    assert len({tuple(policy["logprobs"]) for policy in found["policies"]}) == 1
-    assert {path: path.stat().st_mtime_ns for path in runs.rglob("*")} == before
-    assert prober.ask(run, "rounds/01/revise", "door", 4)["siblings"] == [2, 4], "siblings share an answer"

@@ -10,6 +10,7 @@ from typing import Any
 from agentr.evaluate.statistics import Estimate, paired_difference
 from agentr.observe.comparison import Line, Point, compare_runs, progress
 from agentr.observe.summary import summarise
+from agentr.read.run import Run
 from agentr.store.layout import EVAL, ArmKind
 from agentr.ui.library import Library
 from agentr.ui.problems import Problem, read_or
@@ -98,11 +99,15 @@ def _last_scores(lines: list[Line], last: dict[str, str], problems: list[Problem
         run, stage = line.run, last.get(line.label)
         if run is None or stage is None or stage not in run.records():  # not there yet
             continue
-        evaluation = read_or(None, lambda run=run, stage=stage: run.stage(stage).evaluation, problems, _named(line))
-        if evaluation is not None:
-            scores.setdefault(line.label, {}).update({f"{line.seed}/{task}": value for task, value in evaluation.per_task.items()})
-            named |= {task: evaluation.problems.get(task, task) for task in evaluation.per_task}
+        by_task, problem_of = read_or(({}, {}), partial(_evaluated, run, stage), problems, _named(line))
+        scores.setdefault(line.label, {}).update({f"{line.seed}/{task}": value for task, value in by_task.items()})
+        named |= {task: problem_of.get(task, task) for task in by_task}
     return scores, named
+
+
+def _evaluated(run: Run, stage: str) -> tuple[Scores, dict[str, str]]:
+    evaluation = run.stage(stage).evaluation
+    return evaluation.per_task, evaluation.problems
 
 
 def _difference(after: Scores, before: Scores, problems: dict[str, str]) -> dict[str, Any] | None:
@@ -116,5 +121,5 @@ def _difference(after: Scores, before: Scores, problems: dict[str, str]) -> dict
 def _scores(scores: dict[str, Scores], task: str, labels: list[str], seeds: list[int]) -> dict[str, Any]:
     """Returns the scores of a task by method: the mean of the seeds, and of each seed by itself."""
     by_seed = {str(seed): [scores.get(label, {}).get(f"{seed}/{task}") for label in labels] for seed in seeds}
-    known = [[found[place] for found in by_seed.values() if found[place] is not None] for place in range(len(labels))]
+    known = [[value for found in by_seed.values() if (value := found[place]) is not None] for place in range(len(labels))]
     return {"scores": [fmean(values) if values else None for values in known], "bySeed": by_seed}
