@@ -24,7 +24,7 @@ from agentr.ui.views.tree import tree_view, turns_view
 #: The run's id in a file that holds one run.
 RUN = "run"
 #: Bytes of the answers of a file with so many turns or fewer; one with more may have as many for each.
-ROOM, TURNS = 1_750_000, 500
+ROOM, TURNS = 1_650_000, 500
 #: Characters to which texts are cut, if with longer ones the turns do not fit.
 LENGTHS = (LONGEST, 4_000, 1_000, 250)
 
@@ -123,9 +123,9 @@ class _Tree:
             cut += bare["turns"][0]["cut"] + bare["turns"][0]["observationCut"] > turn["cut"] + turn["observationCut"]
             answers[address("turns", **self.where, nodes=turn["id"])] = whole if fits else bare
         if cut:
-            self._leave_out(f"the ends of the texts of {cut} of {len(self.turns)} turns")
+            self._leave_out(f"the ends of the texts of {cut} of {len(self.turns) - 1} turns")
         if left:
-            self._leave_out(f"the tokens of {left} of {len(self.turns)} turns")
+            self._leave_out(f"the tokens of {left} of {len(self.turns) - 1} turns")
         return room
 
     def _turn(self, turn: dict[str, Any], longest: int) -> dict[str, Any]:

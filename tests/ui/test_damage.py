@@ -222,7 +222,7 @@ def started(folder: Path, *arguments: str, **environment: str) -> Iterator[str]:
 
 def get(address: str, name: str, **headers: str) -> tuple[int, Any]:
     try:
-        with urllib.request.urlopen(urllib.request.Request(address + name, headers=headers), timeout=30) as answer:
+        with urllib.request.urlopen(urllib.request.Request(address + name, headers=headers), timeout=120) as answer:
             return answer.status, json.loads(answer.read())
     except urllib.error.HTTPError as error:
         text = error.read().decode()

@@ -15,7 +15,7 @@ from agentr.types import Outcome
 from agentr.ui.views import forest as forests
 from agentr.ui.views.tasks import opening_of
 from tests.trees import door, episode, reasoned
-from tests.ui.conftest import Ask, asking, growing
+from tests.ui.conftest import Ask, asking, compared, growing
 
 REVISE = "rounds/01/revise"
 
@@ -221,3 +221,19 @@ def test_a_folder_that_vanishes_is_said(runs: Path) -> None:
     shutil.rmtree(runs / "first")
     assert "no run" in ask("run", 404)["error"]["message"]
     assert ask("home")["runs"] == []
+
+
+def test_a_comparison_leads_to_both_episodes_of_each_seed(runs: Path) -> None:
+    compared(runs)
+    found = asking(runs, "compared")("compare")
+    assert found["problems"] == [] and [method["stage"] for method in found["methods"]] == ["rounds/01/eval"] * 2
+    assert {task["key"]: (task["scores"], task["bySeed"]) for task in found["tasks"]} == {
+        "a": ([0.0, 1.0], {"0": [0.0, 1.0], "1": [0.0, 1.0]}),
+        "b": ([0.0, 0.0], {"0": [0.0, 0.0], "1": [0.0, 0.0]}),
+        "c": ([1.0, 0.0], {"0": [1.0, 0.0], "1": [1.0, 0.0]}),
+    }
+    runs_ = {(method["label"], run["seed"]): run["run"] for method in found["methods"] for run in method["runs"]}
+    assert runs_["other", 1] == "compared/other/seed-1"
+    for label, action in (("base", "open"), ("other", "wait")):
+        ask = asking(runs, runs_[label, 1])
+        assert ask("turns", stage="rounds/01/eval", key="c", nodes="1")["turns"][0]["action"] == action
