@@ -53,7 +53,7 @@ class Prober:
             found = self._known(out)
             if found["state"] == "none":
                 self._start(Asked(str(run.path), stage, key, node, str(out)))
-                found = _empty("running")
+                found = self._known(out)
         return found
 
     def _known(self, out: Path) -> dict[str, Any]:

@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
+import json
+import os
+import re
 import shutil
-from collections.abc import Callable
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -135,3 +143,34 @@ def compared(runs: Path) -> Path:
                 shutil.copytree(run / "rounds/00/eval", run / "rounds/01/eval")
     write_plan(folder, [(method, seed) for method in ("base", "other") for seed in (0, 1)])
     return folder
+
+
+@contextmanager
+def started(folder: Path, *arguments: str, **environment: str) -> Iterator[str]:
+    """``agentr ui`` as a process that permissions hold for, even if the tests run as root; yields its address."""
+    command = [sys.executable, "-m", "agentr.cli", "ui", str(folder), "--port", "0", *arguments]
+    if os.geteuid() == 0:
+        command = ["setpriv", "--bounding-set", "-dac_override,-dac_read_search", *command]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env={**os.environ, **environment})
+    try:
+        assert process.stdout is not None
+        said = ""
+        for line in process.stdout:
+            said += line
+            if found := re.search(r"http://\S+", line):
+                break
+        else:
+            pytest.fail(f"agentr ui ended: {said}")
+        yield found[0]
+    finally:
+        process.terminate()
+        process.communicate(timeout=30)
+
+
+def get(address: str, name: str, **headers: str) -> tuple[int, Any]:
+    try:
+        with urllib.request.urlopen(urllib.request.Request(address + name, headers=headers), timeout=120) as answer:
+            return answer.status, json.loads(answer.read())
+    except urllib.error.HTTPError as error:
+        text = error.read().decode()
+        return error.code, json.loads(text) if text.startswith("{") else text

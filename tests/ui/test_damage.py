@@ -5,14 +5,8 @@ from __future__ import annotations
 import json
 import logging
 import os
-import re
 import shutil
-import subprocess
-import sys
-import urllib.error
-import urllib.request
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +16,7 @@ from starlette.testclient import TestClient
 from agentr.ui import server
 from agentr.ui.library import Library
 from tests.trees import door
-from tests.ui.conftest import ORIGIN, asking, compared, growing
+from tests.ui.conftest import ORIGIN, asking, compared, get, growing, started
 
 COLLECT, REVISE, DATASET = "rounds/01/collect", "rounds/01/revise", "rounds/01/dataset"
 
@@ -196,37 +190,6 @@ def _traceback(info: Any) -> list[str]:
 
 
 # as another user ------------------------------------------------------------------------------------------------------
-
-
-@contextmanager
-def started(folder: Path, *arguments: str, **environment: str) -> Iterator[str]:
-    """``agentr ui`` as a process that permissions hold for, even if the tests run as root; yields its address."""
-    command = [sys.executable, "-m", "agentr.cli", "ui", str(folder), "--port", "0", *arguments]
-    if os.geteuid() == 0:
-        command = ["setpriv", "--bounding-set", "-dac_override,-dac_read_search", *command]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env={**os.environ, **environment})
-    try:
-        assert process.stdout is not None
-        said = ""
-        for line in process.stdout:
-            said += line
-            if found := re.search(r"http://\S+", line):
-                break
-        else:
-            pytest.fail(f"agentr ui ended: {said}")
-        yield found[0]
-    finally:
-        process.terminate()
-        process.communicate(timeout=30)
-
-
-def get(address: str, name: str, **headers: str) -> tuple[int, Any]:
-    try:
-        with urllib.request.urlopen(urllib.request.Request(address + name, headers=headers), timeout=120) as answer:
-            return answer.status, json.loads(answer.read())
-    except urllib.error.HTTPError as error:
-        text = error.read().decode()
-        return error.code, json.loads(text) if text.startswith("{") else text
 
 
 @pytest.mark.skipif(os.geteuid() == 0 and shutil.which("setpriv") is None, reason="root may read everything, and there is no setpriv")
