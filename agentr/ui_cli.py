@@ -56,6 +56,8 @@ def list_runs(folders: Folders = None, as_json: Annotated[bool, typer.Option("--
     for run in found["runs"]:
         if run["problem"]:
             reporter.say(f"{run['id']}: {run['problem']}", "yellow")
+    for problem in found["problems"]:
+        reporter.say(problem["message"], "yellow")
 
 
 def ui(
