@@ -56,6 +56,8 @@ def list_runs(folders: Folders = None, as_json: Annotated[bool, typer.Option("--
     for run in found["runs"]:
         if run["problem"]:
             reporter.say(f"{run['id']}: {run['problem']}", "yellow")
+    for problem in found["problems"]:
+        reporter.say(problem["message"], "yellow")
 
 
 def ui(
@@ -63,20 +65,27 @@ def ui(
     host: Annotated[str, typer.Option(help="Address to listen at; beyond this machine only with --token.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 takes a free one.")] = 8300,
     token: Annotated[str, typer.Option(envvar="AGENTR_UI_TOKEN", help="What a browser must know to be let in.")] = "",
+    allow_host: Annotated[
+        list[str] | None, typer.Option(metavar="NAME[:PORT]", help="Another name of this server in a browser's address; repeatable.")
+    ] = None,
 ) -> None:
     """Show runs in a browser: results, trees, what was trained on. It only reads."""
+    from socket import gethostname
+
     import uvicorn
 
     from agentr.ui.library import Library
-    from agentr.ui.server import app, listen
+    from agentr.ui.server import app, is_any, listen, written
 
     library = Library(folders or [Path("runs")])
     with listen(host, port) as socket:
         bound = socket.getsockname()[1]
-        application = app(library, host, bound, token)
+        application = app(library, host, bound, token, allow_host or [])
         found = f"{len(library.runs())} runs, {len(library.comparisons())} comparisons"
-        shown = f"[{host}]" if ":" in host else host
+        shown = gethostname() if is_any(host) else written(host)
         typer.echo(f"{found} below {', '.join(map(str, library.folders))}")
+        for problem in library.problems:
+            typer.echo(f"{problem['message']}. {problem['hint']}")
         typer.echo(f"http://{shown}:{bound}/" + (f"?token={token}" if token else "") + "  (Ctrl-C ends it)")
         config = uvicorn.Config(application, log_level="warning", access_log=False, server_header=False)
         uvicorn.Server(config).run(sockets=[socket])

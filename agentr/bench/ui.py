@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 from agentr.bench.store import alone, made_up
 from agentr.config.schema import Config
@@ -18,6 +19,7 @@ from agentr.errors import RunError
 from agentr.recipes import load
 from agentr.search.tree import Origin, Tree
 from agentr.store import forest as stored
+from agentr.store.files import disk
 from agentr.store.growing import GrowingForest
 from agentr.store.run import RunStore
 from agentr.store.summaries import TreeSummary
@@ -122,8 +124,9 @@ def _make(folder: Path, trees: int, turns: int, seed: int) -> int:
             forest.write(tree)
         return 3
 
-    store.stage(MANY, TreeSummary, lambda place: write(place, many))
-    store.stage(LARGE, TreeSummary, lambda place: write(place, large))
+    with patch.object(disk, "sync", lambda _: None):  # whom would made-up trees be lost to?
+        store.stage(MANY, TreeSummary, lambda place: write(place, many))
+        store.stage(LARGE, TreeSummary, lambda place: write(place, large))
     store.close()
     return 0
 
@@ -136,7 +139,7 @@ def _named(tree: Tree, name: str) -> Tree:
 def _deep(seed: int) -> Tree:
     tree, turn = _named(made_up(1, 2, seed), "deep"), made_up(2, 3, seed).nodes[1]
     while len(tree.nodes) <= DEEP:
-        tree.add(len(tree.nodes) - 1, _as_child(turn), Origin.POLICY)
+        tree.add(len(tree.nodes) - 1, turn.as_child(), Origin.POLICY)
     return tree
 
 
@@ -144,12 +147,6 @@ def _wordy(seed: int) -> Tree:
     tree = _named(made_up(3, 3, seed), "wordy")
     tree.nodes[1].text = ("word " * WORDS)[:WORDS]
     return tree
-
-
-def _as_child(turn: Any) -> Any:
-    from agentr.search.tree import Child
-
-    return Child(**{name: getattr(turn, name) for name in Child.__dataclass_fields__})
 
 
 def _key(number: int) -> str:

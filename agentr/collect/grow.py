@@ -6,12 +6,12 @@ import asyncio
 import random
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import ClassVar
 
 from agentr.collect.agent import Agent, Expanded, Sessions
 from agentr.collect.job import Unit, Work
-from agentr.search import Child, Expansion, Node, Origin, Strategy, Tree
+from agentr.search import Expansion, Node, Origin, Strategy, Tree
 from agentr.search.stored import read_child, split_counts, stored_child, stored_counts
 from agentr.seeds import derived_seed
 from agentr.store.forest import Forest
@@ -138,7 +138,7 @@ async def grow(task: Task, strategy: Strategy, agent: Agent, forest: GrowingFore
     try:
         for turn in prefix:
             tree.nodes[-1].expansions = 1
-            tree.add(tree.nodes[-1].id, _as_child(turn), Origin.PREFIX)
+            tree.add(tree.nodes[-1].id, turn.as_child(), Origin.PREFIX)
         for entry in forest.journal(task.key):
             strategy.tell(tree, Expansion(**entry["expansion"]), [read_child(c) for c in entry["children"]])
             cost, events = split_counts(entry["counts"])
@@ -184,7 +184,3 @@ async def _sample_all(tree: Tree, expansions: list[Expansion], agent: Agent, ses
 def best_path(tree: Tree) -> list[Node]:
     """Returns the path to the ended leaf with the highest return; of an expert's tree, its episode."""
     return tree.path(max(tree.ended(), key=lambda n: (n.reward, -n.id)).id)
-
-
-def _as_child(node: Node) -> Child:
-    return Child(**{field.name: getattr(node, field.name) for field in fields(Child)})

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, fields
+from dataclasses import fields
 from typing import Any
 
 import msgspec
@@ -43,9 +43,9 @@ _LATER_OF_TURNS: dict[str, Any] = {"status": CallStatus.ok, "scores": {}, "forgo
 
 def to_json(tree: Tree) -> str:
     """Writes a tree as canonical text: the same tree always gives the same bytes. What was spent on it is left out."""
-    data = {key: value for key, value in _said(asdict(tree), _LATER).items() if key not in _BESIDE}
-    data["nodes"] = [_said(node, _LATER_OF_TURNS) for node in data["nodes"]]
-    data["cost"]["cached_tokens"] = 0
+    data = {key: value for key, value in _said(vars(tree), _LATER).items() if key not in _BESIDE}
+    data["nodes"] = [_said(vars(node), _LATER_OF_TURNS) for node in tree.nodes]
+    data["cost"] = {**vars(tree.cost), "cached_tokens": 0}
     return _text({"format": FORMAT, **data})
 
 
@@ -121,7 +121,7 @@ def decompressed(data: bytes) -> tuple[bytes, bytes]:
 
 def stored_child(child: Child) -> dict[str, Any]:
     """Returns a turn as plain data, for a journal."""
-    return _said(dict(vars(child)), _LATER_OF_TURNS)  # asdict would copy each of hundreds of numbers by itself
+    return _said(vars(child), _LATER_OF_TURNS)
 
 
 def read_child(data: Mapping[str, Any]) -> Child:
@@ -140,13 +140,14 @@ def split_counts(counts: Mapping[str, int]) -> tuple[Cost, dict[str, int]]:
     return cost, {name: amount for name, amount in counts.items() if name not in _COST}
 
 
-def _said(data: dict[str, Any], later: Mapping[str, Any]) -> dict[str, Any]:
+def _said(data: Mapping[str, Any], later: Mapping[str, Any]) -> dict[str, Any]:
     """Returns data without the fields that came later and say nothing."""
     return {key: value for key, value in data.items() if key not in later or value != later[key]}
 
 
 def _text(data: Any) -> str:
-    return json.dumps(data, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    # asdict would copy each of hundreds of numbers by itself.
+    return json.dumps(data, sort_keys=True, separators=(",", ":"), ensure_ascii=False, default=vars)
 
 
 def _compressed(text: str) -> bytes:

@@ -124,6 +124,10 @@ class Node:
     def is_leaf(self) -> bool:
         return not self.children
 
+    def as_child(self) -> Child:
+        """Returns the turn as a strategy was told it, to be added to another tree."""
+        return Child(**{name: getattr(self, name) for name in Child.__dataclass_fields__})
+
     @property
     def answer(self) -> str:
         """The text without the turn's reasoning."""

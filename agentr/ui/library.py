@@ -10,6 +10,7 @@ from agentr.errors import DataError
 from agentr.observe.comparison import PLAN
 from agentr.read.run import Run
 from agentr.store.layout import MODEL, Layout
+from agentr.ui.problems import Problem, read_or
 
 #: How far below a folder runs are looked for.
 DEPTH = 5
@@ -32,18 +33,21 @@ class Library:
         self.folders = [folder.resolve() for folder in folders]
         self._runs: dict[str, Path] = {}
         self._comparisons: dict[str, Path] = {}
+        #: Folders that could not be looked into.
+        self.problems: list[Problem] = []
         self.look()
 
     def look(self) -> None:
         """Looks for runs again."""
         runs: dict[str, Path] = {}
         comparisons: dict[str, Path] = {}
+        problems: list[Problem] = []
         for folder in self.folders:
-            for path in _below(folder, DEPTH):
-                found = runs if _is_run(path) else comparisons
+            for path, kind in _below(folder, DEPTH, problems):
+                found = runs if kind == "run" else comparisons
                 name = path.name if path == folder else path.relative_to(folder).as_posix()
                 found[self._free(name, path, found)] = path
-        self._runs, self._comparisons = runs, comparisons
+        self._runs, self._comparisons, self.problems = runs, comparisons, problems
 
     def runs(self) -> dict[str, Path]:
         """Returns the run directories by their ids, in order."""
@@ -97,19 +101,21 @@ def _is_run(path: Path) -> bool:
     return Layout(path).config.is_file() or (Layout(path).manifest.is_file() and (path / MODEL).is_dir())
 
 
-def _below(folder: Path, depth: int) -> Iterator[Path]:
+def _below(folder: Path, depth: int, problems: list[Problem]) -> Iterator[tuple[Path, str]]:
     """Runs and comparisons in a folder, itself included. Nothing is looked for in a run; the runs of a comparison are runs, too."""
+    kind, below = read_or(("", []), lambda: _look_at(folder), problems, "")
+    if kind:
+        yield folder, kind
+    if kind == "run" or depth == 0:
+        return
+    for path in below:
+        yield from _below(path, depth - 1, problems)
+
+
+def _look_at(folder: Path) -> tuple[str, list[Path]]:
+    """Returns what a folder is, and the folders in it."""
     if _is_run(folder):
-        yield folder
-        return
-    if (folder / PLAN).is_file():
-        yield folder
-    if depth == 0:
-        return
-    try:
-        entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
-    except OSError:  # no permission, or gone since
-        return
-    for entry in entries:
-        if entry.is_dir(follow_symlinks=False) and not entry.name.startswith("."):
-            yield from _below(Path(entry.path), depth - 1)
+        return "run", []
+    entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
+    below = [Path(entry.path) for entry in entries if entry.is_dir(follow_symlinks=False) and not entry.name.startswith(".")]
+    return "comparison" if (folder / PLAN).is_file() else "", below

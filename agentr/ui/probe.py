@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
 import tempfile
 import threading
 import time
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -17,17 +19,12 @@ from blake3 import blake3
 from agentr.errors import AgentrError, DataError
 from agentr.read.run import Run
 from agentr.store.files import read_json
+from agentr.ui.probing import Asked
 from agentr.ui.views.forest import trees_of
 
 
-@dataclass
-class _Started:
-    process: subprocess.Popen[bytes]
-    at: float
-
-
 class Prober:
-    """Probes of nodes, one process at a time.
+    """Probes of nodes, one after the other in one process, which ends when nobody asks for some minutes.
 
     Args:
         folder: Where results are kept; by default in the user's cache.
@@ -35,7 +32,9 @@ class Prober:
 
     def __init__(self, folder: Path | None = None) -> None:
         self._folder = folder or _cache()
-        self._running: dict[Path, _Started] = {}
+        self._process: subprocess.Popen[bytes] | None = None
+        #: When each answer that is not there yet was asked for, in order; the first one is being computed.
+        self._asked: dict[Path, float] = {}
         self._lock = threading.Lock()
 
     def ask(self, run: Run, stage: str, key: str, node: int) -> dict[str, Any]:
@@ -53,40 +52,47 @@ class Prober:
         with self._lock:
             found = self._known(out)
             if found["state"] == "none":
-                found = self._start(out, [str(run.path), stage, key, str(node)])
+                self._start(Asked(str(run.path), stage, key, node, str(out)))
+                found = self._known(out)
         return found
 
     def _known(self, out: Path) -> dict[str, Any]:
-        started = self._running.get(out)
-        seconds = time.monotonic() - started.at if started else 0.0
         found = _empty("none")
-        if out.exists():
-            try:
-                found |= read_json(out)
-            except AgentrError:  # half a file of a process that was killed
-                found = _empty("none")
-        found["seconds"] = seconds
-        if found["state"] in ("done", "failed"):
-            self._running.pop(out, None)
+        with suppress(AgentrError):  # half a file of a process that was killed
+            found |= read_json(out)
+        found["seconds"] = time.monotonic() - self._asked.get(out, time.monotonic())
+        if found["state"] == "done" or (found["state"] == "failed" and out in self._asked):
+            self._asked.pop(out, None)
             return found
-        if started is None:
-            return {**found, "state": "none"}
-        if started.process.poll() is None:
-            return {**found, "state": "running"}
-        del self._running[out]
-        ended = f"the process that computes it ended with {started.process.returncode}: is there enough memory for the model?"
-        return {**found, "state": "failed", "problem": ended}
+        ended = self._process.poll() if self._process else None
+        if out not in self._asked or ended == 0:  # it had waited long enough for a question, as this one came
+            return _empty("none")
+        if ended is None:
+            waits = next(iter(self._asked)) != out
+            return {**found, "state": "running", "problem": "waiting for another probe" if waits else ""}
+        self._asked.clear()
+        problem = f"the process that computes it ended with {ended}: is there enough memory for the model?"
+        return {**found, "state": "failed", "problem": problem}
 
-    def _start(self, out: Path, arguments: list[str]) -> dict[str, Any]:
-        busy = [started for started in self._running.values() if started.process.poll() is None]
-        if busy:  # models are large: one after the other
-            return {**_empty("running"), "problem": "waiting for another probe"}
+    def _start(self, asked: Asked) -> None:
         self._folder.mkdir(parents=True, exist_ok=True)
-        environment = {**os.environ, "HF_HUB_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": ""}
-        command = [sys.executable, "-m", "agentr.ui.probing", *arguments, str(out)]
-        process = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        self._running[out] = _Started(process, time.monotonic())
-        return _empty("running")
+        Path(asked.out).unlink(missing_ok=True)  # what failed once is tried again
+        line = json.dumps(asdict(asked)).encode() + b"\n"
+        try:
+            self._say(line)
+        except OSError:  # it has just ended, since nobody asked for so long
+            self._process = None
+            self._say(line)
+        self._asked[Path(asked.out)] = time.monotonic()
+
+    def _say(self, line: bytes) -> None:
+        if self._process is None or self._process.poll() is not None:
+            environment = {**os.environ, "HF_HUB_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": ""}
+            command = [sys.executable, "-m", "agentr.ui.probing"]
+            quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+            self._process = subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, bufsize=0, **quiet)
+        assert self._process.stdin is not None
+        self._process.stdin.write(line)
 
 
 def _empty(state: str) -> dict[str, Any]:

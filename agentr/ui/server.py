@@ -10,7 +10,7 @@ import hmac
 import ipaddress
 import mimetypes
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -20,13 +20,15 @@ from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.middleware import Middleware
 from starlette.requests import Request
-from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from agentr.errors import AgentrError, DataError, RunError
 from agentr.ui.library import Library
 from agentr.ui.probe import Prober
+from agentr.ui.problems import problem_of
+from agentr.ui.texts import as_json
 from agentr.ui.views.compare import compare
 from agentr.ui.views.forest import forest
 from agentr.ui.views.home import home
@@ -134,12 +136,13 @@ def answers(prober: Prober) -> dict[str, Answer]:
     }
 
 
-def app(library: Library, host: str, port: int, token: str = "") -> Starlette:
+def app(library: Library, host: str, port: int, token: str = "", names: Collection[str] = ()) -> Starlette:
     """Returns the application.
 
     Args:
         host: Address that it listens at; beyond loopback a token is needed.
         token: Asked for with every request, as ``?token=`` once and as a cookie from then on; empty asks for none.
+        names: By which it may be asked besides this machine's own, with a port (``NAME:PORT``) or under any.
 
     Raises:
         DataError: The address is beyond loopback, and there is no token.
@@ -148,19 +151,17 @@ def app(library: Library, host: str, port: int, token: str = "") -> Starlette:
         raise DataError(f"{host} can be reached from other machines", hint="Give a token with --token, or listen at 127.0.0.1.")
     asked = answers(Prober())
 
+    def answered(name: str, query: Query) -> str:
+        if name not in asked:
+            raise DataError(f"there is no question {name!r}", hint=f"Those are: {', '.join(asked)}.")
+        return as_json(asked[name](library, query))
+
     async def api(request: Request) -> Response:
-        answer = asked.get(request.path_params["name"])
-        if answer is None:
-            return _error(DataError(f"there is no question {request.path_params['name']!r}", hint=f"Those are: {', '.join(asked)}."), 404)
         try:
-            return JSONResponse(await run_in_threadpool(answer, library, Query(request.query_params)), headers=_HEADERS)
-        except AgentrError as error:
-            return _error(error, 404)
-        except (OSError, KeyError, IndexError, TypeError, ValueError) as error:  # damage that no reader names
-            problem = DataError(
-                f"this cannot be read: {type(error).__name__}: {error}", hint="'agentr doctor RUN' says what of a run is damaged."
-            )
-            return _error(problem, 500)
+            text, status = await run_in_threadpool(answered, request.path_params["name"], Query(request.query_params)), 200
+        except Exception as error:  # noqa: BLE001 - whatever it is, the page says it and the server goes on
+            text, status = as_json({"error": problem_of(error)}), 404 if isinstance(error, AgentrError) else 500
+        return Response(text, status, media_type="application/json", headers=_HEADERS)
 
     async def page(request: Request) -> Response:
         name = request.path_params.get("name") or "index.html"
@@ -173,7 +174,7 @@ def app(library: Library, host: str, port: int, token: str = "") -> Starlette:
         return response
 
     routes = [Route("/api/{name}", api, methods=["GET"]), Route("/", page, methods=["GET"]), Route("/{name}", page, methods=["GET"])]
-    return Starlette(routes=routes, middleware=[Middleware(Closed, host=host, port=port, token=token)])
+    return Starlette(routes=routes, middleware=[Middleware(Closed, host=host, port=port, token=token, names=names)])
 
 
 @contextmanager
@@ -188,6 +189,7 @@ def listen(host: str, port: int) -> Iterator[socket.socket]:
         opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             opened.bind((host, port))
+            opened.listen()  # who opens the address before the server runs waits for it
         except OSError as error:
             hint = "Give another one with --port, or 0 for a free one."
             raise RunError(f"cannot listen at {host}:{port}: {error.strerror or error}", hint=hint) from error
@@ -195,13 +197,22 @@ def listen(host: str, port: int) -> Iterator[socket.socket]:
 
 
 class Closed:
-    """Lets through what a browser asks for its user: GET, the right host, no other origin, and the token if there is one."""
+    """Lets through what a browser asks for its user: GET, a known host, no other origin, and the token if there is one.
 
-    def __init__(self, app: ASGIApp, host: str, port: int, token: str) -> None:
+    Any page of the web may let its own name lead to this machine; so only names of this machine are known, those that were given, and the
+    address at which a request came in.
+    """
+
+    def __init__(self, app: ASGIApp, host: str, port: int, token: str, names: Collection[str] = ()) -> None:
         self._app = app
-        names = {host, "localhost", "127.0.0.1", "[::1]"} if is_loopback(host) else {f"[{host}]" if ":" in host else host}
-        self._hosts = {f"{name}:{port}" for name in names} | (names if port == 80 else set())
-        self._any_host = host in ("0.0.0.0", "::")
+        self._port = port
+        self._beyond = not is_loopback(host)
+        self._mine = {written(host).lower()}
+        if self._beyond:
+            self._mine |= {socket.gethostname().lower(), socket.getfqdn().lower()}
+        if not self._beyond or is_any(host):
+            self._mine |= {"localhost", "127.0.0.1", "[::1]"}
+        self._given = {name.lower() for name in names}
         self._token = token
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -219,8 +230,8 @@ class Closed:
         if request.method != "GET":
             return 405, "These pages only show: GET is all they answer."
         host = request.headers.get("host", "")
-        if host not in self._hosts and not self._any_host:
-            return 421, "This address is not the one that the server was started for."
+        if not self._knows(host.lower(), request.scope.get("server")):
+            return 421, f"This server does not know itself as {host[:100]!r}. If that is right, start it with --allow-host {host[:100]!r}."
         origin = request.headers.get("origin")
         if origin is not None and urlsplit(origin).netloc != host:
             return 403, "Another site asked for this."
@@ -232,6 +243,33 @@ class Closed:
                 return 401, "Open the address that agentr ui printed: it has the token."
         return None
 
+    def _knows(self, host: str, came_in_at: tuple[str, int] | None) -> bool:
+        name, port = (host, "80") if ":" not in host or host.endswith("]") else host.rsplit(":", 1)
+        if {host, name} & self._given:
+            return True
+        if port != str(self._port):
+            return False
+        return name in self._mine or (self._beyond and came_in_at is not None and name == _numbers(came_in_at[0]))
+
+
+def _numbers(address: str) -> str:
+    """Returns an address in numbers as a browser writes it; empty for a name."""
+    try:
+        found = ipaddress.ip_address(address)
+    except ValueError:
+        return ""
+    return written(str(getattr(found, "ipv4_mapped", None) or found))
+
+
+def is_any(host: str) -> bool:
+    """Whether a server that listens at an address listens at all of this machine's."""
+    return host in ("0.0.0.0", "::")
+
+
+def written(host: str) -> str:
+    """Returns a host as addresses have it: IPv6 in brackets."""
+    return f"[{host}]" if ":" in host else host
+
 
 def is_loopback(host: str) -> bool:
     """Whether an address can be reached from this machine alone."""
@@ -239,7 +277,3 @@ def is_loopback(host: str) -> bool:
         return host == "localhost" or ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
-
-
-def _error(error: AgentrError, status: int) -> Response:
-    return JSONResponse({"error": {"message": error.message, "hint": error.hint or ""}}, status, headers=_HEADERS)

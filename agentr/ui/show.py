@@ -5,30 +5,37 @@ from __future__ import annotations
 import base64
 import hashlib
 import html
-import json
-from collections.abc import Callable, Iterable
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 from agentr.errors import DataError
 from agentr.read.run import Run
+from agentr.ui.problems import read_or
 from agentr.ui.server import STATIC
+from agentr.ui.texts import LONGEST, Texts, as_json
+from agentr.ui.views.rows import row_view
 from agentr.ui.views.run import run_page
 from agentr.ui.views.tasks import tasks
 from agentr.ui.views.tree import tree_view, turns_view
 
 #: The run's id in a file that holds one run.
 RUN = "run"
+#: Bytes of the answers of a file with so many turns or fewer; one with more may have as many for each.
+ROOM, TURNS = 1_650_000, 500
+#: Characters to which texts are cut, if with longer ones the turns do not fit.
+LENGTHS = (LONGEST, 4_000, 1_000, 250)
 
 
 def show_tree(run: Run, stage: str, key: str) -> str:
-    """Returns a page with one tree and all its turns.
+    """Returns a page with one tree, all its turns, and what is learnt of them by which row.
 
     Raises:
         DataError: There is no such tree, or it is damaged.
     """
-    answers = {address("run", run=RUN): _run(run), **_tree(run, stage, key)}
+    answers = fitted(run, [(stage, key)], {address("run", run=RUN): _run(run)})
     return page(f"{key} of {stage}", _route("tree", stage=stage, key=key), answers)
 
 
@@ -43,11 +50,113 @@ def show_task(run: Run, key: str) -> str:
     if not wanted:
         raise DataError(f"{run.path} has no held-out task {key!r}", hint="'agentr ui' lists them; --tree shows a tree of an exploration.")
     name = wanted[0]["key"]
-    answers = {address("run", run=RUN): _run(run), address("tasks", run=RUN): {**scores, "tasks": wanted}}
-    for policy, score in zip(scores["policies"], wanted[0]["scores"], strict=True):
-        if score is not None:
-            answers |= _tree(run, policy["stage"], name)
-    return page(f"{key} under every policy", _route("episodes", task=name), answers)
+    measured = [policy["stage"] for policy, score in zip(scores["policies"], wanted[0]["scores"], strict=True) if score is not None]
+    needed = {address("run", run=RUN): _run(run), address("tasks", run=RUN): {**scores, "tasks": wanted}}
+    return page(f"{key} under every policy", _route("episodes", task=name), fitted(run, [(stage, name) for stage in measured], needed))
+
+
+def fitted(run: Run, trees: Sequence[tuple[str, str]], needed: dict[str, Any]) -> dict[str, Any]:
+    """Returns the answers of a file: those that it needs, trees with their turns, and of the rest as much as there is room for.
+
+    First come the texts of the turns, then which tokens of them are learnt, then the tokens by themselves. What is left out is said in the
+    problems of its tree.
+
+    Args:
+        trees: Each by its stage and key.
+        needed: Further answers, by their addresses.
+    """
+    held = [_Tree(run, stage, key) for stage, key in trees]
+    turns = sum(len(tree.turns) for tree in held)
+    room = ROOM * max(1.0, turns / TURNS) - sum(_size(answer) for answer in (*needed.values(), *(tree.view for tree in held)))
+    longest = next((n for n in LENGTHS if sum(tree.size(n) for tree in held) <= room), LENGTHS[-1])
+    answers = dict(needed)
+    for tree in held:
+        room -= tree.size(longest)
+    for tree in held:
+        room = tree.take_rows(answers, room)
+    for tree in held:
+        room = tree.take_turns(answers, room, longest)
+        answers[address("tree", **tree.where)] = tree.view
+    return answers
+
+
+class _Tree:
+    """A tree on its way into a file."""
+
+    def __init__(self, run: Run, stage: str, key: str) -> None:
+        self._run = run
+        self.where = {"run": RUN, "stage": stage, "key": key}
+        self.view = tree_view(run, stage, key)
+        found = turns_view(run, stage, key, range(len(self.view["nodes"]["parent"])), limit=0)
+        self.turns, self._problem = found["turns"], found["problem"]
+
+    def size(self, longest: int) -> int:
+        """Bytes of the turns without their tokens, their texts cut."""
+        return sum(_size(self._turn(_without_tokens(turn), longest)) for turn in self.turns)
+
+    def take_rows(self, answers: dict[str, Any], room: float) -> float:
+        """Adds which tokens the rows teach that were made of this tree, and returns the room that is left."""
+        rows = dict.fromkeys((use["dataset"], use["index"]) for use in self.view["uses"] if use["index"] is not None)
+        left = 0
+        for dataset, index in rows:
+            name = address("row", run=RUN, stage=dataset, index=index)
+            told = None if room <= 0 else read_or(None, partial(_learnt, self._run, dataset, index), self.view["problems"], f"row {index}")
+            if name in answers or told is None or _size(told) > room:
+                left += name not in answers
+                continue
+            answers[name] = told
+            room -= _size(told)
+        if left:
+            self._leave_out(f"which tokens are learnt by {left} of {len(rows)} rows")
+        return room
+
+    def take_turns(self, answers: dict[str, Any], room: float, longest: int) -> float:
+        """Adds each turn by itself, since which ones the page asks for together depends on where it is scrolled to; those with few tokens
+        keep them as long as there is room. Returns the room that is left."""
+        left = cut = 0
+        for turn in sorted(self.turns, key=lambda turn: len(turn["tokens"] or ())):
+            whole, bare = self._turn(turn, longest), self._turn(_without_tokens(turn), longest)
+            more = _size(whole) - _size(bare)
+            fits = more <= room
+            room -= more if fits else 0
+            left += not fits
+            cut += bare["turns"][0]["cut"] + bare["turns"][0]["observationCut"] > turn["cut"] + turn["observationCut"]
+            answers[address("turns", **self.where, nodes=turn["id"])] = whole if fits else bare
+        if cut:
+            self._leave_out(f"the ends of the texts of {cut} of {len(self.turns) - 1} turns")
+        if left:
+            self._leave_out(f"the tokens of {left} of {len(self.turns) - 1} turns")
+        return room
+
+    def _turn(self, turn: dict[str, Any], longest: int) -> dict[str, Any]:
+        cut = {}
+        for name, beyond in (("text", "cut"), ("observation", "observationCut")):
+            cut |= {name: turn[name][:longest], beyond: turn[beyond] + max(0, len(turn[name]) - longest)}
+        return {"turns": [{**turn, **cut, "action": turn["action"][:longest]}], "problem": self._problem}
+
+    def _leave_out(self, what: str) -> None:
+        self.view["problems"].append({"message": f"this file leaves out {what}, to be small", "hint": "'agentr ui' shows the whole run."})
+
+
+def _without_tokens(turn: dict[str, Any]) -> dict[str, Any]:
+    return {**turn, "tokens": None, "logprobs": []}
+
+
+def _learnt(run: Run, dataset: str, index: int) -> dict[str, Any]:
+    """A row as a tree shows it: which tokens of its turns are learnt, without the tokens."""
+    row = row_view(run, dataset, index, Texts(None))
+    sides = []
+    for side in row["sides"]:
+        spans, mask = [], []
+        for node, begin, end in side["spans"]:
+            spans.append((node, len(mask), len(mask) + end - begin))
+            mask += side["mask"][begin:end]
+        sides.append({**side, "logprobs": [], "advantages": [], "spans": spans, "mask": mask})
+    return {**row, "sides": sides}
+
+
+def _size(answer: Any) -> int:
+    return len(as_json(answer).encode())
 
 
 def page(title: str, route: str, answers: dict[str, Any]) -> str:
@@ -64,7 +173,7 @@ def page(title: str, route: str, answers: dict[str, Any]) -> str:
     script, style = (_static(name) for name in ("app.js", "app.css"))
     policy = f"default-src 'none'; script-src {_hash(script)}; style-src {_hash(style)}; img-src data:; base-uri 'none'; form-action 'none'"
     # Inside a script element "<" could end it or open a comment; JSON may say it otherwise.
-    held = json.dumps({"route": route, "answers": answers}, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
+    held = as_json({"route": route, "answers": answers}).replace("<", "\\u003c")
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
@@ -87,20 +196,6 @@ def _run(run: Run) -> dict[str, Any]:
     """The run's page, without its configuration, logs and curves: they are not shown."""
     told = run_page(RUN, run)
     return {**told, "config": "", "logs": [], "arms": [{**arm, "curve": []} for arm in told["arms"]]}
-
-
-def _tree(run: Run, stage: str, key: str) -> dict[str, Any]:
-    tree = tree_view(run, stage, key)
-    where = {"run": RUN, "stage": stage, "key": key}
-    nodes = range(len(tree["nodes"]["parent"]))
-    return {address("tree", **where): tree, **dict(_turns(run, stage, key, nodes, lambda node: address("turns", **where, nodes=node)))}
-
-
-def _turns(run: Run, stage: str, key: str, nodes: Iterable[int], named: Callable[[int], str]) -> Iterable[tuple[str, Any]]:
-    """Each turn by itself: which ones the page asks for together depends on where it is scrolled to."""
-    found = turns_view(run, stage, key, list(nodes), limit=0)
-    for turn in found["turns"]:
-        yield named(turn["id"]), {"turns": [turn], "problem": found["problem"]}
 
 
 def _route(view: str, **query: str) -> str:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
+import math
 import threading
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
-from agentr.errors import AgentrError
 from agentr.read.run import Run
+from agentr.ui.problems import Problem, read_or
 
 #: Most characters of a text in an answer, unless the whole is asked for.
 LONGEST = 20_000
@@ -31,8 +34,10 @@ class Texts:
     @classmethod
     def of(cls, run: Run) -> Texts:
         """Returns the texts of a run's tokens; loading the tokenizer again is spared where nothing of the run has changed."""
+        problems: list[Problem] = []
         with _LOADING:
-            return _load(run.path, run.layout.config.stat().st_mtime_ns if run.layout.config.exists() else 0)
+            decode = read_or(None, lambda: _decoder(run.path, run.layout.config.stat().st_mtime_ns), problems, "the tokenizer")
+        return cls(decode, f"Tokens have no texts: {problems[0]['message']}" if problems else "")
 
     def pieces(self, ids: Sequence[int]) -> list[str] | None:
         """Returns the text of each token. Tokens that make a character only together have it at the first of them."""
@@ -56,11 +61,25 @@ class Texts:
 
 
 @lru_cache(maxsize=8)
-def _load(path: Path, _: int) -> Texts:
+def _decoder(path: Path, _: int) -> Callable[[Sequence[int]], str]:
     from agentr.launch.run import codec_of
 
+    codec = codec_of(Run(path))
+    return lambda ids: codec.decode(list(ids), special=True)
+
+
+def as_json(answer: Any) -> str:
+    """Returns an answer as JSON that a browser reads: numbers that are none are null, and halves of surrogate pairs are escaped."""
     try:
-        codec = codec_of(Run(path))
-    except (AgentrError, OSError, ValueError) as error:
-        return Texts(None, f"The tokenizer cannot be had, so that tokens have no texts: {getattr(error, 'message', error)}")
-    return Texts(lambda ids: codec.decode(list(ids), special=True))
+        text = json.dumps(answer, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    except ValueError:
+        text = json.dumps(_finite(answer), ensure_ascii=False, separators=(",", ":"))
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _finite(below) for key, below in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(below) for below in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

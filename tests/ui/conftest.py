@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
+import json
+import os
+import re
 import shutil
-from collections.abc import Callable
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +19,13 @@ import pytest
 from starlette.testclient import TestClient
 
 from agentr.evaluate.metrics import evaluate
+from agentr.observe.comparison import write_plan
+from agentr.recipes import load
 from agentr.store.files import write_json
 from agentr.store.growing import GrowingForest
 from agentr.store.layout import EVALUATION, arm_of
 from agentr.store.run import RunStore
-from agentr.store.summaries import EvalSummary, TrainSummary
+from agentr.store.summaries import EvalSummary, TrainSummary, TreeSummary
 from agentr.types import Outcome
 from agentr.ui.library import Library
 from agentr.ui.server import app
@@ -100,3 +110,67 @@ def _measured(store: RunStore, stage: str, tasks: dict[str, tuple[str, float]]) 
         )
 
     store.stage(stage, EvalSummary, measure)
+
+
+class _KilledError(Exception):
+    pass
+
+
+def growing(run: Path, *trees: Any) -> tuple[GrowingForest, RunStore]:
+    """Begins a stage of trees in a run, as a driver that was killed in it leaves it."""
+    store, forests = RunStore(run), []
+    store.open(load(run / "config.yaml", files=False))
+
+    def grow(folder: Path) -> TreeSummary:
+        forests.append(GrowingForest(folder, epoch=store.lease.next_epoch()))
+        for tree in trees:
+            forests[0].write(tree)
+        raise _KilledError
+
+    with pytest.raises(_KilledError):
+        store.stage("rounds/02/collect", TreeSummary, grow)
+    return forests[0], store
+
+
+def compared(runs: Path) -> Path:
+    """Makes a comparison of two methods with two seeds of the run: under ``base`` its last policy is the warm start."""
+    folder = runs / "compared"
+    for method in ("base", "other"):
+        for seed in (0, 1):
+            run = Path(shutil.copytree(runs / "first", folder / method / f"seed-{seed}"))
+            if method == "base":
+                shutil.rmtree(run / "rounds/01/eval")
+                shutil.copytree(run / "rounds/00/eval", run / "rounds/01/eval")
+    write_plan(folder, [(method, seed) for method in ("base", "other") for seed in (0, 1)])
+    return folder
+
+
+@contextmanager
+def started(folder: Path, *arguments: str, **environment: str) -> Iterator[str]:
+    """``agentr ui`` as a process that permissions hold for, even if the tests run as root; yields its address."""
+    command = [sys.executable, "-m", "agentr.cli", "ui", str(folder), "--port", "0", *arguments]
+    if os.geteuid() == 0:
+        command = ["setpriv", "--bounding-set", "-dac_override,-dac_read_search", *command]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env={**os.environ, **environment})
+    try:
+        assert process.stdout is not None
+        said = ""
+        for line in process.stdout:
+            said += line
+            if found := re.search(r"http://\S+", line):
+                break
+        else:
+            pytest.fail(f"agentr ui ended: {said}")
+        yield found[0]
+    finally:
+        process.terminate()
+        process.communicate(timeout=30)
+
+
+def get(address: str, name: str, **headers: str) -> tuple[int, Any]:
+    try:
+        with urllib.request.urlopen(urllib.request.Request(address + name, headers=headers), timeout=120) as answer:
+            return answer.status, json.loads(answer.read())
+    except urllib.error.HTTPError as error:
+        text = error.read().decode()
+        return error.code, json.loads(text) if text.startswith("{") else text

@@ -8,15 +8,17 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
 import socket
 import threading
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 import uvicorn
@@ -24,11 +26,10 @@ import yaml
 
 import agentr
 from agentr.ui.library import Library
-from agentr.ui.probe import Prober
 from agentr.ui.server import app, listen
 from agentr.ui.show import show_task, show_tree
 from tests.trees import door
-from tests.ui.test_views import _growing as growing
+from tests.ui.conftest import compared, growing
 
 REQUIRED = bool(os.environ.get("AGENTR_TEST_UI"))
 CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome") or ""
@@ -298,17 +299,111 @@ def test_files_open_from_disk_without_a_request(browser: Browser, made: Path, tm
         shown.page.context.close()
 
 
-def test_probes_are_kept_outside_the_run(runs: Path, tmp_path: Path) -> None:
-    before = {path: path.stat().st_mtime_ns for path in runs.rglob("*")}
-    prober, run = Prober(tmp_path / "kept"), agentr.open(runs / "first")
-    for _ in range(600):
-        found = prober.ask(run, "rounds/01/revise", "door", 2)
-        if found["state"] != "running":
-            break
-        threading.Event().wait(0.2)
-    assert found["state"] == "done" and found["siblings"] == [2, 4], found
-    assert [policy["title"] for policy in found["policies"]] == ["base model", "warm start", "round 1"]
-    assert all(value < 0 for policy in found["policies"] for value in policy["logprobs"]), "all three are one model here"
-    assert len({tuple(policy["logprobs"]) for policy in found["policies"]}) == 1
-    assert {path: path.stat().st_mtime_ns for path in runs.rglob("*")} == before
-    assert prober.ask(run, "rounds/01/revise", "door", 4)["siblings"] == [2, 4], "siblings share an answer"
+# what cannot be read --------------------------------------------------------------------------------------------------
+
+
+def test_what_cannot_be_read_is_a_sentence_and_the_rest_is_shown(shown: Shown, runs: Path) -> None:
+    run = runs / "first"
+    (run / "rounds/01/eval/evaluation.json").write_text("{")
+    (run / "rounds/01/dataset/rows.parquet").write_bytes(b"PAR1")
+    (run / "rounds/01/collect/trees/00000.parquet").write_bytes(b"PAR1")
+    for place, said, rest in (
+        ("run/first", "The results cannot be read", "Configuration"),
+        ("run/first/tasks", "The evaluation of round 1 cannot be read", "Not measured under both"),
+        (f"run/first/{TREE}&node=4", "rows.parquet is damaged", "Taken."),
+        ("run/first/forest?stage=rounds%2F01%2Fcollect", "", "t1"),
+    ):
+        page = shown.go(place)
+        page.wait_for_load_state("networkidle")
+        alerts = page.get_by_role("alert")
+        assert said in " ".join(alerts.all_inner_texts()), place
+        expect(page.locator("main")).to_contain_text(rest)
+    page.goto(f"{shown.address}#/run/first/tree?stage=rounds%2F01%2Fcollect&key=t1")
+    expect(page.get_by_role("alert")).to_contain_text("trees/00000.parquet is damaged")
+    shutil.rmtree(run)
+    page.goto(f"{shown.address}#/run/first/patterns")
+    expect(page.get_by_role("alert")).to_contain_text("There is no run 'first'")
+    page.goto(f"{shown.address}#/")
+    expect(page.get_by_role("heading", name="Runs", level=1)).to_be_visible()
+    shown.errors.clear()  # the browser reports answers 404
+
+
+def test_a_server_that_is_gone_is_said(browser: Browser, runs: Path) -> None:
+    with listen("127.0.0.1", 0) as opened, serving(runs, opened) as address:
+        shown = open_page(browser, address)
+        page = shown.go("run/first")
+    page.get_by_role("link", name="Patterns").click()
+    expect(page.get_by_role("alert")).to_contain_text("The server does not answer.")
+    page.context.close()
+
+
+def test_names_that_hide_or_reverse_text_are_named(shown: Shown, runs: Path) -> None:
+    name = "gnp.\u202eexe</script><img src=x onerror=\"document.title='taken'\">"
+    (runs / "first").rename(runs / name)
+    tree = door()
+    tree.task = replace(tree.task, id=HOSTILE, labels={HOSTILE: HOSTILE})
+    forest, store = growing(runs / name, tree)
+    store.close()
+    (forest.work / "failures.jsonl").write_text(json.dumps({"key": HOSTILE, "reason": HOSTILE}) + "\n")
+    run = quote(name, safe="")
+    for place in (
+        "",
+        f"run/{run}",
+        f"run/{run}/forest?stage=rounds%2F02%2Fcollect",
+        f"run/{run}/tree?stage=rounds%2F02%2Fcollect&key={quote(tree.task.key)}",
+    ):
+        page = shown.go(place)
+        page.wait_for_load_state("networkidle")
+        text = page.inner_text("body") + page.title() + " ".join(page.locator("option").all_inner_texts())
+        assert "\u202e" not in text and "\0" not in text and "U+202E" in text, place
+        assert page.locator("img").count() == 0 and "taken" not in page.title(), place
+
+
+# a comparison, files, curves ------------------------------------------------------------------------------------------
+
+
+def test_a_comparison_leads_to_both_episodes_of_a_seed(shown: Shown, runs: Path) -> None:
+    compared(runs)
+    page = shown.go("compare/compared?baseline=base")
+    row = page.get_by_label("Tasks by method").get_by_role("row", name=re.compile("^c "))
+    expect(row.get_by_role("link")).to_have_count(2)
+    row.get_by_role("link", name="Seed 1: 100 % under base, 0 % under other").click()
+    expect(page.get_by_text("The first turn that differs is turn 1.")).to_be_visible()
+    before, after = page.locator("h2").all_inner_texts()[:2]
+    assert (before, after) == ("round 1 of compared/base/seed-1", "round 1 of compared/other/seed-1")
+    page.get_by_role("button", name="Swap").click()
+    expect(page.locator("h2").first).to_have_text("round 1 of compared/other/seed-1")
+    page.get_by_label("From").select_option("warm start")
+    expect(page.locator("h2").first).to_have_text("warm start of compared/other/seed-1")
+    expect(page.get_by_text("Both episodes are the same.")).to_be_visible()
+
+
+def test_a_row_lights_its_path_in_a_file(browser: Browser, made: Path, tmp_path: Path) -> None:
+    path = tmp_path / "tree.html"
+    path.write_text(show_tree(agentr.open(made / "first"), "rounds/01/revise", "door"), encoding="utf-8")
+    shown = open_page(browser, path.as_uri(), viewport={"width": 1400, "height": 900})
+    page = shown.page
+    page.goto(f"{path.as_uri()}#/run/run/tree?stage=rounds%2F01%2Frevise&key=door&view=outline")
+    page.get_by_label("Rows").select_option(label="row 0: revision (rounds/01/dataset)")
+    outline = page.get_by_role("tree")
+    expect(outline.locator(".line.lit")).to_have_count(5)
+    expect(outline.locator(".line.learnt")).to_have_count(2)
+    assert outline.locator(".line.dim").count() == 4
+    expect(page.locator(".turn.learnt")).to_have_count(2)
+    expect(page.locator(".turn").first).to_contain_text("context")
+    page.get_by_label("Show").select_option("tokens")
+    assert page.locator("pre.tokens .token.learnt").count() > 5
+    assert shown.asked == [path.as_uri()] and shown.errors == []
+    page.context.close()
+
+
+def test_points_of_curves_are_reached_by_keyboard(shown: Shown) -> None:
+    page = shown.go("run/first")
+    curve = page.get_by_role("slider", name=re.compile("loss by step"))
+    curve.focus()
+    expect(curve).to_have_attribute("aria-valuetext", "step 1: warm start 2.5; round 1 2.5")
+    page.keyboard.press("ArrowRight")
+    expect(curve).to_have_attribute("aria-valuetext", "step 2: warm start 0.5; round 1 0.5")
+    page.keyboard.press("End")
+    page.keyboard.press("Home")
+    expect(curve).to_have_attribute("aria-valuenow", "1")

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import socket
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 from starlette.testclient import TestClient
@@ -14,11 +16,11 @@ from agentr.cli import app as program
 from agentr.errors import DataError, RunError
 from agentr.ui.library import Library
 from agentr.ui.server import COOKIE, app, listen
-from tests.ui.conftest import ORIGIN
+from tests.ui.conftest import ORIGIN, get, started
 
 
-def client(folder: Path, host: str = "127.0.0.1", token: str = "", base: str = ORIGIN) -> TestClient:
-    return TestClient(app(Library([folder]), host, 8300, token), base_url=base)
+def client(folder: Path, host: str = "127.0.0.1", token: str = "", base: str = ORIGIN, names: tuple[str, ...] = ()) -> TestClient:
+    return TestClient(app(Library([folder]), host, 8300, token, names), base_url=base)
 
 
 def test_the_page_and_its_answers_may_run_and_load_nothing_else(made: Path) -> None:
@@ -68,12 +70,67 @@ def test_beyond_this_machine_only_with_a_token(made: Path) -> None:
     assert client(made, token="secret").get("/api/home").status_code == 401, "a token holds on this machine, too"
 
 
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        ("192.0.2.1:8300", 200),  # where the request came in
+        ("192.0.2.2:8300", 421),
+        ("192.0.2.1:9999", 421),
+        ("localhost:8300", 200),
+        ("127.0.0.1:8300", 200),
+        (f"{socket.gethostname()}:8300", 200),
+        (f"{socket.gethostname().upper()}:8300", 200),
+        ("evil.example:8300", 421),
+        ("192.0.2.1.evil.example:8300", 421),
+        ("0.0.0.0:8300", 200),
+        ("", 421),
+        ("given.example", 200),
+        ("given.example:9999", 200),
+        ("other.example:9999", 200),
+        ("other.example:8300", 421),
+    ],
+)
+@pytest.mark.parametrize("any_host", ["0.0.0.0", "::"])
+def test_at_all_addresses_a_server_knows_its_own_names_and_those_that_were_given(made: Path, any_host: str, host: str, status: int) -> None:
+    if (any_host, host) == ("::", "0.0.0.0:8300"):
+        status = 421
+    asked = client(made, any_host, "secret", "http://192.0.2.1:8300", ("given.example", "Other.example:9999"))
+    answer = asked.get("/api/home?token=secret", headers={"host": host})
+    assert answer.status_code == status, answer.text
+    assert status == 200 or ("--allow-host" in answer.text and repr(host) in answer.text)
+
+
+def test_a_name_in_the_address_of_the_request_is_no_address(made: Path) -> None:
+    assert client(made, "0.0.0.0", "secret", "http://evil.example:8300").get("/api/home?token=secret").status_code == 421
+
+
+def test_a_server_at_all_addresses_as_one_starts_it(runs: Path) -> None:
+    with started(runs, "--host", "0.0.0.0", "--token", "secret", "--allow-host", "given.example") as printed:
+        url = urlsplit(printed)
+        assert url.hostname == socket.gethostname().lower() and url.query == "token=secret"
+        address, question = f"http://127.0.0.1:{url.port}/", "api/home?token=secret"
+        assert get(address, question)[0] == 200 and get(address, "api/home")[0] == 401
+        assert get(address, question, Host="given.example")[0] == 200
+        status, said = get(address, question, Host=f"evil.example:{url.port}")
+        assert status == 421 and "--allow-host 'evil.example" in said
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as outward, suppress(OSError):
+            outward.connect(("192.0.2.1", 9))  # sends nothing: the system chooses this machine's address
+            assert get(f"http://{outward.getsockname()[0]}:{url.port}/", question)[0] == 200
+
+
+def test_a_post_of_another_site_is_turned_away_unread(made: Path) -> None:
+    answer = client(made).post("/api/home", headers={"origin": "http://evil.example", "content-type": "text/plain"}, content="{}")
+    assert answer.status_code == 405 and "GET" in answer.text
+
+
 @pytest.mark.parametrize("path", ["/../server.py", "/..%2fserver.py", "/%2e%2e/server.py", "/web", "/api.ts", "/static/app.js", "/x"])
 def test_only_the_built_page_is_served(made: Path, path: str) -> None:
     assert client(made).get(path).status_code == 404
 
 
-@pytest.mark.parametrize("run", ["../first", "first/../first", "/etc", "", "first\0", "%2e%2e"])
+@pytest.mark.parametrize(
+    "run", ["../first", "..", "first/..", "\u202efirst", "</script>", "first/../first", "/etc", "", "first\0", "%2e%2e"]
+)
 @pytest.mark.parametrize("name", ["run", "state", "forest", "log"])
 def test_a_run_is_looked_up_and_never_a_path(made: Path, run: str, name: str) -> None:
     answer = client(made).get(f"/api/{name}", params={"run": run, "stage": "x", "name": "../config.yaml"})

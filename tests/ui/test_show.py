@@ -16,7 +16,11 @@ from typer.testing import CliRunner
 import agentr
 from agentr.cli import app
 from agentr.errors import ConfigError, DataError
+from agentr.types import Outcome
 from agentr.ui.show import address, page, show_task, show_tree
+from agentr.ui.views.rows import row_view
+from tests.trees import episode, reasoned
+from tests.ui.conftest import growing
 
 
 class _Page(html.parser.HTMLParser):
@@ -109,3 +113,42 @@ def test_the_command_writes_the_file_and_says_where(made: Path, tmp_path: Path) 
     assert _answers((tmp_path / "tree.html").read_text())["route"].startswith("#/run/run/tree")
     for arguments in ([], ["--tree", "a", "--task", "b"]):
         assert isinstance(runner.invoke(app, ["show", run, *arguments]).exception, ConfigError)
+
+
+def test_a_file_knows_which_tokens_are_learnt(made: Path) -> None:
+    run = agentr.open(made / "first")
+    answers = _answers(show_tree(run, "rounds/01/revise", "door"))["answers"]
+    (tree,) = [answer for name, answer in answers.items() if name.startswith("api/tree")]
+    assert tree["problems"] == [] and len([use for use in tree["uses"] if use["index"] is not None]) == 2
+    for use in tree["uses"]:
+        if use["index"] is None:
+            continue
+        held = answers[address("row", run="run", stage=use["dataset"], index=use["index"])]
+        whole = row_view(run, use["dataset"], use["index"])
+        for side, other in zip(held["sides"], whole["sides"], strict=True):
+            of = {node: side["mask"][begin:end] for node, begin, end in side["spans"]}
+            assert of == {node: other["mask"][begin:end] for node, begin, end in other["spans"]} and of
+            assert side["tokens"] is None and len(side["mask"]) < len(other["mask"])
+    turn = answers[address("turns", run="run", stage="rounds/01/revise", key="door", nodes=1)]["turns"][0]
+    assert turn["tokens"] and len(turn["tokens"]) == len(turn["logprobs"])
+
+
+def test_a_file_of_five_hundred_wordy_turns_is_small_and_says_what_it_leaves_out(runs: Path) -> None:
+    tree = episode("wordy", ["wait"], 0.0, Outcome.FAILURE, 1)
+    for number in range(499):
+        turn = tree.add(number % 40, reasoned(f"take thing {number}"), tree.nodes[1].origin)
+        turn.text = turn.observation = f"{number} " + "word \u20ac " * 1500
+        turn.token_ids, turn.logprobs = tuple(range(5, 305)), (-0.123456,) * 300
+    _, store = growing(runs / "first", tree)
+    store.close()
+    text = show_tree(agentr.open(runs / "first"), "rounds/02/collect", "wordy")
+    assert len(text.encode()) < 2_000_000
+    answers = _answers(text)["answers"]
+    view = answers[address("tree", run="run", stage="rounds/02/collect", key="wordy")]
+    told = [problem["message"] for problem in view["problems"]]
+    assert any("the ends of the texts of 499 of 500 turns" in message for message in told), told
+    turns = [answer["turns"][0] for name, answer in answers.items() if name.startswith("api/turns")]
+    bare = sum(turn["tokens"] is None for turn in turns)
+    assert len(turns) == 501 and 0 < bare < 501 and any(f"the tokens of {bare} of" in message for message in told), told
+    long = next(turn for turn in turns if turn["id"] == 400)
+    assert len(long["text"]) + long["cut"] == len(tree.nodes[400].text) and long["text"]

@@ -11,15 +11,11 @@ from typing import Any
 
 import pytest
 
-from agentr.recipes import load
-from agentr.store.growing import GrowingForest
-from agentr.store.run import RunStore
-from agentr.store.summaries import TreeSummary
 from agentr.types import Outcome
 from agentr.ui.views import forest as forests
 from agentr.ui.views.tasks import opening_of
 from tests.trees import door, episode, reasoned
-from tests.ui.conftest import Ask, asking
+from tests.ui.conftest import Ask, asking, compared, growing
 
 REVISE = "rounds/01/revise"
 
@@ -164,7 +160,7 @@ def test_turns_have_texts_tokens_and_scores(ask: Ask) -> None:
 def test_a_long_turn_is_cut_unless_the_whole_is_asked_for(runs: Path) -> None:
     tree = episode("long", ["wait"], 0.0, Outcome.FAILURE, 1)
     tree.nodes[1].text = "a" * 200_000
-    _growing(runs / "first", tree)
+    growing(runs / "first", tree)
     ask = asking(runs)
     (cut,) = ask("turns", stage="rounds/02/collect", key="long", nodes="1")["turns"]
     assert (len(cut["text"]), cut["cut"]) == (20_000, 180_000)
@@ -176,7 +172,7 @@ def test_a_tree_of_ten_thousand_turns_has_a_topology_of_a_megabyte(runs: Path) -
     tree = episode("big", ["wait"], 0.0, Outcome.FAILURE, 1)
     for number in range(9_999):
         tree.add(number * 7 % len(tree.nodes), reasoned(f"take thing number {number}"), door().nodes[1].origin)
-    _growing(runs / "first", tree)
+    growing(runs / "first", tree)
     from starlette.testclient import TestClient
 
     from agentr.ui.library import Library
@@ -188,7 +184,7 @@ def test_a_tree_of_ten_thousand_turns_has_a_topology_of_a_megabyte(runs: Path) -
 
 
 def test_a_growing_stage_is_shown_and_so_is_the_moment_it_is_sealed(runs: Path) -> None:
-    forest, store = _growing(runs / "first", door())
+    forest, store = growing(runs / "first", door())
     ask = asking(runs)
     assert ask("forest", stage="rounds/02/collect")["state"] == "growing"
     before = ask("tree", stage="rounds/02/collect", key="door")
@@ -224,7 +220,7 @@ def test_without_a_tokenizer_tokens_have_no_texts(runs: Path) -> None:
         path.write_text(path.read_text().replace("/model", "/nowhere"))
     os.utime(config)
     answer = ask("turns", stage=REVISE, key="door", nodes="1")
-    assert answer["turns"][0]["tokens"] is None and answer["turns"][0]["text"] and "tokenizer cannot be had" in answer["problem"]
+    assert answer["turns"][0]["tokens"] is None and answer["turns"][0]["text"] and "the tokenizer cannot be read" in answer["problem"]
 
 
 def test_a_folder_that_vanishes_is_said(runs: Path) -> None:
@@ -234,21 +230,17 @@ def test_a_folder_that_vanishes_is_said(runs: Path) -> None:
     assert ask("home")["runs"] == []
 
 
-class _KilledError(Exception):
-    pass
-
-
-def _growing(run: Path, *trees: Any) -> tuple[GrowingForest, RunStore]:
-    """Begins a stage of trees in a run, as a driver that was killed in it leaves it."""
-    store, forests = RunStore(run), []
-    store.open(load(run / "config.yaml", files=False))
-
-    def grow(folder: Path) -> TreeSummary:
-        forests.append(GrowingForest(folder, epoch=store.lease.next_epoch()))
-        for tree in trees:
-            forests[0].write(tree)
-        raise _KilledError
-
-    with pytest.raises(_KilledError):
-        store.stage("rounds/02/collect", TreeSummary, grow)
-    return forests[0], store
+def test_a_comparison_leads_to_both_episodes_of_each_seed(runs: Path) -> None:
+    compared(runs)
+    found = asking(runs, "compared")("compare")
+    assert found["problems"] == [] and [method["stage"] for method in found["methods"]] == ["rounds/01/eval"] * 2
+    assert {task["key"]: (task["scores"], task["bySeed"]) for task in found["tasks"]} == {
+        "a": ([0.0, 1.0], {"0": [0.0, 1.0], "1": [0.0, 1.0]}),
+        "b": ([0.0, 0.0], {"0": [0.0, 0.0], "1": [0.0, 0.0]}),
+        "c": ([1.0, 0.0], {"0": [1.0, 0.0], "1": [1.0, 0.0]}),
+    }
+    runs_ = {(method["label"], run["seed"]): run["run"] for method in found["methods"] for run in method["runs"]}
+    assert runs_["other", 1] == "compared/other/seed-1"
+    for label, action in (("base", "open"), ("other", "wait")):
+        ask = asking(runs, runs_[label, 1])
+        assert ask("turns", stage="rounds/01/eval", key="c", nodes="1")["turns"][0]["action"] == action

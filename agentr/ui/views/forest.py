@@ -7,6 +7,9 @@ from typing import TYPE_CHECKING, Any
 from agentr.errors import DataError
 from agentr.read.run import Run
 from agentr.read.stage import Rollouts, Trees
+from agentr.store.tables import schema
+from agentr.store.tree_table import COLUMNS, summary_row
+from agentr.ui.problems import Problem, read_or
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -46,7 +49,8 @@ def forest(
     import pyarrow.compute as pc
 
     trees = trees_of(run, stage)
-    table = trees.table([*_SHOWN, *_SECONDS])
+    problems: list[Problem] = []
+    table = _table(trees, problems)
     seconds = pc.call_function("add", [table["policy_s"], table["env_s"]]) if len(table) else pa.array([], pa.float32())
     table = table.drop_columns(list(_SECONDS)).append_column("seconds", seconds) if len(table) else table
     total = len(table)
@@ -60,7 +64,7 @@ def forest(
         order = [(column, "descending" if down else "ascending"), *([("key", "ascending")] if column != "key" else [])]
         table = table.sort_by(order).slice(offset, min(limit, PAGE))
     lines = [{**row, "tokens": row.pop("completion_tokens"), "step": row.pop("step", None)} for row in table.to_pylist()]
-    failed = trees.forest.failures() if not isinstance(trees, Rollouts) else {}
+    failed = read_or({}, trees.forest.failures, problems, "the units that were given up") if not isinstance(trees, Rollouts) else {}
     return {
         "stage": stage,
         "state": "sealed" if trees.sealed else "growing",
@@ -69,6 +73,7 @@ def forest(
         "failed": [{"key": key, "reason": reason} for key, reason in failed.items()],
         "offset": offset,
         "rows": [_keyed(line) for line in lines],
+        "problems": problems,
     }
 
 
@@ -83,6 +88,18 @@ def trees_of(run: Run, stage: str) -> Trees:
         names = [name for name, other in run.stages().items() if isinstance(other, Trees)]
         raise DataError(f"{stage} is no stage of trees", hint=f"Those of this run: {', '.join(names) or 'none'}.")
     return found
+
+
+def _table(trees: Trees, problems: list[Problem]) -> pa.Table:
+    """Returns the table of a stage; of one that is growing it is made of the trees, and those that are damaged are left out."""
+    import pyarrow as pa
+
+    columns = [*_SHOWN, *_SECONDS]
+    if trees.sealed or isinstance(trees, Rollouts) or trees.forest.sealed:
+        return trees.table(columns)
+    keys = trees.keys()
+    found = [read_or(None, lambda key=key: summary_row(trees[key]), problems, f"the tree {key}") for key in keys]
+    return pa.Table.from_pylist([row for row in found if row], schema({name: COLUMNS[name] for name in columns}))
 
 
 def _filtered(table: pa.Table, only: str) -> pa.Table:

@@ -8,15 +8,16 @@ from pathlib import Path
 from typing import Any
 
 from agentr import __version__
-from agentr.errors import AgentrError
 from agentr.evaluate.statistics import Estimate
-from agentr.observe.comparison import progress, read_plan
+from agentr.observe.comparison import PLAN, Line, line, progress
 from agentr.observe.troubles import describe, troubles
 from agentr.read.run import Run
 from agentr.read.stage import Episodes, Stage, Trees
+from agentr.store.files import read_json
 from agentr.store.layout import EVAL, ArmKind
 from agentr.types import Cost
 from agentr.ui.library import Library
+from agentr.ui.problems import Problem, read_or
 
 
 def home(library: Library) -> dict[str, Any]:
@@ -25,6 +26,7 @@ def home(library: Library) -> dict[str, Any]:
     return {
         "folders": [str(folder) for folder in library.folders],
         "version": __version__,
+        "problems": library.problems,
         "runs": [card(name, path) for name, path in library.runs().items()],
         "comparisons": [comparison_card(name, path) for name, path in library.comparisons().items()],
     }
@@ -43,15 +45,19 @@ def card(name: str, path: Path) -> dict[str, Any]:
         "afterTitle": "",
     }
     empty |= {"seconds": 0.0, "completions": 0, "tokens": 0, "started": ""}
-    try:
-        return empty | _card(Run(path))
-    except (AgentrError, OSError, KeyError, TypeError, ValueError) as error:  # whatever is wrong with it, the others are shown
-        return empty | {"problem": getattr(error, "message", "") or f"{type(error).__name__}: {error}"}
+    problems: list[Problem] = []
+    found = read_or({}, lambda: _card(Run(path), problems), problems, "")
+    return empty | found | ({"problem": problems[0]["message"]} if problems else {})
 
 
-def _card(run: Run) -> dict[str, Any]:
+def events_of(run: Run, problems: list[Problem]) -> list[dict[str, Any]]:
+    """Returns the log of a run, or nothing and a problem."""
+    return read_or([], lambda: [event for event in run.events() if "event" in event and "time" in event], problems, "its log of events")
+
+
+def _card(run: Run, problems: list[Problem]) -> dict[str, Any]:
     config, stages = run.config, run.stages()
-    events = run.events()
+    events = events_of(run, problems)
     evaluated = [(arm, stage) for arm in run.arms if (stage := arm.stages().get(EVAL)) is not None and stage.sealed]
     rounds = [(arm, stage) for arm, stage in evaluated if arm.arm.kind is not ArmKind.CONTROL]
     last = rounds[-1] if len(rounds) > 1 else None
@@ -102,14 +108,22 @@ def success(stage: Stage) -> dict[str, Any]:
 def comparison_card(name: str, path: Path) -> dict[str, Any]:
     """Returns what there is to say of a comparison in a line."""
     empty = {"id": name, "name": path.name, "path": str(path), "methods": [], "seeds": [], "done": 0, "runs": 0, "problem": ""}
-    try:
-        lines = read_plan(path)
-        states = [found["state"] for found in progress(lines)]
-    except (AgentrError, OSError, KeyError, TypeError, ValueError) as error:
-        return empty | {"problem": getattr(error, "message", "") or f"{type(error).__name__}: {error}"}
+    problems: list[Problem] = []
+    lines = lines_of(path, problems)
+    states = [read_or("", lambda line=line: progress([line])[0]["state"], problems, f"{line.label}, seed {line.seed},") for line in lines]
     return empty | {
         "methods": list(dict.fromkeys(line.label for line in lines)),
         "seeds": sorted({line.seed for line in lines}),
         "done": sum(state == "done" for state in states),
         "runs": len(lines),
+        "problem": problems[0]["message"] if problems else "",
     }
+
+
+def lines_of(folder: Path, problems: list[Problem]) -> list[Line]:
+    """Returns the runs of a comparison; one that cannot be read is as if it had not begun, and a problem."""
+    planned = read_or([], lambda: read_json(folder / PLAN)["runs"], problems, "the plan of the comparison")
+    return [
+        read_or(Line(label, seed, None), lambda label=label, seed=seed: line(folder, label, seed), problems, f"{label}, seed {seed},")
+        for label, seed in planned
+    ]

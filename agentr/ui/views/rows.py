@@ -53,13 +53,16 @@ def dataset_view(run: Run, stage: str, *, kind: str = "", offset: int = 0, limit
     }
 
 
-def row_view(run: Run, stage: str, index: int) -> dict[str, Any]:
+def row_view(run: Run, stage: str, index: int, texts: Texts | None = None) -> dict[str, Any]:
     """Returns a row with its tokens, masks and log-probabilities, and what it was made from.
+
+    Args:
+        texts: Of tokens; by default those of the run's tokenizer.
 
     Raises:
         DataError: There is no such dataset or row.
     """
-    dataset, texts = dataset_of(run, stage), Texts.of(run)
+    dataset, texts = dataset_of(run, stage), texts or Texts.of(run)
     trace = dataset.rows.trace(index)
     row = trace.row
     if isinstance(row, Preference):

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import shlex
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 import yaml
 
-from agentr.errors import AgentrError, DataError
+from agentr.errors import DataError
 from agentr.observe.progress import read_now
 from agentr.observe.status import describe_now, describe_stage
 from agentr.observe.summary import ArmSummary, summarise
@@ -17,7 +18,8 @@ from agentr.read.run import Round, Run
 from agentr.read.stage import Dataset, Episodes, Rollouts, Stage, Training, Trees, summary_of
 from agentr.store.layout import DATASET, TRAIN
 from agentr.store.summaries import DatasetSummary
-from agentr.ui.views.home import card
+from agentr.ui.problems import Problem, read_or
+from agentr.ui.views.home import card, events_of
 
 _KINDS: tuple[tuple[type[Stage], str], ...] = (
     (Rollouts, "rollouts"),
@@ -32,8 +34,8 @@ _WAITS = (("policy", "policy_s"), ("environment", "env_s"))
 
 def run_page(name: str, run: Run) -> dict[str, Any]:
     """Returns the page of a run. What cannot be read is named in ``problems``; the rest is there."""
-    problems: list[dict[str, str]] = []
-    events = run.events()
+    problems: list[Problem] = []
+    events = events_of(run, problems)
     start = events[0]["time"] if events else None
     page: dict[str, Any] = {
         "card": card(name, run.path),
@@ -42,26 +44,20 @@ def run_page(name: str, run: Run) -> dict[str, Any]:
         "about": {},
         "arms": [],
         "splices": {},
-        "troubles": [line for trouble in troubles(events) for line in describe(trouble)],
+        "troubles": read_or([], lambda: [line for trouble in troubles(events) for line in describe(trouble)], problems, "its troubles"),
         "config": yaml.safe_dump(run.config, sort_keys=False, allow_unicode=True),
         "command": _command(run, events),
-        "logs": [{"name": path.name, "size": path.stat().st_size} for path in sorted(run.layout.logs.glob("*.log")) if path.is_file()],
+        "logs": read_or(
+            [], lambda: [{"name": name, "size": path.stat().st_size} for name, path in _logs(run).items()], problems, "its logs"
+        ),
         "problems": problems,
     }
     times = _times(events)
-    try:
-        summary = summarise(run)
-    except (AgentrError, OSError, KeyError, TypeError, ValueError) as error:
-        problems.append(
-            {
-                "message": f"the results cannot be read: {getattr(error, 'message', error)}",
-                "hint": f"'agentr doctor {run.path}' says what is damaged.",
-            }
-        )
-        page["arms"] = [_arm(arm, None, times, start, problems) for arm in run.arms]
-        return page
-    by_arm = {found.arm: found for found in summary.arms}
+    summary = read_or(None, lambda: summarise(run), problems, "the results")
+    by_arm = {found.arm: found for found in summary.arms} if summary else {}
     page["arms"] = [_arm(arm, by_arm.get(arm.arm), times, start, problems) for arm in run.arms]
+    if summary is None:
+        return page
     page["claims"] = [asdict(found) for found in summary.comparisons]
     page["selection"] = summary.selection
     page["about"] = {key: str(value) for key, value in summary.about.items()}
@@ -83,7 +79,7 @@ def log(run: Run, name: str, end: int = -1, size: int = 64_000) -> dict[str, Any
     Raises:
         DataError: There is no such log.
     """
-    logs = {path.name: path for path in run.layout.logs.glob("*.log") if path.is_file()}
+    logs = _logs(run)
     if name not in logs:
         raise DataError(f"the run has no log {name!r}", hint=f"It has {', '.join(sorted(logs)) or 'none'}.")
     total = logs[name].stat().st_size
@@ -95,11 +91,15 @@ def log(run: Run, name: str, end: int = -1, size: int = 64_000) -> dict[str, Any
     return {"name": name, "size": total, "from": begin, "text": text}
 
 
+def _logs(run: Run) -> dict[str, Path]:
+    return {path.name: path for path in sorted(run.layout.logs.glob("*.log")) if path.is_file()}
+
+
 def _arm(
-    arm: Round, found: ArmSummary | None, times: dict[str, tuple[float, float | None]], start: float | None, problems: list[dict[str, str]]
+    arm: Round, found: ArmSummary | None, times: dict[str, tuple[float, float | None]], start: float | None, problems: list[Problem]
 ) -> dict[str, Any]:
     stages = arm.stages()
-    dataset = summary_of(stages.get(DATASET), DatasetSummary)
+    dataset = read_or(DatasetSummary(), lambda: summary_of(stages.get(DATASET), DatasetSummary), problems, f"the rows of {arm.title}")
     evaluation = found.evaluation if found else None
     trained = stages.get(TRAIN)
     return {
@@ -125,16 +125,10 @@ def _arm(
 
 
 def _stage(
-    step: str, stage: Stage, times: tuple[float, float | None] | None, start: float | None, problems: list[dict[str, str]]
+    step: str, stage: Stage, times: tuple[float, float | None] | None, start: float | None, problems: list[Problem]
 ) -> dict[str, Any]:
     began, ended = times or (None, None)
-    size, waited = None, {}
-    try:
-        size, waited = _told(stage)
-    except (AgentrError, OSError, KeyError, TypeError, ValueError) as error:
-        problems.append(
-            {"message": f"{stage.name} cannot be read: {getattr(error, 'message', error)}", "hint": getattr(error, "hint", "") or ""}
-        )
+    size, waited = read_or((None, {}), lambda: _told(stage), problems, stage.name)
     return {
         "name": stage.name,
         "step": step,
@@ -144,7 +138,7 @@ def _stage(
         "ended": ended - start if ended is not None and start is not None else None,
         "seconds": stage.seconds,
         "waited": waited,
-        "about": describe_stage(stage.record),
+        "about": read_or("", lambda: describe_stage(stage.record), problems, f"what {stage.name} came to"),
         "size": size,
     }
 

@@ -15,6 +15,7 @@ from agentr.read.stage import Episodes, Rollouts
 from agentr.search.tree import Node, Tree
 from agentr.store.layout import EVAL
 from agentr.types import Outcome
+from agentr.ui.problems import Problem, read_or
 
 #: Most episodes of a policy that are read for patterns, examples of a pattern, and openings that are shown.
 READ = 2000
@@ -31,14 +32,15 @@ def evaluated(run: Run) -> list[tuple[str, Episodes]]:
 def tasks(run: Run) -> dict[str, Any]:
     """Returns the score of each held-out task under each policy. A task with several episodes has the mean of them."""
     stages = evaluated(run)
-    scores, turns, problems, ids = [], [], {}, {}
-    for _, stage in stages:
-        evaluation = stage.evaluation
-        problems |= evaluation.problems
-        scores.append(evaluation.per_task)
-        table = stage.table(["key", "task", "depth"]).to_pydict()
-        turns.append(dict(zip(table["key"], table["depth"], strict=True)))
-        ids |= dict(zip(table["key"], table["task"], strict=True))
+    scores, turns, named, ids = [], [], {}, {}
+    problems: list[Problem] = []
+    for title, stage in stages:
+        evaluation = read_or(None, lambda stage=stage: stage.evaluation, problems, f"the evaluation of {title}")
+        table = read_or({}, lambda stage=stage: stage.table(["key", "task", "depth"]).to_pydict(), problems, f"the episodes of {title}")
+        named |= evaluation.problems if evaluation else {}
+        scores.append(evaluation.per_task if evaluation else {})
+        turns.append(dict(zip(table.get("key", []), table.get("depth", []), strict=True)))
+        ids |= dict(zip(table.get("key", []), table.get("task", []), strict=True))
     names = dict.fromkeys(task for found in scores for task in found)
     return {
         "policies": [{"title": title, "stage": stage.name} for title, stage in stages],
@@ -46,18 +48,25 @@ def tasks(run: Run) -> dict[str, Any]:
             {
                 "key": name,
                 "task": ids.get(name, name),
-                "problem": problems.get(name, name),
+                "problem": named.get(name, name),
                 "scores": [found.get(name) for found in scores],
                 "turns": [found.get(name) for found in turns],
             }
             for name in names
         ],
+        "problems": problems,
     }
 
 
 def patterns(run: Run) -> dict[str, Any]:
     """Returns, by policy, what recurs in its held-out episodes and how many of those succeeded."""
-    return {"policies": [{"title": title, "stage": stage.name, **patterns_of(stage, len(stage))} for title, stage in evaluated(run)]}
+    problems: list[Problem] = []
+    found = [
+        (title, stage, read_or(None, lambda stage=stage: patterns_of(stage, len(stage)), problems, f"the episodes of {title}"))
+        for title, stage in evaluated(run)
+    ]
+    told = [{"title": title, "stage": stage.name, **recurs} for title, stage, recurs in found if recurs is not None]
+    return {"policies": told, "problems": problems}
 
 
 def patterns_of(trees: Iterable[Tree], episodes: int) -> dict[str, Any]:
@@ -98,13 +107,14 @@ def steps(run: Run, stage: str) -> dict[str, Any]:
     rollouts = run.stage(stage)
     if not isinstance(rollouts, Rollouts):
         raise DataError(f"{stage} is no stage of online training", hint="Such stages are named rounds/NN/rollouts.")
-    measured = rollouts.validations()
+    problems: list[Problem] = []
+    measured = read_or({}, rollouts.validations, problems, "success on held-out tasks by step")
     lines = []
-    for line in rollouts.curve_lines():
+    for line in read_or([], rollouts.curve_lines, problems, "its steps"):
         rewards = {f"reward/{name}": value for name, value in line.get("rewards", {}).items()}
         numbers = {name: value for name, value in line.items() if isinstance(value, int | float)}
         lines.append({**numbers, **rewards, "validation": measured.get(line["step"])})
-    return {"stage": stage, "lines": lines}
+    return {"stage": stage, "lines": lines, "problems": problems}
 
 
 def _episodes(tree: Tree) -> Iterator[list[Node]]:

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import math
 import shlex
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from functools import lru_cache
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from agentr.errors import AgentrError, DataError
+from agentr.errors import DataError
 from agentr.read.run import Run
 from agentr.read.stage import Rollouts, Trees
 from agentr.read.trace import made_of
 from agentr.search import UCT, UCTConfig
 from agentr.search.tree import Node, Tree
 from agentr.store.layout import stage_of
+from agentr.ui.problems import Problem, read_or
 from agentr.ui.texts import Texts, shortened
 from agentr.ui.views.forest import trees_of
 
@@ -34,7 +35,7 @@ def tree_view(run: Run, stage: str, key: str) -> dict[str, Any]:
     """
     trees = trees_of(run, stage)
     tree = trees[key]
-    problems: list[dict[str, str]] = []
+    problems: list[Problem] = []
     nodes = tree.nodes
     origins, origin = _coded(str(node.origin) for node in nodes)
     outcomes, outcome = _coded(str(node.outcome) if node.outcome else "" for node in nodes)
@@ -67,9 +68,9 @@ def tree_view(run: Run, stage: str, key: str) -> dict[str, Any]:
         "searched": any(node.visits for node in nodes),
         "exploration": _exploration(run, stage),
         "revisions": [asdict(revision) for revision in tree.revisions],
-        "uses": _guarded(lambda: uses(run, trees, key, tree), problems, []),
+        "uses": read_or([], lambda: uses(run, trees, key, tree), problems, "the rows that were made of it"),
         "facts": _facts(tree),
-        "elsewhere": _guarded(lambda: _elsewhere(run, stage, key), problems, []),
+        "elsewhere": read_or([], lambda: _elsewhere(run, stage, key), problems, "the same task's trees in other stages"),
         "commands": _commands(run, stage, key),
         "policies": _guarded(lambda: [{"name": policy.arm, "title": policy.title} for policy in run.policies(base=True)], problems, []),
         "problems": problems,
@@ -210,12 +211,3 @@ def _label(node: Node) -> str:
 
 def _round(value: float | None) -> float | None:
     return None if value is None or math.isnan(value) else round(value, 4)
-
-
-def _guarded(read: Callable[[], list[Any]], problems: list[dict[str, str]], instead: list[Any]) -> list[Any]:
-    """What can be read, or nothing and a problem."""
-    try:
-        return read()
-    except (AgentrError, OSError) as error:
-        problems.append({"message": getattr(error, "message", str(error)), "hint": getattr(error, "hint", "") or ""})
-        return instead

@@ -21,7 +21,7 @@
 // is said to be in `agentr ui` alone.
 //
 // `run` is an id of Home, `stage` a stage's name such as rounds/01/collect, `key` a tree's key. An error is {"error": {message, hint}} with
-// its status. All text comes from models and environments: it is shown as text, never as markup.
+// its status; `problems` of an answer name what could not be read, and the rest is there. All text comes from models and environments: it is shown as text, never as markup.
 
 /** A mean with its 95 % interval over n tasks. */
 export interface Estimate { mean: number; low: number; high: number; n: number }
@@ -59,7 +59,7 @@ export interface RunCard {
 
 export interface ComparisonCard { id: string; name: string; path: string; methods: string[]; seeds: number[]; done: number; runs: number; problem: string }
 
-export interface Home { folders: string[]; version: string; runs: RunCard[]; comparisons: ComparisonCard[] }
+export interface Home { folders: string[]; version: string; runs: RunCard[]; comparisons: ComparisonCard[]; problems: Problem[] }
 
 /** `stamp` changes when anything of the run did; `live` while a process works on it. */
 export interface State { stamp: string; live: boolean; now: string }
@@ -138,6 +138,7 @@ export interface Tasks {
   policies: { title: string; stage: string }[];
   /** A row for each held-out task; `scores` and `turns` are by policy, null where it was not measured. */
   tasks: { key: string; task: string; problem: string; scores: (number | null)[]; turns: (number | null)[] }[];
+  problems: Problem[];
 }
 
 export interface Pattern { name: string; about: string; episodes: number; of: number; succeeded: number; keys: string[] }
@@ -156,12 +157,14 @@ export interface Patterns {
     lengths: [number, number, number][];
     outcomes: Record<string, number>;
   }[];
+  problems: Problem[];
 }
 
 export interface Steps {
   stage: string;
   /** A line for each step of online training: step, success, reward/..., calls, entropy, staleness, groups, silent, ... */
   lines: Record<string, number | null>[];
+  problems: Problem[];
 }
 
 // ---------------------------------------------------------------------------------------------------------------- forests and trees
@@ -193,6 +196,7 @@ export interface Forest {
   failed: { key: string; reason: string }[];
   offset: number;
   rows: ForestRow[];
+  problems: Problem[];
 }
 
 /** Columns, one value a node, in the order of ids; node 0 is the root. */
@@ -355,11 +359,13 @@ export interface ComparePoint { title: string; success: Estimate; bySeed: Record
 export interface Compare {
   card: ComparisonCard;
   about: Record<string, string>;
-  methods: { label: string; points: ComparePoint[]; runs: { seed: number; run: string; state: string }[]; failed: string }[];
+  /** `stage` is the evaluation of a method's last policy that all its seeds have; empty if there is none. */
+  methods: { label: string; points: ComparePoint[]; stage: string; runs: { seed: number; run: string; state: string }[] }[];
   /** Paired differences of the last policies: differences[a][b] is a less b; null on the diagonal or where there are none. */
   differences: (Estimate | null)[][];
-  /** Held-out tasks by method (last policy, mean of the seeds). */
-  tasks: { key: string; problem: string; scores: (number | null)[] }[];
+  /** Held-out tasks by method (last policy): mean of the seeds, and each seed by itself. */
+  tasks: { key: string; problem: string; scores: (number | null)[]; bySeed: Record<string, (number | null)[]> }[];
+  problems: Problem[];
 }
 
 export interface Log { name: string; size: number; from: number; text: string }

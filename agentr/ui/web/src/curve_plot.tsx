@@ -18,6 +18,8 @@ export function CurvePlot({ title, curves, onPick }: { title: string; curves: Cu
   const logarithmic = wanted && positive;
   const [measure, { width }] = useSize<HTMLDivElement>();
   const host = useRef<HTMLDivElement>(null);
+  const drawn = useRef<uPlot | null>(null);
+  const [at, setAt] = useState(0);
   const dark = useMedia("(prefers-color-scheme: dark)");
   const steps = [...new Set(curves.flatMap((curve) => curve.points.map(([x]) => x)))].sort((a, b) => a - b);
   const columns = curves.map((curve) => {
@@ -47,11 +49,25 @@ export function CurvePlot({ title, curves, onPick }: { title: string; curves: Cu
         if (at !== null && at !== undefined) onPick(steps[at]);
       })] } : {},
     }, [steps, ...columns], element);
+    drawn.current = plot;
     return () => plot.destroy();
   }, [content, width, dark, logarithmic]);
+  const chosen = Math.min(at, steps.length - 1);
+  const pressed = (event: KeyboardEvent) => {
+    if (event.key === "Enter" && onPick) return onPick(steps[chosen]);
+    const to = movedTo(event.key, chosen, steps.length);
+    if (to === null || event.altKey || event.ctrlKey || event.metaKey) return;
+    event.preventDefault();
+    setAt(to);
+    drawn.current?.setCursor({ left: drawn.current.valToPos(steps[to], "x"), top: 0 });
+  };
   return (
     <figure class="plot">
-      <div ref={measure}><div ref={host} role="img" aria-label={plain(`${title}: ${curves.map(ends).join("; ")}`)} class={onPick ? "curve pick" : "curve"} /></div>
+      <div ref={measure}>
+        <div ref={host} role="slider" tabIndex={0} aria-label={plain(`${title}: ${curves.map(ends).join("; ")}`)} class={onPick ? "curve pick" : "curve"} onKeyDown={pressed}
+          aria-valuemin={steps[0] ?? 0} aria-valuemax={steps.at(-1) ?? 0} aria-valuenow={steps[chosen] ?? 0}
+          aria-valuetext={plain(`step ${steps[chosen] ?? "–"}: ${curves.map((curve, index) => `${curve.label} ${number(columns[index][chosen])}`).join("; ")}`)} />
+      </div>
       {positive && <label class="field"><input type="checkbox" checked={wanted} onChange={(event) => setWanted(event.currentTarget.checked)} /> <span>logarithmic</span></label>}
       <details>
         <summary>The numbers</summary>
@@ -67,6 +83,13 @@ export function CurvePlot({ title, curves, onPick }: { title: string; curves: Cu
       </details>
     </figure>
   );
+}
+
+/** The point that a key leads to from another; null if the key leads nowhere. */
+export function movedTo(key: string, from: number, count: number): number | null {
+  const moves: Record<string, number> = { ArrowLeft: from - 1, ArrowRight: from + 1, ArrowDown: from - 1, ArrowUp: from + 1, PageDown: from - 10, PageUp: from + 10, Home: 0, End: count - 1 };
+  const to = moves[key];
+  return to === undefined || count < 1 ? null : Math.max(0, Math.min(count - 1, to));
 }
 
 /** Steps are whole. */

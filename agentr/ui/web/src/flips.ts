@@ -26,6 +26,11 @@ export function flips(tasks: TaskLine[], a: number, b: number): Record<Flip, Tas
   return groups;
 }
 
+/** A score as one sign. */
+export function sign(value: number | null): string {
+  return value === null ? "·" : value >= 1 ? "✓" : value > 0 ? "½" : "✗";
+}
+
 /** Which two policies are compared if nobody chose: the warm start and the last round. The control comes last of all, and is no round. */
 export function defaultPair(policies: Tasks["policies"]): [number, number] {
   const rounds = policies.map((_, index) => index).filter((index) => policies[index].title !== "control");

@@ -3,7 +3,7 @@
 import type { ComponentChildren } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 import type { Estimate, Problem } from "./api";
-import { percent, interval } from "./format";
+import { percent, interval, plural } from "./format";
 import { pieces, plain } from "./hostile";
 import type { Answer } from "./hooks";
 
@@ -24,18 +24,31 @@ export function Trouble({ problem }: { problem: Problem }) {
   );
 }
 
-/** Shows an answer, or why there is none, or that it is on its way. `tall` keeps the place that the answer will need. */
+/** Most problems of an answer that are named. */
+const NAMED = 8;
+
+/** Shows an answer with what could not be read of it, or why there is none, or that it is on its way. `tall` keeps the place that it will need. */
 export function Shown<T>({ answer, children, tall = "12rem" }: { answer: Answer<T>; children: (data: T) => ComponentChildren; tall?: string }) {
   if (answer.data !== null) {
     return (
       <div class={answer.stale ? "stale" : ""} aria-busy={answer.stale}>
         {answer.problem && <Trouble problem={answer.problem} />}
+        <Unread problems={(answer.data as { problems?: Problem[] }).problems ?? []} />
         {children(answer.data)}
       </div>
     );
   }
   if (answer.problem) return <Trouble problem={answer.problem} />;
   return <div class="loading" style={{ minHeight: tall }} role="status">Loading…</div>;
+}
+
+function Unread({ problems }: { problems: Problem[] }) {
+  return (
+    <>
+      {problems.slice(0, NAMED).map((problem) => <Trouble problem={problem} />)}
+      {problems.length > NAMED && <p class="wrong">{plural(problems.length - NAMED, "more thing")} cannot be read.</p>}
+    </>
+  );
 }
 
 export function Chip({ kind = "", title, children }: { kind?: string; title?: string; children: ComponentChildren }) {

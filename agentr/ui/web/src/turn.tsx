@@ -80,9 +80,11 @@ function Observation({ text }: { text: string }) {
   );
 }
 
+/** Where the tokens of a turn are left out, nothing is said of them. */
 export function Known({ logprobs }: { logprobs: (number | null)[] }) {
   const found = logprobs.filter((value): value is number => value !== null);
-  if (!logprobs.length || !found.length) return <Chip>log p unknown</Chip>;
+  if (!logprobs.length) return null;
+  if (!found.length) return <Chip>log p unknown</Chip>;
   const sum = found.reduce((all, value) => all + value, 0);
   return <span>log p {number(sum)}{found.length < logprobs.length && ` of ${found.length} of ${logprobs.length} tokens`}</span>;
 }

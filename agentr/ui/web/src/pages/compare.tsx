@@ -3,7 +3,8 @@
 import { address } from "../answers";
 import type { Compare, Estimate } from "../api";
 import { count, interval, percent, points, seconds } from "../format";
-import { readable } from "../hostile";
+import { sign } from "../flips";
+import { plain, readable } from "../hostile";
 import { go, useAnswer } from "../hooks";
 import { IntervalPlot } from "../interval_plot";
 import { Chip, Pager, Said, Scroll, Select, Shown, Whisker } from "../parts";
@@ -52,7 +53,7 @@ function Methods({ found, baseline }: { found: Compare; baseline: number }) {
             const last = method.points.filter((point) => point.title !== "control").at(-1);
             return (
               <tr class={at === baseline ? "chosen" : ""}>
-                <th scope="row"><Said text={method.label} />{method.failed && <div class="wrong"><Said text={method.failed} /></div>}</th>
+                <th scope="row"><Said text={method.label} /></th>
                 <td><Whisker found={last?.success ?? null} small /></td>
                 <td class="num">{difference ? points(difference.mean) : "–"}</td>
                 <td class="num">{difference ? interval(difference) : "–"}</td>
@@ -122,7 +123,6 @@ function TaskTable({ found, baseline, query, set }: { found: Compare; baseline: 
   const change = (scores: (number | null)[]) => (scores[other] === null || scores[baseline] === null ? null : scores[other] - scores[baseline]);
   const lines = [...found.tasks].sort((a, b) => Math.abs(change(b.scores) ?? -1) - Math.abs(change(a.scores) ?? -1) || (change(a.scores) ?? 0) - (change(b.scores) ?? 0));
   const offset = Number(query.offset ?? 0) || 0;
-  const run = found.methods[other].runs.find((one) => one.run)?.run ?? "";
   return (
     <section aria-labelledby="by-task">
       <div class="bar">
@@ -132,15 +132,16 @@ function TaskTable({ found, baseline, query, set }: { found: Compare; baseline: 
       <Pager offset={offset} size={SIZE} total={lines.length} onMove={(next) => set({ offset: String(next || "") })} />
       <Scroll label="Tasks by method">
         <table class="narrow">
-          <thead><tr><th scope="col">Task</th>{labels.map((label) => <th scope="col"><Said text={label} /></th>)}<th scope="col" class="num">Difference</th></tr></thead>
+          <thead><tr><th scope="col">Task</th>{labels.map((label) => <th scope="col"><Said text={label} /></th>)}<th scope="col" class="num">Difference</th><th scope="col">Both episodes</th></tr></thead>
           <tbody>
             {lines.slice(offset, offset + SIZE).map((task) => {
               const difference = change(task.scores);
               return (
                 <tr>
-                  <th scope="row">{run ? <a href={href("episodes", run, { task: task.key })}><Said text={readable(task.key)} /></a> : <Said text={readable(task.key)} />}</th>
+                  <th scope="row"><Said text={readable(task.key)} /></th>
                   {task.scores.map((score) => <td class="num">{percent(score, 0)}</td>)}
                   <td class="num">{difference === null ? "–" : points(difference)}</td>
+                  <td>{found.card.seeds.map((seed) => <Seed seed={seed} task={task} base={found.methods[baseline]} method={found.methods[other]} scores={[baseline, other].map((at) => task.bySeed[seed]?.[at] ?? null)} />)}</td>
                 </tr>
               );
             })}
@@ -148,5 +149,20 @@ function TaskTable({ found, baseline, query, set }: { found: Compare; baseline: 
         </table>
       </Scroll>
     </section>
+  );
+}
+
+interface SeedProps { seed: number; task: Compare["tasks"][number]; base: Compare["methods"][number]; method: Compare["methods"][number]; scores: (number | null)[] }
+
+/** The way to one seed's episodes of a task: the baseline's and the method's, beside each other. */
+function Seed({ seed, task, base, method, scores }: SeedProps) {
+  const [before, after] = scores;
+  const [against, run] = [base, method].map((one) => one.runs.find((found) => found.seed === seed)?.run);
+  if (before === null || after === null || !against || !run) return null;
+  const told = `Seed ${seed}: ${percent(before, 0)} under ${base.label}, ${percent(after, 0)} under ${method.label}`;
+  return (
+    <span class="pair">
+      <a href={href("episodes", run, { task: task.key, against, a: base.stage, b: method.stage })} aria-label={plain(told)} title={plain(told)}>seed {seed} {sign(before)}→{sign(after)}</a>
+    </span>
   );
 }

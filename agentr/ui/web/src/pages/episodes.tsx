@@ -1,4 +1,4 @@
-// Episodes of one held-out task under two policies, side by side.
+// Episodes of one held-out task under two policies, of one run or of two, side by side.
 
 import { useState } from "preact/hooks";
 import { address, alone } from "../answers";
@@ -20,31 +20,41 @@ type Query = Record<string, string>;
 /** Turns of each episode on a page. */
 const SIZE = 15;
 
+/** The run of the left episode, if it is another one than that of the right. */
+const otherRun = (run: string, query: Query) => (query.against && query.against !== run ? query.against : null);
+
 export function EpisodesPage({ run, query }: { run: string; query: Query }) {
-  const answer = useAnswer<Tasks>(address("tasks", { run }));
+  const against = otherRun(run, query);
+  const mine = useAnswer<Tasks>(address("tasks", { run }));
+  const other = useAnswer<Tasks>(against === null ? null : address("tasks", { run: against }));
+  const both = (found: Tasks, left: Tasks) => {
+    const task = found.tasks.find((one) => one.key === query.task || one.task === query.task);
+    if (!task || !left.policies.length) return <Trouble problem={{ message: `No policy was measured on a task ${readable(query.task ?? "")}.`, hint: "" }} />;
+    return <Both key={task.key} found={found} left={left} task={task} run={run} query={query} />;
+  };
   return (
-    <Shown answer={answer} tall="80vh">
-      {(found) => {
-        const task = found.tasks.find((one) => one.key === query.task || one.task === query.task);
-        if (!task) return <Trouble problem={{ message: `No policy was measured on a task ${readable(query.task ?? "")}.`, hint: "" }} />;
-        return <Both key={task.key} found={found} task={task} run={run} query={query} />;
-      }}
+    <Shown answer={mine} tall="80vh">
+      {(found) => (against === null ? both(found, found) : <Shown answer={other} tall="80vh">{(left) => both(found, left)}</Shown>)}
     </Shown>
   );
 }
 
-function Both({ found, task, run, query }: { found: Tasks; task: Tasks["tasks"][number]; run: string; query: Query }) {
-  const pair = chosenPair(found, query);
+function Both({ found, left, task, run, query }: { found: Tasks; left: Tasks; task: Tasks["tasks"][number]; run: string; query: Query }) {
+  const against = otherRun(run, query);
+  const pair: [number, number] = against === null ? chosenPair(found, query) : [chosenPair(left, { b: query.a ?? "" })[1], chosenPair(found, query)[1]];
   const set = (change: Query, replace = false) => go(href("episodes", run, { ...query, ...change }), replace);
-  const [a, b] = pair.map((at) => found.policies[at]);
-  const trees = [useAnswer<TreeView>(address("tree", { run, stage: a.stage, key: task.key })), useAnswer<TreeView>(address("tree", { run, stage: b.stage, key: task.key }))];
+  const swap = against === null ? {} : { onSwap: (a: string, b: string) => go(href("episodes", against, { ...query, against: run, a: b, b: a })) };
+  const runs: [string, string] = [against ?? run, run];
+  const [a, b] = [left.policies[pair[0]], found.policies[pair[1]]];
+  const titles: [string, string] = against === null ? [a.title, b.title] : [`${a.title} of ${against}`, `${b.title} of ${run}`];
+  const trees = [useAnswer<TreeView>(address("tree", { run: runs[0], stage: a.stage, key: task.key })), useAnswer<TreeView>(address("tree", { run, stage: b.stage, key: task.key }))];
   const mode = (MODES.find((one) => one.value === query.show)?.value ?? "text") as TextMode;
   const at = found.tasks.indexOf(task);
   return (
     <>
       <h1><Said text={task.task || readable(task.key)} /></h1>
       <div class="bar">
-        <PairSelect found={found} pair={pair} onChange={set} />
+        <PairSelect left={left} right={found} pair={pair} onChange={set} {...swap} />
         <Select label="Show" value={mode} choices={MODES} onChange={(show) => set({ show: show === "text" ? "" : show }, true)} />
         {!alone && found.tasks.length > 1 && (
           <>
@@ -58,9 +68,9 @@ function Both({ found, task, run, query }: { found: Tasks; task: Tasks["tasks"][
         <details class="opening" open><summary>The task as the policies were told it</summary><pre class="wrote"><Said text={message.content} /></pre></details>
       ))}
       <div class="pairrow top">
-        {trees.map((answer, side) => <Ending answer={answer} title={found.policies[pair[side]].title} run={run} />)}
+        {trees.map((answer, side) => <Ending answer={answer} title={titles[side]} run={runs[side]} />)}
       </div>
-      {trees[0].data && trees[1].data && <Sides left={trees[0].data} right={trees[1].data} run={run} mode={mode} titles={[a.title, b.title]} query={query} set={set} />}
+      {trees[0].data && trees[1].data && <Sides left={trees[0].data} right={trees[1].data} runs={runs} mode={mode} titles={titles} query={query} set={set} />}
     </>
   );
 }
@@ -86,11 +96,11 @@ function Ending({ answer, title, run }: { answer: Answer<TreeView>; title: strin
   );
 }
 
-interface SidesProps { left: TreeView; right: TreeView; run: string; mode: TextMode; titles: [string, string]; query: Query; set: (change: Query, replace?: boolean) => void }
+interface SidesProps { left: TreeView; right: TreeView; runs: [string, string]; mode: TextMode; titles: [string, string]; query: Query; set: (change: Query, replace?: boolean) => void }
 
-function Sides({ left, right, run, mode, titles, query, set }: SidesProps) {
+function Sides({ left, right, runs, mode, titles, query, set }: SidesProps) {
   const [ends, setEnds] = useState([endsOf(left)[0], endsOf(right)[0]]);
-  const episodes: Episode[] = [left, right].map((tree, side) => ({ where: { run, stage: tree.stage, key: tree.key }, path: episodeOf(tree, ends[side] < tree.nodes.parent.length ? ends[side] : endsOf(tree)[0]) }));
+  const episodes: Episode[] = [left, right].map((tree, side) => ({ where: { run: runs[side], stage: tree.stage, key: tree.key }, path: episodeOf(tree, ends[side] < tree.nodes.parent.length ? ends[side] : endsOf(tree)[0]) }));
   const different = useFirstDifferent(episodes[0], episodes[1]);
   const longest = Math.max(...episodes.map((episode) => episode.path.length));
   const offset = Math.min(Number(query.offset ?? 0) || 0, Math.max(0, longest - 1));
@@ -116,6 +126,7 @@ function Sides({ left, right, run, mode, titles, query, set }: SidesProps) {
       </div>
       <Pager offset={offset} size={SIZE} total={longest} onMove={move} />
       {turns.map((found) => found.problem && <Trouble problem={found.problem} />)}
+      {[...new Set(turns.map((found) => found.note))].map((note) => note && <p class="faint"><Said text={note} /></p>)}
       <ol class="turns" start={offset + 1}>
         {shown.map((at) => {
           const first = different.done && different.at === at;

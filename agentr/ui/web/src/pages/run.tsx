@@ -3,7 +3,7 @@
 import type { Arm, RunPage as RunAnswer } from "../api";
 import { count, number, percent, plural, points, seconds } from "../format";
 import { useRun } from "../hooks";
-import { Chip, Copy, Said, Scroll, Shown, Trouble, Whisker } from "../parts";
+import { Chip, Copy, Said, Scroll, Shown, Whisker } from "../parts";
 import { IntervalPlot } from "../interval_plot";
 import { href } from "../route";
 import { Curves } from "./run_curves";
@@ -42,7 +42,6 @@ function Head({ page }: { page: RunAnswer }) {
         <span class="pair"><span class="faint">completions</span> {count(card.completions)}</span>
         <span class="pair"><span class="faint">folder</span> <Said text={card.path} /></span>
       </p>
-      {page.problems.map((problem) => <Trouble problem={problem} />)}
     </>
   );
 }

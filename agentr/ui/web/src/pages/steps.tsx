@@ -20,7 +20,7 @@ export function StepsPage({ run, query }: { run: string; query: Query }) {
   return (
     <>
       <h1>Steps of online training</h1>
-      <p class="about"><a href={href("forest", run, { stage })}><Said text={stage} /></a>. A click on a point leads to the trees of that step.</p>
+      <p class="about"><a href={href("forest", run, { stage })}><Said text={stage} /></a>. A point of a curve leads to the trees of that step: click it, or choose it with the arrow keys and press Enter.</p>
       <Shown answer={answer} tall="40rem">
         {(found) => (found.lines.length ? <Found found={found} run={run} query={query} /> : <p>No step is finished yet.</p>)}
       </Shown>

@@ -3,7 +3,7 @@
 import { useState } from "preact/hooks";
 import { address } from "../answers";
 import type { Tasks } from "../api";
-import { defaultPair, FLIPS, flips, type Flip, type TaskLine } from "../flips";
+import { defaultPair, FLIPS, flips, sign, type Flip, type TaskLine } from "../flips";
 import { number, percent } from "../format";
 import { readable } from "../hostile";
 import { go, useAnswer } from "../hooks";
@@ -24,14 +24,15 @@ export function chosenPair(found: Tasks, query: Query): [number, number] {
   return [place(query.a, first), place(query.b, last)];
 }
 
-export function PairSelect({ found, pair, onChange }: { found: Tasks; pair: [number, number]; onChange: (change: Query) => void }) {
-  const choices = found.policies.map((policy) => ({ value: policy.stage, title: policy.title }));
-  const [a, b] = pair.map((at) => found.policies[at]?.stage ?? "");
+/** `left` and `right` have the policies to choose from: those of one run, or of two. */
+export function PairSelect({ left, right = left, pair, onChange, onSwap }: { left: Tasks; right?: Tasks; pair: [number, number]; onChange: (change: Query) => void; onSwap?: (a: string, b: string) => void }) {
+  const choices = (found: Tasks) => found.policies.map((policy) => ({ value: policy.stage, title: policy.title }));
+  const [a, b] = [left.policies[pair[0]]?.stage ?? "", right.policies[pair[1]]?.stage ?? ""];
   return (
     <>
-      <Select label="From" value={a} choices={choices} onChange={(next) => onChange({ a: next, b })} />
-      <Select label="to" value={b} choices={choices} onChange={(next) => onChange({ a, b: next })} />
-      <button type="button" onClick={() => onChange({ a: b, b: a })}>Swap</button>
+      <Select label="From" value={a} choices={choices(left)} onChange={(next) => onChange({ a: next, b })} />
+      <Select label="to" value={b} choices={choices(right)} onChange={(next) => onChange({ a, b: next })} />
+      <button type="button" onClick={() => (onSwap ? onSwap(a, b) : onChange({ a: b, b: a }))}>Swap</button>
     </>
   );
 }
@@ -59,7 +60,7 @@ function Changes({ found, run, query }: { found: Tasks; run: string; query: Quer
   return (
     <>
       <div class="bar">
-        <PairSelect found={found} pair={pair} onChange={set} />
+        <PairSelect left={found} pair={pair} onChange={set} />
         <Search label="Search" value={query.search ?? ""} onChange={(search) => set({ search }, true)} />
       </div>
       <ul class="groups">
@@ -107,7 +108,6 @@ function Lines({ lines, found, pair, run }: { lines: TaskLine[]; found: Tasks; p
 
 /** One sign a policy, in their order. */
 function Marks({ task, found }: { task: TaskLine; found: Tasks }) {
-  const sign = (value: number | null) => (value === null ? "·" : value >= 1 ? "✓" : value > 0 ? "½" : "✗");
   const told = found.policies.map((policy, at) => `${policy.title} ${task.scores[at] === null ? "not measured" : percent(task.scores[at], 0)}`).join(", ");
   return <span title={told}><span class="hidden">{told}</span><span aria-hidden="true">{task.scores.map((value) => <span class={value === null ? "sign" : value > 0 ? "sign good" : "sign bad"}>{sign(value)}</span>)}</span></span>;
 }

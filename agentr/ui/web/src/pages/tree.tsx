@@ -39,8 +39,8 @@ function Whole({ tree, run, query }: { tree: TreeView; run: string; query: Query
   const narrow = useMedia("(max-width: 800px)");
   const fixed = useMemo(() => fixedOf(tree), [tree]);
   const use = useNamed(tree, query.row ?? "");
-  const row = useAnswer<RowView>(use && use.index !== null && !alone ? address("row", { run, stage: use.dataset, index: use.index }) : null).data;
-  const scene = useMemo(() => sceneOf(tree, fixed, query, row), [tree, fixed, query.node, query.row, query.t, row]);
+  const row = useAnswer<RowView>(use && use.index !== null ? address("row", { run, stage: use.dataset, index: use.index }) : null);
+  const scene = useMemo(() => sceneOf(tree, fixed, query, row.data), [tree, fixed, query.node, query.row, query.t, row.data]);
   const view = VIEWS.find(([name]) => name === query.view)?.[0] ?? (narrow || !tree.searched ? "outline" : "graph");
   const set = (change: Query, replace = false) => go(href("tree", run, { ...query, ...change }), replace);
   const select = (id: number, replace = false) => set({ node: String(id) }, replace);
@@ -49,7 +49,6 @@ function Whole({ tree, run, query }: { tree: TreeView; run: string; query: Query
   return (
     <>
       <Head tree={tree} run={run} fixed={fixed} />
-      {tree.problems.map((problem) => <Trouble problem={problem} />)}
       <div class="bar toolbar">
         <div class="switch" role="group" aria-label="View">
           {VIEWS.map(([name, title]) => <button type="button" aria-pressed={view === name} onClick={() => set({ view: name })}>{title}</button>)}
@@ -63,6 +62,7 @@ function Whole({ tree, run, query }: { tree: TreeView; run: string; query: Query
         {tree.uses.length > 0 && <Select label="Rows" value={query.row ?? ""} choices={usesOf(tree)} onChange={(row) => set({ row, node: "" })} />}
         {scene.use?.index !== null && scene.use !== null && !alone && <a href={href("row", run, { stage: scene.use.dataset, index: scene.use.index })}>The row's tokens</a>}
       </div>
+      {row.problem && <Trouble problem={row.problem} />}
       <Legend tree={tree} dark={dark} />
       <div class="panes">
         <div class="pane">

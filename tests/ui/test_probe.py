@@ -1,0 +1,94 @@
+"""How likely turns are under every policy: computed beside the server, kept beside the run."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from pathlib import Path
+from typing import Any
+
+import agentr
+from agentr.read.run import Run
+from agentr.ui import probing
+from agentr.ui.probe import Prober
+
+STAGE = "rounds/01/revise"
+
+
+def answered(prober: Prober, run: Run, node: int, key: str = "door") -> dict[str, Any]:
+    for _ in range(1200):
+        found = prober.ask(run, STAGE, key, node)
+        if found["state"] != "running":
+            break
+        time.sleep(0.2)
+    return found
+
+
+def test_probes_are_kept_outside_the_run_and_one_process_answers_them(runs: Path, tmp_path: Path) -> None:
+    before = {path: path.stat().st_mtime_ns for path in runs.rglob("*")}
+    prober, run = Prober(tmp_path / "kept"), agentr.open(runs / "first")
+    found = answered(prober, run, 2)
+    assert found["state"] == "done" and found["siblings"] == [2, 4], found
+    assert [policy["title"] for policy in found["policies"]] == ["base model", "warm start", "round 1"]
+    assert all(value < 0 for policy in found["policies"] for value in policy["logprobs"]), "all three are one model here"
+    assert len({tuple(policy["logprobs"]) for policy in found["policies"]}) == 1
+    assert {path: path.stat().st_mtime_ns for path in runs.rglob("*")} == before
+    assert prober.ask(run, STAGE, "door", 4)["siblings"] == [2, 4], "siblings share an answer"
+    first = prober._process
+    assert prober.ask(run, STAGE, "door", 1)["state"] == "running"
+    assert prober.ask(run, STAGE, "door", 7)["problem"] == "waiting for another probe"
+    assert answered(prober, run, 7)["state"] == answered(prober, run, 1)["state"] == "done" and prober._process is first
+    assert first is not None and first.stdin is not None
+    first.stdin.close()
+    assert first.wait(60) == 0, "it ends with who asks"
+    assert Prober(tmp_path / "kept").ask(run, STAGE, "door", 1)["state"] == "done", "and its answers are kept"
+
+
+def test_a_process_that_died_is_said_and_asked_anew(runs: Path, tmp_path: Path) -> None:
+    prober, run = Prober(tmp_path / "kept"), agentr.open(runs / "first")
+    assert prober.ask(run, STAGE, "door", 2)["state"] == "running"
+    assert prober._process is not None
+    prober._process.kill()
+    prober._process.wait()
+    found = prober.ask(run, STAGE, "door", 2)
+    assert found["state"] == "failed" and "enough memory" in found["problem"]
+    assert prober.ask(run, STAGE, "door", 2)["state"] == "running"
+    assert prober._process.stdin is not None
+    prober._process.kill()
+
+
+def test_a_policy_without_weights_is_named_and_the_others_are_measured(runs: Path, tmp_path: Path) -> None:
+    run, out = agentr.open(runs / "first"), tmp_path / "out.json"
+    for path in (run.path / "rounds/00/train/model").glob("*.safetensors"):
+        path.unlink()
+    shutil.rmtree(run.path / "rounds/01/train/model")
+    probing.answer(probing.Asked(str(run.path), STAGE, "door", 2, str(out)))
+    found = json.loads(out.read_text())
+    base, *trained = found["policies"]
+    assert found["state"] == "done" and base["problem"] == "" and all(base["logprobs"])
+    assert "has no weights (*.safetensors)" in trained[0]["problem"] and "has no config.json" in trained[1]["problem"]
+    assert trained[0]["logprobs"] == [None, None]
+
+
+def test_a_question_that_cannot_be_answered_says_why(runs: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out.json"
+    for asked, said in (
+        (probing.Asked(str(runs / "gone"), STAGE, "door", 2, str(out)), "holds no run"),
+        (probing.Asked(str(runs / "first"), STAGE, "nobody", 2, str(out)), "no tree 'nobody'"),
+        (probing.Asked(str(runs / "first"), STAGE, "door", 99, str(out)), "no turn 99"),
+    ):
+        probing.answer(asked)
+        assert said in out.read_text()
+
+
+def test_a_small_model_is_computed_by_one_thread(runs: Path, tmp_path: Path) -> None:
+    import torch
+
+    threads = torch.get_num_threads()
+    try:
+        torch.set_num_threads(2)
+        probing.answer(probing.Asked(str(runs / "first"), STAGE, "door", 2, str(tmp_path / "out.json")))
+        assert torch.get_num_threads() == 1
+    finally:
+        torch.set_num_threads(threads)
