@@ -122,8 +122,9 @@ def status(run_dir: RunDir, as_json: Annotated[bool, typer.Option("--json", help
 
     from agentr.observe.comparison import PLAN, progress, read_plan
     from agentr.observe.progress import Reporter, read_now
-    from agentr.observe.status import describe_now, describe_stage
+    from agentr.observe.status import describe_now, describe_plan, describe_stage
     from agentr.observe.troubles import describe, troubles
+    from agentr.store.layout import title_of
 
     if (run_dir / PLAN).exists():
         runs = progress(read_plan(run_dir))
@@ -133,23 +134,26 @@ def status(run_dir: RunDir, as_json: Annotated[bool, typer.Option("--json", help
         shown = Table("method", "seed", "state", "stages", "held-out success, %")
         for run in runs:
             success = " ".join(f"{100 * value:.1f}" for value in run["success"])
-            shown.add_row(run["method"], str(run["seed"]), run["state"], str(run["stages"]), success)
+            stages = f"{run['stages']} of {run['planned']}" if run["planned"] else str(run["stages"])
+            shown.add_row(run["method"], str(run["seed"]), run["state"], stages, success)
         Reporter().console.print(shown)
         return
     opened = agentr.open(run_dir)
-    name, records, owner = opened.name, list(opened.records().values()), opened.owner
+    name, records, owner, planned = opened.name, opened.records(), opened.owner, opened.planned()
     now = read_now(opened.layout.now) if owner else None
     wrong = troubles(opened.events())
     if as_json:
-        doing = None if now is None else {**vars(now), "rate": now.rate, "left_s": now.left_s}
-        found = {"run": name, "owner": owner, "now": doing, "troubles": wrong, "stages": [r.stored() for r in records]}
+        doing = None if now is None else vars(now)
+        stages = [record.stored() for record in records.values()]
+        found = {"run": name, "owner": owner, "now": doing, "troubles": wrong, "stages": stages, "planned": planned}
         typer.echo(json.dumps(found, indent=2, default=str))
         return
-    shown = Table(title=f"{name}: " + (f"being worked on by {owner}" if owner else "nobody works on it"))
+    who = f"being worked on by {owner}" if owner else "nobody works on it"
+    shown = Table(title=f"{name}: {who}; {describe_plan(records, planned)}")
     for column in ("stage", "state", "seconds", "summary"):
         shown.add_column(column, justify="right" if column == "seconds" else "left", overflow="fold")
-    for record in records:
-        shown.add_row(record.name, record.state, f"{record.seconds:.0f}", describe_stage(record))
+    for record in records.values():
+        shown.add_row(title_of(record.name), record.state, f"{record.seconds:.0f}", describe_stage(record))
     console = Reporter().console
     console.print(shown)
     if now is not None:

@@ -80,6 +80,9 @@ class Online(Recipe[C]):
         """Yields nothing: the steps make their own."""
         return iter(())
 
+    def stages(self, round_: int) -> list[str]:
+        return [*([PROBE] if self.config.pareto.tasks else []), ROLLOUTS, TRAIN]
+
     def improve(self, round_: Round, start: Checkpoint) -> Checkpoint:
         return self.train(round_, start)
 

@@ -118,7 +118,7 @@ class Services:
             job = replace(job, epoch=self._next_epoch())  # the last ones may live on, on a machine that is cut off
             about = {"run": self.config.run.name, **logs.current()}
             job = replace(job, about=about, logs=Layout(self._run_dir).logs if self._run_dir else None)
-            with self.watchdog.armed(title), nullcontext(update) if update is not None else self.reporter.task(title) as told:
+            with self.watchdog.armed(title), nullcontext(update) if update is not None else self.reporter.task(title, "trees") as told:
                 try:
                     return coordinators.run(title, job, path, engines, lambda now: self._told(now, told))
                 except CoordinatorDied as error:
@@ -148,7 +148,7 @@ class Services:
         elif self.engines_early and self.model is not None:
             # Overlap the two start-ups: each spends most of its time importing, on one core.
             self.engines(self.model)
-        with self.watchdog.armed(title), self.reporter.task(title) as update:
+        with self.watchdog.armed(title), self.reporter.task(title, "optimiser steps") as update:
             # In a thread of its own: in the main one, Ray Train would end the process at a signal that is this process's to handle.
             self._training = Training(jobs[0], "no step was finished yet")
             named = {job.name: job for job in jobs}

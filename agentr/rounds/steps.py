@@ -119,7 +119,7 @@ class Steps:
             write_json(self.job.abandoned, {})
             self.training.wait(60.0)
             raise
-        with self.experiment.reporter.task(f"{self.job.name}: last step"):
+        with self.experiment.reporter.task(f"{self.round.arm.title}: the last online step"):
             trained = self.training.result()
         remove(self.job.all_published)
         return self._finished(trained)
@@ -138,15 +138,17 @@ class Steps:
     def _collect(self) -> TreeSummary:
         if self.differing is not None:
             write_json(self.job.dataset / PARETO, list(self.differing))
-        pool = self._pool()
-        with self.experiment.reporter.task(f"{self.job.name}: {self.job.steps} steps") as update:
+        pool, name = self._pool(), self.round.arm.stage(ROLLOUTS)
+        with self.experiment.reporter.task(name, "online steps") as update:
             for step in range(1, self.job.steps + 1):
                 if self._stopped(step):
                     break
-                if not self.job.fed(step):
+                made = not self.job.fed(step)
+                if made:
                     self._step(step, pool, update)
                 self._note(step)
-                update(step, self.job.steps, self._said(step))
+                if made:  # what an earlier process made says nothing of how fast it goes on
+                    update(step, self.job.steps, self._said(step))
                 if self._validates(step) and not self._validated(step):
                     self._validate(step)
         return self._summary()

@@ -90,6 +90,14 @@ def stage_of(name: str) -> tuple[Arm, str] | None:
     return (CONTROL if found[2] else arm_of(int(found[1]))), found[3]
 
 
+def title_of(name: str) -> str:
+    """Returns the name of a stage in sentences and tables: ``rounds/01/collect`` is "round 1: collect". Any other text stays as it is."""
+    if step := step_of(name):
+        return f"{title_of(step[0])}, online step {step[1]}"
+    place = stage_of(name)
+    return name if place is None else f"{place[0].title}: {place[1]}"
+
+
 def step_of(name: str) -> tuple[str, int] | None:
     """Returns the stage and the number of a step of online training, from the name of the step: ``rounds/01/rollouts/000017``."""
     found = re.fullmatch(rf"(.+/{ROLLOUTS})/(\d+)", name)

@@ -228,6 +228,9 @@ def test_tasks_are_chosen_by_what_the_policy_makes_of_them(tmp_path: Path) -> No
     trained(tmp_path, made, "method.steps=3", "method.pareto.tasks=5", "method.pareto.episodes=2")
     (title, policy, tasks), *steps = made.drawn
     assert (title, policy, len(tasks)) == ("rounds/01/probe", "model", 5)
+    sealed = [event["stage"] for event in agentr.open(tmp_path).events() if event["event"] == "stage_sealed"]
+    planned = recipe_of(load(tmp_path / "config.yaml", files=False, whole=True)).stages(1)
+    assert sealed == [f"rounds/01/{stage}" for stage in planned], "the plan of the run counts them"
     assert len(steps) == 3 and all(sorted(ids) == ["train1", "train3"] for _, _, ids in steps)
     run = agentr.open(tmp_path)
     assert run.rounds[1].stages()["probe"].summary.trees == 5
@@ -265,9 +268,9 @@ def test_the_progress_says_what_the_last_step_came_to(
 ) -> None:
     monkeypatch.setattr("agentr.observe.progress.LOG_EVERY_S", 0.0)
     trained(tmp_path, Made(equal=frozenset({"train0"})), "method.steps=2", "collect.tasks.limit=2")
-    assert [line.split("steps: ")[1] for line in capsys.readouterr().out.splitlines() if "/2 " in line] == [
-        "1/2 success 25 %, calls 1.00, reward 0.25",
-        "2/2 success 25 %, calls 1.00, reward 0.25",
+    assert [line for line in capsys.readouterr().out.splitlines() if " of 2 online steps" in line] == [
+        "  round 1: rollouts: 1 of 2 online steps; success 25 %, calls 1.00, reward 0.25",
+        "  round 1: rollouts: 2 of 2 online steps; success 25 %, calls 1.00, reward 0.25",
     ]
 
 
