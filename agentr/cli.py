@@ -13,6 +13,7 @@ from typer.models import CommandInfo, TyperInfo
 import agentr
 from agentr import __version__, bench_cli, chaos_cli, cluster_cli, env_cli, run_cli, ui_cli, verify_cli
 from agentr.errors import AgentrError, ConfigError
+from agentr.examples import show_examples
 
 app = typer.Typer(
     name="agentr",
@@ -34,7 +35,7 @@ ConfigPath = Annotated[Path, typer.Argument(metavar="CONFIG", help="YAML file; s
 Overrides = Annotated[list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Override keys, such as run.seed=1.")]
 RunDir = run_cli.RunDir
 AllowChange = Annotated[bool, typer.Option("--allow-config-change", help="Continue although the configuration changed.")]
-RoundNumber = Annotated[int, typer.Option("--round", help="Which round; 0 is the warm start.")]
+RoundNumber = run_cli.RoundNumber
 
 
 @app.command()
@@ -298,11 +299,12 @@ def compare(
     vary: Annotated[str, typer.Option(help="key=value,value,...: one arm for each value, such as method.pairs.tasks=15,30,60.")] = "",
 ) -> None:
     """Run several methods on the same tasks, model and seeds, and compare their held-out success and their cost. Resumable."""
-    from agentr.errors import ConfigError, RunError
+    from agentr.errors import RunError
     from agentr.launch.compare import compare as compare_methods
     from agentr.launch.compare import plan
     from agentr.observe.comparison_page import table
     from agentr.observe.progress import Reporter
+    from agentr.words import counted
 
     if mistaken := next((str(config) for config in configs if "=" in str(config) and not config.exists()), None):
         raise ConfigError(f"there is no configuration file {mistaken}", hint=f"For a key say --set {mistaken}.")
@@ -320,7 +322,7 @@ def compare(
     reporter.say(f"Comparison: {folder.resolve() / 'comparison.html'}")
     if result.failed:
         hint = "What the others found stands. The same command tries these again."
-        raise RunError(f"{len(result.failed)} runs could not be finished: {'; '.join(result.failed)}", hint=hint)
+        raise RunError(f"{counted(len(result.failed), 'run')} could not be finished: {'; '.join(result.failed)}", hint=hint)
 
 
 @app.command()
@@ -394,6 +396,7 @@ def _group(commands: dict[str, CommandInfo | TyperInfo]) -> None:
             commands[name].rich_help_panel = title
 
 
+show_examples(app)
 _COMMANDS = {info.name or getattr(info.callback, "__name__", ""): info for info in (*app.registered_commands, *app.registered_groups)}
 _group(_COMMANDS)
 _ORDER = [name for names in GROUPS.values() for name in names]

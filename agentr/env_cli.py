@@ -17,6 +17,7 @@ from rich.table import Table
 
 import agentr
 from agentr.errors import ConfigError
+from agentr.run_cli import stage_option
 
 if TYPE_CHECKING:
     from agentr.config.schema import Config
@@ -84,7 +85,7 @@ def play(
     split: Annotated[str, typer.Option(help="Split to draw the task from; the first one if not given.")] = "",
     run: Annotated[Path | None, typer.Option("--run", help="A run: begin at a turn of one of its trees, in its environment.")] = None,
     tree: Annotated[str, typer.Option("--tree", help="With --run: key of the tree, or its task's id.")] = "",
-    stage: Annotated[str, typer.Option("--stage", help="With --run: the tree's stage. [default: the last that has the tree]")] = "",
+    stage: Annotated[str, stage_option("With --run: the tree's stage. [default: the last that has the tree]")] = "",
     turn: Annotated[int, typer.Option("--turn", min=0, help="With --run: the node to begin after; 0 is the beginning.")] = 0,
 ) -> None:
     """Play a task yourself. :undo takes an action back, :expert shows a demonstration, :quit ends.
@@ -187,6 +188,7 @@ def demos(
     from agentr.envs.client import EnvClient
     from agentr.envs.local import reachable
     from agentr.store.forest import Forest
+    from agentr.words import counted
 
     if kind not in ("sharegpt", "trees"):
         raise ConfigError(f"unknown format {kind!r}", hint="Use sharegpt or trees.")
@@ -212,7 +214,7 @@ def demos(
             forest.seal(environment=target, split=split, model=model)
         written = len(forest) if kind == "trees" else export_demonstrations(out, forest)
     failed = progress.done - progress.successes
-    typer.echo(f"{written} demonstrations in {out}; {failed} did not succeed, {progress.skipped} tasks have no expert")
+    typer.echo(f"{counted(written, 'demonstration')} in {out}; {failed} did not succeed, {progress.skipped} without an expert")
 
 
 def data(

@@ -191,7 +191,7 @@ def test_a_comparison_with_a_run_that_failed_shows_the_others_and_ends_with_an_e
     shown = agentr(
         "compare", configs / "rft.yaml", configs / "sft.yaml", "--base", configs / "tasks/textcraft.yaml", "--out", tmp_path / "out"
     )
-    assert shown.exit_code == 1 and "1 runs could not be finished: rft, seed 0" in str(shown.exception)
+    assert shown.exit_code == 1 and "1 run could not be finished: rft, seed 0" in str(shown.exception)
     assert "66.7" in shown.stdout and "comparison.html" in shown.stdout
 
 

@@ -1,4 +1,4 @@
-"""Shows the progress of long work: a bar on a terminal, a line now and then in a log (a job's log, CI), and the same lines in the run's log."""
+"""Shows the progress of long work: a bar on a terminal, a line now and then where there is none, and the same lines in the run's log."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeEl
 
 from agentr.errors import AgentrError
 from agentr.logs import current, said
-from agentr.observe.pace import Pace, span
+from agentr.observe.pace import Pace
 from agentr.store.files import read_json, write_json
 from agentr.store.layout import title_of
+from agentr.words import span
 
 #: Seconds between two lines where there is no terminal: at first, and at most. Between them it is a tenth of the time that has passed.
 LOG_EVERY_S, LOG_AT_LEAST_EVERY_S = 15.0, 300.0

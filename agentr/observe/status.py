@@ -5,11 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 
-from agentr.observe.pace import span
 from agentr.observe.progress import Now
 from agentr.store.layout import DATASET, EVAL, RECOVERY, SELECTION, TRAIN, stage_of
 from agentr.store.seal import StageRecord
 from agentr.store.summaries import DatasetSummary, EvalSummary, TrainSummary, TreeSummary
+from agentr.words import counted, span
 
 
 def describe_now(now: Now) -> str:
@@ -21,7 +21,7 @@ def describe_plan(records: Mapping[str, StageRecord], planned: Sequence[str]) ->
     """Returns how many stages of a run are sealed, and of how many if that is known."""
     wanted = [*planned, *(name for name in records if name not in planned)] if planned else []
     sealed = sum(record.sealed for record in records.values())
-    return f"{sealed} of {len(wanted)} stages are sealed" if wanted else f"{sealed} stage{'' if sealed == 1 else 's'} sealed"
+    return f"{sealed} of {len(wanted)} stages are sealed" if wanted else f"{counted(sealed, 'stage')} sealed"
 
 
 def describe_stage(record: StageRecord) -> str:

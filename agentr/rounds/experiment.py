@@ -60,6 +60,7 @@ from agentr.store.summaries import DatasetSummary, EvalSummary, ModelSummary, Tr
 from agentr.tasks.tools import ACT, described
 from agentr.train.job import TrainJob
 from agentr.types import Task
+from agentr.words import counted
 
 
 class Experiment:
@@ -253,7 +254,7 @@ class Experiment:
         progress = manifest["progress"]
         if progress.get("regrown"):
             self.reporter.say(
-                f"        {len(progress['regrown'])} damaged trees were set aside and grown anew: {_some(progress['regrown'])}"
+                f"        set aside as damaged, and grown anew: {counted(len(progress['regrown']), 'tree')}: {_some(progress['regrown'])}"
             )
         counts = {"trees": manifest["trees"], "failed": progress["failed"], "solved": progress["successes"]}
         return TreeSummary.read({**counts, **progress["counts"], "trees_hash": manifest.get("trees_hash")})

@@ -13,8 +13,9 @@ from rich.console import Console
 
 from agentr import logs
 from agentr.observe import progress
-from agentr.observe.pace import FEW, SOON_S, WINDOW_S, Pace, span
+from agentr.observe.pace import FEW, SOON_S, WINDOW_S, Pace
 from agentr.observe.progress import Now, Plan, Reporter, read_now
+from agentr.words import counted, span
 
 
 def test_a_rate_is_the_mean_of_what_was_seen_lately() -> None:
@@ -56,6 +57,10 @@ def test_units_that_take_longer_than_the_window_have_a_rate_too_and_a_halt_lower
 )
 def test_durations_are_as_exact_as_an_estimate(seconds: float, words: str) -> None:
     assert span(seconds) == words
+
+
+def test_one_is_no_plural() -> None:
+    assert [counted(count, "pair") for count in (0, 1, 2)] == ["0 pairs", "1 pair", "2 pairs"]
 
 
 @pytest.mark.parametrize(

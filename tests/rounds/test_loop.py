@@ -144,7 +144,7 @@ def test_trees_that_were_damaged_while_they_grew_are_grown_again_and_said_once(t
     for key in keys:
         (growing.work / "finished" / f"{key}.json.zst").write_bytes(b"garbage")
     whole(tmp_path)
-    assert capsys.readouterr().out.count(f"2 damaged trees were set aside and grown anew: {', '.join(keys)}\n") == 1
+    assert capsys.readouterr().out.count(f"set aside as damaged, and grown anew: 2 trees: {', '.join(keys)}\n") == 1
     assert Forest(tmp_path / "rounds/01/collect").finished() == set(keys)
 
 
