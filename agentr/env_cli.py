@@ -249,7 +249,7 @@ def bench_envs(
     quick: Annotated[bool, typer.Option("--quick", help="Rough figures in seconds.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Steps a second, forks against replays, memory: every environment through HTTP on this machine."""
+    """Actions a second, forks against replays, memory: every environment through HTTP on this machine."""
     from agentr.bench.envs import QUICK, Effort, measure
     from agentr.observe.progress import Reporter
     from env_servers.registry import describe
@@ -262,7 +262,7 @@ def bench_envs(
     if as_json:
         typer.echo(json.dumps([asdict(r) for r in results], indent=2))
         return
-    columns = list(asdict(results[0])) if results else []
+    columns = [name.replace("steps", "actions") for name in asdict(results[0])] if results else []
     table = Table(*(c.replace("_", " ") for c in columns), title="Environments through HTTP, one client process")
     for r in results:
         table.add_row(*(v if isinstance(v, str) else f"{v:,.4g}" for v in asdict(r).values()))

@@ -58,7 +58,7 @@ def test_a_person_plays_takes_back_and_wins():
     typed = "\n".join([":undo", "get 1 moon cheese", ":undo", *plan[:-1], "inventory", ":undo", plan[-1], "inventory", ":quit"])
     text = output("envs", "play", "textcraft", "--task", "stick@0", typed=typed + "\n")
     assert "This is the beginning." in text and "Could not find moon cheese" in text
-    assert f"step {len(plan)} of 20, reward 1" in text and "solved" in text
+    assert f"action {len(plan)} of 20, reward 1" in text and "solved" in text
     assert "The episode is over" in text
 
 

@@ -86,7 +86,7 @@ class RunConfig:
     rounds: int = number(3, least=0)
     """Rounds of self-training after the warm start; 0 evaluates the warm start only."""
     control: bool = False
-    """Also train the warm start on demonstrations alone for as many steps, and evaluate it."""
+    """Also train the warm start on demonstrations alone for as many optimiser steps, and evaluate it."""
     keep: str = "all"
     """Rounds that keep their weights once the next one is measured: all, best, or last N. The warm start, the best and the last round
     always do; 'agentr prune' deletes by hand."""

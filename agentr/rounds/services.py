@@ -34,7 +34,7 @@ from agentr.rounds.coordinators import POLL_S, CoordinatorDied, Coordinators
 from agentr.rounds.diagnosis import Parts, diagnose
 from agentr.rounds.gauges import Gauges
 from agentr.rounds.watchdog import Watchdog
-from agentr.store.layout import Checkpoint, Layout
+from agentr.store.layout import Checkpoint, Layout, title_of
 from agentr.store.run import RunStore
 from agentr.store.summaries import TrainSummary
 from agentr.store.working import ALONE
@@ -122,7 +122,7 @@ class Services:
                 try:
                     return coordinators.run(title, job, path, engines, lambda now: self._told(now, told))
                 except CoordinatorDied as error:
-                    self.reporter.say(f"{error} died during {title}; it starts again and continues", "yellow")
+                    self.reporter.say(f"{error} died during {title_of(title)}; it starts again and continues", "yellow")
 
     def _told(self, now: dict[str, Any], update: Update) -> None:
         self.watchdog.tell(now["done"], now["failed"], now["skipped"], now["counts"].get("completions", 0))
@@ -134,6 +134,8 @@ class Services:
             details += f", retried {now['retried']}"
         if now["waiting"]:
             details += f"; waiting for {', '.join(f'{name} ({why})' for name, why in now['waiting'].items())}"[:_LONGEST]
+        if not now["total"]:
+            details = "engines and coordinators get ready" + details.partition("tokens 0")[2]
         update(now["done"] + now["failed"] + now["skipped"], now["total"], details)
 
     def train(self, jobs: list[TrainJob], title: str) -> list[TrainSummary]:
@@ -150,14 +152,14 @@ class Services:
             self.engines(self.model)
         with self.watchdog.armed(title), self.reporter.task(title, "optimiser steps") as update:
             # In a thread of its own: in the main one, Ray Train would end the process at a signal that is this process's to handle.
-            self._training = Training(jobs[0], "no step was finished yet")
+            self._training = Training(jobs[0], "no optimiser step was finished yet")
             named = {job.name: job for job in jobs}
 
             def follow(line: dict[str, Any]) -> None:
                 step, steps = line.get("step", 0), line.get("steps", 0)
                 self.watchdog.tell(line.get("job"), step)
                 self.gauges.trained(line)
-                self._training = Training(named[line["job"]], f"the last step was {step} of {steps}")
+                self._training = Training(named[line["job"]], f"the last optimiser step was {step} of {steps}")
                 update(step, steps, f"loss {line.get('loss', float('nan')):.3f}")
 
             try:
@@ -181,7 +183,7 @@ class Services:
         """Watches a training that goes on beside, while the block waits for something of it."""
         self._training = Training(job, f"{what} are not there")
         try:
-            with self.watchdog.armed(f"{job.name}: {what}"):
+            with self.watchdog.armed(f"{title_of(job.name)}: {what}"):
                 yield
         finally:
             self._training = None

@@ -58,7 +58,7 @@ _HINTS = {
     "out of memory": "Lower train.micro_batch_size, or set train.gradient_checkpointing=true.",
     "OutOfMemory": "Lower train.micro_batch_size, or set train.gradient_checkpointing=true.",
     "No space left": "Free disk space; the stage continues from its last checkpoint.",
-    "died": "Perhaps the machine ran out of memory, or a step took longer than the job's stall_s.",
+    "died": "Perhaps the machine ran out of memory, or an optimiser step took longer than the job's stall_s.",
 }
 
 
