@@ -73,9 +73,9 @@ def own_file(folder: Path | None, role: str) -> Path | None:
 def own_output() -> str:
     """Returns where this process's error output goes, for a message that sends a person there: a file, or the lines above the message."""
     with suppress(OSError):
-        place = os.readlink("/proc/self/fd/2")
-        if Path(place).is_file():
-            return place
+        place = Path("/proc/self/fd/2").readlink()
+        if place.is_file():
+            return str(place)
     return "the output above"
 
 

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from agentr.errors import AgentrError, InfraError, ModelError, first_line
+from agentr.logs import own_output
 
 log = logging.getLogger(__name__)
 

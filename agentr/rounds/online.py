@@ -67,9 +67,7 @@ class Online(Recipe[C]):
                 message = f"the optimiser steps are method.steps x grpo.minibatches x grpo.iterations = {method.steps * train.grpo.updates}"
                 yield Problem(f"train[{index}].{'steps' if train.steps else 'epochs'}", message, "Leave it out.")
         if method.validation.every and method.validation.tasks.split == config.eval.tasks.split and not config.env.allow_leaks:
-            message = (
-                f"split {config.eval.tasks.split!r} is what the run is measured on: choosing an online step by it would flatter the result"
-            )
+            message = f"split {config.eval.tasks.split!r} is what the run is measured on: choosing by it would flatter the result"
             yield Problem("method.validation.tasks.split", message, "Choose another held-out split.")
 
     def explore(self, round_: Round) -> None:

@@ -33,7 +33,7 @@ class OnlineConfig(MethodConfig):
     tasks: int = number(32, least=1)
     """Tasks of an online step, drawn from those of the round (collect.tasks) so that all have their turn."""
     max_tasks: int = number(0, least=0)
-    """Where rollouts of a task are all worth the same, others take its place, up to so many tasks in an online step (dynamic sampling, arXiv
+    """Where rollouts of a task are all worth the same, others take its place, up to so many in an online step (dynamic sampling, arXiv
     2503.14476, section 3.2); 0 means that the tasks of a step stay as they are drawn."""
     episodes: int = number(8, least=2)
     """Rollouts of a task, which are compared with each other."""

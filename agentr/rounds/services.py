@@ -183,7 +183,7 @@ class Services:
         """Watches a training that goes on beside, while the block waits for something of it."""
         self._training = Training(job, f"{what} are not there")
         try:
-            with self.watchdog.armed(f"{title_of(job.name)}: {what}"):
+            with self.watchdog.armed(f"{job.title}: {what}"):
                 yield
         finally:
             self._training = None
