@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 import re
 import shlex
 from collections.abc import Iterator
@@ -12,9 +13,13 @@ from typing import Any
 import click
 import pytest
 from typer.main import get_command
+from typer.testing import CliRunner
 
 from agentr.cli import app
+from agentr.errors import RunError
 from agentr.examples import EXAMPLES
+from agentr.store.summaries import TrainSummary
+from tests.runs import written
 
 ROOT = Path(__file__).parents[1]
 
@@ -113,7 +118,7 @@ def said() -> Iterator[tuple[str, str]]:
         yield f"agentr {name}", command.help or ""
 
 
-MENTION = re.compile(r"(?:['`]|(?<=: )|(?<=\n)|^)agentr ([a-z][^'`;,]*)")
+MENTION = re.compile(r"(?:['`]|(?<=: )|(?<=\n)|^)agentr (?!knows)([a-z][^'`;,]*)")
 
 
 def test_commands_and_options_that_are_advised_exist() -> None:
@@ -143,3 +148,50 @@ def test_who_is_said_to_take_an_option_does(option: str) -> None:
     for text in told:
         names = re.findall(r"'agentr (\w+)'", text)
         assert names and all(option in options(COMMANDS[name]) for name in names), text
+
+
+def shown_in(path: Path) -> Iterator[str]:
+    """Yields what a module says to a person: the headers of its tables and its messages."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if not isinstance(node, ast.Call):
+            continue
+        called = node.func.attr if isinstance(node.func, ast.Attribute) else node.func.id if isinstance(node.func, ast.Name) else ""
+        if called in ("Table", "add_column", "say", "echo"):
+            strings = (part.value for part in ast.walk(node) if isinstance(part, ast.Constant) and isinstance(part.value, str))
+            yield " ".join(strings)
+
+
+def helped() -> Iterator[tuple[str, str]]:
+    for name, command in COMMANDS.items():
+        yield f"agentr {name}", command.help or ""
+        for parameter in command.params:
+            yield f"agentr {name} {parameter.opts[0]}", getattr(parameter, "help", None) or ""
+
+
+def test_one_word_for_one_thing() -> None:
+    """docs/glossary.md: a turn and an action are no steps; a round is "round 1", and ``rounds/01`` where a folder is meant."""
+    told = [(str(path.relative_to(ROOT)), text) for path in modules() for text in shown_in(path) if path.parts[-2] != "models"]
+    assert len(told) > 80
+    for where, text in [*told, *helped()]:
+        assert not re.search(r"(?<!optimiser )(?<!online )(?<!last )\bsteps?\b", text), f"{where} has a bare step: {text}"
+    for where, text in told:
+        assert "rounds/" not in text, f"{where}: {text}"
+    for where, text in helped():
+        assert "rounds/" not in text or where.endswith(("--round", "--stage")), f"{where}: {text}"
+
+
+def test_tables_name_rounds_alike(tmp_path: Path) -> None:
+    """The report's table, a comparison's, that of a run's stages and the troubles of one."""
+    store = written(tmp_path, "one", "seed-0", [{"a"}, {"a", "b"}], 5)
+    (tmp_path / "plan.json").write_text(json.dumps({"runs": [["one", 0]]}))
+    store.stage("rounds/01/train", TrainSummary, lambda _: TrainSummary(steps=3))
+    with pytest.raises(RunError):
+        store.stage("rounds/02/collect", TrainSummary, lambda _: (_ for _ in ()).throw(RunError("the well is dry")))
+    for words in (["status", store.root], ["report", store.root], ["status", tmp_path], ["report", tmp_path], ["logs", store.root]):
+        shown = CliRunner().invoke(app, [str(word) for word in words])
+        assert shown.exit_code == 0, shown.exception
+        text = shown.output.replace(str(tmp_path), "")
+        assert not re.search(r"rounds/\d|rounds-\d", text), text
+        assert "round 1" in text or words[0] == "logs" or words == ["status", tmp_path], text
+    status = CliRunner().invoke(app, ["status", str(store.root)]).output
+    assert "round 2: collect was stopped: RunError: the well is dry" in status and "warm start: eval" in status

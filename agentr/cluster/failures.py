@@ -42,7 +42,7 @@ def told(error: Exception, log_file: Path) -> AgentrError:
     if foreign is None or isinstance(foreign, AgentrError):
         return ours
     log.error("the run ended", exc_info=error)
-    return type(ours)(ours.message, hint=f"{ours.hint} The traceback is in {log_file}.".strip())
+    return ours if ".log" in ours.hint else type(ours)(ours.message, hint=f"{ours.hint} The traceback is in {log_file}.".strip())
 
 
 def unforeseen(error: BaseException, what: str, kind: type[AgentrError] = RunError) -> AgentrError:

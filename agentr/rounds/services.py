@@ -166,9 +166,10 @@ class Services:
                 training = Beside(lambda: train_many(jobs, follow))
                 while not training.wait(POLL_S):
                     pass
+                results = training.result()
             finally:
                 self._training = None
-        return [TrainSummary.read(asdict(result)) for result in training.result()]
+        return [TrainSummary.read(asdict(result)) for result in results]
 
     def train_beside(self, job: OnlineJob) -> Beside[TrainSummary]:
         """Starts an online training, which goes on beside what the caller does."""

@@ -39,7 +39,7 @@ OLD = {"event": "stands_still", "title": "x", "causes": [{"what": "w", "evidence
     "events, wanted",
     [
         ([], []),
-        ([still(STUCK), {"event": "opened"}], ["rounds/01/collect: rollout-0 is stuck (silent). Wait."]),
+        ([still(STUCK), {"event": "opened"}], ["round 1: collect: rollout-0 is stuck (silent). Wait."]),
         ([still(STUCK), AGAIN], []),
         ([still(STUCK), SEALED], []),
         ([OLD], ["x: w (e)."]),
