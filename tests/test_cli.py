@@ -342,9 +342,14 @@ def test_a_run_is_traced_checked_packed_and_pruned(tmp_path: Path) -> None:
         assert result.exit_code == code, (words, result.exception, result.output)
         return result.stdout
 
-    assert "made from: tree door of rounds/01/revise" in said("trace", run, "--row", "0")
+    traced = said("trace", run, "--row", "0")
+    assert "row 0 of round 1: dataset" in traced and "made from: tree door of round 1: revise" in traced
+    assert traced == said("trace", run, "--row", "0", "--round", "round 1") == said("trace", run, "--row", "0", "--round", "rounds/01")
     shown = said("trace", run, "--stage", "revise", "--tree", "door", "--node", "5")
-    assert "node 5 (policy, return 0, failure)" in shown and "dropped from rounds/01/dataset, 1 times: trajectory with too low" in shown
+    assert shown == said("trace", run, "--stage", "round 1: revise", "--tree", "door", "--node", "5"), "as the other one has named it"
+    refused = agentr("trace", run, "--row", "0", "--round", "last")
+    assert refused.exit_code == 2 and "'last' is no round" in refused.output
+    assert "node 5 (policy, return 0, failure)" in shown and "dropped from round 1: dataset, 1 time: trajectory with too low" in shown
     assert "say what to trace" in str(agentr("trace", run).exception)
     assert "every file is what it was" in said("doctor", run)
     assert json.loads(said("doctor", run, "--json")) == {"damaged": [], "stale": []}

@@ -118,7 +118,7 @@ def said() -> Iterator[tuple[str, str]]:
         yield f"agentr {name}", command.help or ""
 
 
-MENTION = re.compile(r"(?:['`]|(?<=: )|(?<=\n)|^)agentr (?!knows)([a-z][^'`;,]*)")
+MENTION = re.compile(r"(?:['`]|(?<=: )|(?<=\n)|^)agentr (?!knows|offers)([a-z][^'`;,]*)")
 
 
 def test_commands_and_options_that_are_advised_exist() -> None:
@@ -150,15 +150,22 @@ def test_who_is_said_to_take_an_option_does(option: str) -> None:
         assert names and all(option in options(COMMANDS[name]) for name in names), text
 
 
+def literal(node: ast.AST) -> Iterator[str]:
+    """Yields the strings of an expression, without what is looked up for it."""
+    if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        yield node.value
+    elif not isinstance(node, ast.FormattedValue | ast.Subscript | ast.Call):
+        for part in ast.iter_child_nodes(node):
+            yield from literal(part)
+
+
 def shown_in(path: Path) -> Iterator[str]:
     """Yields what a module says to a person: the headers of its tables and its messages."""
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if not isinstance(node, ast.Call):
-            continue
-        called = node.func.attr if isinstance(node.func, ast.Attribute) else node.func.id if isinstance(node.func, ast.Name) else ""
-        if called in ("Table", "add_column", "say", "echo"):
-            strings = (part.value for part in ast.walk(node) if isinstance(part, ast.Constant) and isinstance(part.value, str))
-            yield " ".join(strings)
+        if isinstance(node, ast.Call):
+            called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+            if called in ("Table", "add_column", "say", "echo"):
+                yield " ".join(text for argument in [*node.args, *node.keywords] for text in literal(argument))
 
 
 def helped() -> Iterator[tuple[str, str]]:

@@ -91,11 +91,14 @@ def stage_of(name: str) -> tuple[Arm, str] | None:
 
 
 def title_of(name: str) -> str:
-    """Returns the name of a stage in sentences and tables: ``rounds/01/collect`` is "round 1: collect". Any other text stays as it is."""
-    if step := step_of(name):
-        return f"{title_of(step[0])}, online step {step[1]}"
-    place = stage_of(name)
-    return name if place is None else f"{place[0].title}: {place[1]}"
+    """Returns the name of a stage, a step or a policy in sentences and tables: ``rounds/01/collect`` is "round 1: collect". Any other text
+    stays as it is."""
+    stage, _, version = name.partition("@")
+    above, _, last = stage.rpartition("/")
+    if step := step_of(stage) or step_of(above):
+        return f"{title_of(step[0])}, online step {step[1]}" + ("" if step_of(stage) else f", {last}")
+    place = stage_of(stage)
+    return name if place is None else f"{place[0].title}: {place[1]}" + (f" after online step {version}" if version else "")
 
 
 def name_of(text: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -129,3 +130,43 @@ def test_a_defect_in_the_driver_is_a_sentence_too(tmp_path: Path) -> None:
     error = ended(tmp_path, fail)
     assert isinstance(error, RunError) and error.message == "the run failed: KeyError: 'door'" and "driver.log" in error.hint
     assert "KeyError: " in (tmp_path / "run/logs/driver.log").read_text()
+
+
+class Failing:
+    """An actor that fails as it is told to."""
+
+    def __init__(self, at_once: bool = False) -> None:
+        if at_once:
+            raise ModelError("no such weights", hint="Name others.")
+
+    def fail(self, how: str) -> None:
+        if how == "on purpose":
+            raise DataError("the tree is torn", hint="Grow it anew.")
+        if how == "unforeseen":
+            raise KeyError("door")
+        os._exit(1)
+
+
+@pytest.mark.cluster
+def test_what_real_actors_do_is_told_as_above(ray_session: None, tmp_path: Path) -> None:
+    """The errors above are made up; these are Ray's."""
+    import ray
+
+    def fail(how: str, at_once: bool = False) -> AgentrError:
+        actor = ray.remote(Failing).options(num_cpus=0).remote(at_once)
+        try:
+            answer_of(ray, actor.fail.remote(how), "the coordinator", 60.0)
+        except Exception as error:  # noqa: BLE001 - as the joint of a run gets it
+            return told(error, tmp_path / "driver.log")
+        raise AssertionError("it did not fail")
+
+    torn = fail("on purpose")
+    assert (type(torn), torn.message, torn.hint) == (DataError, "the tree is torn", "Grow it anew.")
+    defect = fail("unforeseen")
+    assert isinstance(defect, RunError) and defect.message == "the coordinator failed: KeyError: 'door'" and "driver.log" in defect.hint
+    gone = fail("exit")
+    assert isinstance(gone, InfraError) and "ActorDiedError" in gone.message and "Start the same run again" in gone.hint
+    unready = fail("on purpose", at_once=True)
+    assert isinstance(unready, ModelError) and unready.message == "no such weights. Name others."
+    for error in (torn, defect, gone, unready):
+        assert "\n" not in str(error) and "Traceback" not in error.message and "ray::" not in str(error), error
