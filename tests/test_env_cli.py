@@ -123,7 +123,11 @@ def test_data_says_where_files_come_from_and_checks_those_given():
 
 def test_a_server_that_cannot_start_says_why():
     error = agentr("envs", "play", "nothing").exception
-    assert isinstance(error, InfraError) and "no environment is called 'nothing'" in error.message
+    assert isinstance(error, ConfigError) and error.message == "no environment is called 'nothing'"
+    assert "textcraft, webshop, or module:class" in error.hint
+    assert "Did you mean 'textcraft'?" in str(agentr("envs", "play", "textcarft").exception)
+    error = agentr("envs", "play", "nowhere.to:Befound").exception
+    assert isinstance(error, InfraError) and "'nowhere.to'" in error.message
     error = agentr("envs", "play", "http://127.0.0.1:9", "--option", "a=1").exception
     assert isinstance(error, ConfigError) and "takes no options" in error.message
 
