@@ -76,8 +76,8 @@ def bench_store(
         return
     shown = Table(title=f"{trees:,} trees of {nodes} nodes, seed {seed}")
     forms = ("now", "version 1")
-    for column in ("step", *(f"{form}: {what}" for form in forms for what in ("seconds", "peak MB", "bytes a tree"))):
-        shown.add_column(column, justify="left" if column == "step" else "right")
+    for column in ("what is done", *(f"{form}: {what}" for form in forms for what in ("seconds", "peak MB", "bytes a tree"))):
+        shown.add_column(column, justify="left" if column == "what is done" else "right")
     for step in STEPS:
         cells = [result[form][step] for form in forms]
         shown.add_row(step, *(f"{v:,.4g}" for c in cells for v in (c["seconds"], c["peak_mb"], c["size"] / trees)))

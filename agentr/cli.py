@@ -13,6 +13,7 @@ from typer.models import CommandInfo, TyperInfo
 import agentr
 from agentr import __version__, bench_cli, chaos_cli, cluster_cli, env_cli, run_cli, ui_cli, verify_cli
 from agentr.errors import AgentrError, ConfigError
+from agentr.examples import show_examples
 
 app = typer.Typer(
     name="agentr",
@@ -34,7 +35,7 @@ ConfigPath = Annotated[Path, typer.Argument(metavar="CONFIG", help="YAML file; s
 Overrides = Annotated[list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Override keys, such as run.seed=1.")]
 RunDir = run_cli.RunDir
 AllowChange = Annotated[bool, typer.Option("--allow-config-change", help="Continue although the configuration changed.")]
-RoundNumber = Annotated[int, typer.Option("--round", help="Which round; 0 is the warm start.")]
+RoundNumber = run_cli.RoundNumber
 
 
 @app.command()
@@ -122,8 +123,9 @@ def status(run_dir: RunDir, as_json: Annotated[bool, typer.Option("--json", help
 
     from agentr.observe.comparison import PLAN, progress, read_plan
     from agentr.observe.progress import Reporter, read_now
-    from agentr.observe.status import describe_now, describe_stage
+    from agentr.observe.status import describe_now, describe_plan, describe_stage
     from agentr.observe.troubles import describe, troubles
+    from agentr.store.layout import title_of
 
     if (run_dir / PLAN).exists():
         runs = progress(read_plan(run_dir))
@@ -133,23 +135,26 @@ def status(run_dir: RunDir, as_json: Annotated[bool, typer.Option("--json", help
         shown = Table("method", "seed", "state", "stages", "held-out success, %")
         for run in runs:
             success = " ".join(f"{100 * value:.1f}" for value in run["success"])
-            shown.add_row(run["method"], str(run["seed"]), run["state"], str(run["stages"]), success)
+            stages = f"{run['stages']} of {run['planned']}" if run["planned"] else str(run["stages"])
+            shown.add_row(run["method"], str(run["seed"]), run["state"], stages, success)
         Reporter().console.print(shown)
         return
     opened = agentr.open(run_dir)
-    name, records, owner = opened.name, list(opened.records().values()), opened.owner
+    name, records, owner, planned = opened.name, opened.records(), opened.owner, opened.planned()
     now = read_now(opened.layout.now) if owner else None
     wrong = troubles(opened.events())
     if as_json:
-        doing = None if now is None else {**vars(now), "rate": now.rate, "left_s": now.left_s}
-        found = {"run": name, "owner": owner, "now": doing, "troubles": wrong, "stages": [r.stored() for r in records]}
+        doing = None if now is None else vars(now)
+        stages = [record.stored() for record in records.values()]
+        found = {"run": name, "owner": owner, "now": doing, "troubles": wrong, "stages": stages, "planned": planned}
         typer.echo(json.dumps(found, indent=2, default=str))
         return
-    shown = Table(title=f"{name}: " + (f"being worked on by {owner}" if owner else "nobody works on it"))
+    who = f"being worked on by {owner}" if owner else "nobody works on it"
+    shown = Table(title=f"{name}: {who}; {describe_plan(records, planned)}")
     for column in ("stage", "state", "seconds", "summary"):
         shown.add_column(column, justify="right" if column == "seconds" else "left", overflow="fold")
-    for record in records:
-        shown.add_row(record.name, record.state, f"{record.seconds:.0f}", describe_stage(record))
+    for record in records.values():
+        shown.add_row(title_of(record.name), record.state, f"{record.seconds:.0f}", describe_stage(record))
     console = Reporter().console
     console.print(shown)
     if now is not None:
@@ -294,11 +299,12 @@ def compare(
     vary: Annotated[str, typer.Option(help="key=value,value,...: one arm for each value, such as method.pairs.tasks=15,30,60.")] = "",
 ) -> None:
     """Run several methods on the same tasks, model and seeds, and compare their held-out success and their cost. Resumable."""
-    from agentr.errors import ConfigError, RunError
+    from agentr.errors import RunError
     from agentr.launch.compare import compare as compare_methods
     from agentr.launch.compare import plan
     from agentr.observe.comparison_page import table
     from agentr.observe.progress import Reporter
+    from agentr.words import counted
 
     if mistaken := next((str(config) for config in configs if "=" in str(config) and not config.exists()), None):
         raise ConfigError(f"there is no configuration file {mistaken}", hint=f"For a key say --set {mistaken}.")
@@ -316,7 +322,7 @@ def compare(
     reporter.say(f"Comparison: {folder.resolve() / 'comparison.html'}")
     if result.failed:
         hint = "What the others found stands. The same command tries these again."
-        raise RunError(f"{len(result.failed)} runs could not be finished: {'; '.join(result.failed)}", hint=hint)
+        raise RunError(f"{counted(len(result.failed), 'run')} could not be finished: {'; '.join(result.failed)}", hint=hint)
 
 
 @app.command()
@@ -390,6 +396,7 @@ def _group(commands: dict[str, CommandInfo | TyperInfo]) -> None:
             commands[name].rich_help_panel = title
 
 
+show_examples(app)
 _COMMANDS = {info.name or getattr(info.callback, "__name__", ""): info for info in (*app.registered_commands, *app.registered_groups)}
 _group(_COMMANDS)
 _ORDER = [name for names in GROUPS.values() for name in names]

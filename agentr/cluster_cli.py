@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from agentr.errors import ConfigError
+from agentr.run_cli import round_option
 
 ConfigPath = Annotated[Path, typer.Argument(metavar="CONFIG", help="YAML file; see configs/.")]
 Overrides = Annotated[list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Override keys, such as cluster=gpu_cluster.")]
@@ -41,7 +42,7 @@ def submit(
     job: Annotated[
         str, typer.Option("--job", help="experiment, collect, build, train, evaluate, environments or smoke: an entry point of ray_jobs.")
     ] = "experiment",
-    round_: Annotated[int | None, typer.Option("--round", help="Of a job of one round.")] = None,
+    round_: Annotated[int | None, round_option("Of a job of one round: which.")] = None,
     working_dir: Annotated[Path | None, typer.Option("--working-dir", help="Folder that travels along; by default this one.")] = None,
     no_wait: Annotated[bool, typer.Option("--no-wait", help="Do not follow the job.")] = False,
 ) -> None:

@@ -16,6 +16,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from agentr.errors import ConfigError
+from agentr.run_cli import stage_option
 
 if TYPE_CHECKING:
     from agentr.envs.session import Recorded
@@ -82,7 +83,7 @@ def play(
     split: Annotated[str, typer.Option(help="Split to draw the task from; the first one if not given.")] = "",
     run: Annotated[Path | None, typer.Option("--run", help="A run: begin at a turn of one of its trees, in its environment.")] = None,
     tree: Annotated[str, typer.Option("--tree", help="With --run: key of the tree, or its task's id.")] = "",
-    stage: Annotated[str, typer.Option("--stage", help="With --run: the tree's stage. [default: the last that has the tree]")] = "",
+    stage: Annotated[str, stage_option("With --run: the tree's stage. [default: the last that has the tree]")] = "",
     turn: Annotated[int, typer.Option("--turn", min=0, help="With --run: the node to begin after; 0 is the beginning.")] = 0,
 ) -> None:
     """Play a task yourself. :undo takes an action back, :expert shows a demonstration, :quit ends.
@@ -169,6 +170,7 @@ def demos(
     from agentr.envs.client import EnvClient
     from agentr.envs.local import reachable
     from agentr.store.forest import Forest
+    from agentr.words import counted
 
     if kind not in ("sharegpt", "trees"):
         raise ConfigError(f"unknown format {kind!r}", hint="Use sharegpt or trees.")
@@ -194,7 +196,7 @@ def demos(
             forest.seal(environment=target, split=split, model=model)
         written = len(forest) if kind == "trees" else export_demonstrations(out, forest)
     failed = progress.done - progress.successes
-    typer.echo(f"{written} demonstrations in {out}; {failed} did not succeed, {progress.skipped} tasks have no expert")
+    typer.echo(f"{counted(written, 'demonstration')} in {out}; {failed} did not succeed, {progress.skipped} without an expert")
 
 
 def data(
@@ -229,7 +231,7 @@ def bench_envs(
     quick: Annotated[bool, typer.Option("--quick", help="Rough figures in seconds.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Steps a second, forks against replays, memory: every environment through HTTP on this machine."""
+    """Actions a second, forks against replays, memory: every environment through HTTP on this machine."""
     from agentr.bench.envs import QUICK, Effort, measure
     from agentr.observe.progress import Reporter
     from env_servers.registry import describe
@@ -242,7 +244,7 @@ def bench_envs(
     if as_json:
         typer.echo(json.dumps([asdict(r) for r in results], indent=2))
         return
-    columns = list(asdict(results[0])) if results else []
+    columns = [name.replace("steps", "actions") for name in asdict(results[0])] if results else []
     table = Table(*(c.replace("_", " ") for c in columns), title="Environments through HTTP, one client process")
     for r in results:
         table.add_row(*(v if isinstance(v, str) else f"{v:,.4g}" for v in asdict(r).values()))

@@ -70,6 +70,15 @@ def own_file(folder: Path | None, role: str) -> Path | None:
     return folder / f"{role}-{socket.gethostname()}-{os.getpid()}.jsonl" if folder is not None else None
 
 
+def own_output() -> str:
+    """Returns where this process's error output goes, for a message that sends a person there: a file, or the lines above the message."""
+    with suppress(OSError):
+        place = Path("/proc/self/fd/2").readlink()
+        if place.is_file():
+            return str(place)
+    return "the output above"
+
+
 class JsonLines(logging.Handler):
     """Appends each record as one line, with one write. What cannot be written is left out: whoever writes results tells of a full disk."""
 

@@ -7,13 +7,34 @@ import os
 import shlex
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 import agentr
+from agentr.store.layout import name_of, round_number
 
 RunDir = Annotated[Path, typer.Argument(metavar="RUN", help="Run directory, such as runs/demo.")]
+
+
+def _round(text: str) -> int:
+    found = round_number(str(text))
+    if found is None:
+        raise typer.BadParameter(f"{text!r} is no round: say a number, such as 1; 0 is the warm start")
+    return found
+
+
+def round_option(about: str) -> Any:
+    """Returns an option that names a round, by its number or as tables and folders do."""
+    return typer.Option("--round", parser=_round, metavar="N", help=about)
+
+
+RoundNumber = Annotated[int, round_option("Which round: 1, or rounds/01; 0 is the warm start.")]
+
+
+def stage_option(about: str) -> Any:
+    """Returns an option that names a stage, by its name or as tables do."""
+    return typer.Option("--stage", parser=lambda text: name_of(str(text)), metavar="STAGE", help=about)
 
 
 def register(app: typer.Typer) -> None:
@@ -62,10 +83,10 @@ def search(
 
 def trace(
     run_dir: RunDir,
-    round_: Annotated[int, typer.Option("--round", help="Which round; 0 is the warm start.")] = 1,
-    step: Annotated[int | None, typer.Option("--step", help="Of online training: which step's rows.")] = None,
+    round_: RoundNumber = 1,
+    step: Annotated[int | None, typer.Option("--step", help="Of online training: the rows of which online step.")] = None,
     row: Annotated[int | None, typer.Option("--row", help="A row of the round's dataset: show what it was made from.")] = None,
-    stage: Annotated[str, typer.Option("--stage", help="A stage of the round, such as collect, or of the run: rounds/01/collect.")] = "",
+    stage: Annotated[str, stage_option("A stage of the round, such as collect, or of the run: rounds/01/collect.")] = "",
     tree: Annotated[str, typer.Option("--tree", help="Key of a tree of that stage, or its task's id.")] = "",
     node: Annotated[int | None, typer.Option("--node", help="A node of it: show which rows it went into, or why into none.")] = None,
 ) -> None:
@@ -97,7 +118,9 @@ def doctor(
     run_dir: RunDir,
     repair: Annotated[bool, typer.Option("--repair", help="Set aside what is damaged, to be made anew. Nothing is deleted.")] = False,
     stale: Annotated[bool, typer.Option("--stale", help="With --repair: also set aside stages whose inputs are others now.")] = False,
-    stages: Annotated[list[str] | None, typer.Option("--stage", help="With --repair: also set this stage aside; may be repeated.")] = None,
+    stages: Annotated[
+        list[str] | None, stage_option("With --repair: also set this stage aside, such as rounds/02/train; may be repeated.")
+    ] = None,
     model: Annotated[Path | None, typer.Option("--model", help="Where the model is now that was given from outside.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
 ) -> None:
@@ -135,10 +158,11 @@ def pack(
 ) -> None:
     """Pack a run into one archive, without what can be made again: optimiser states and logs."""
     from agentr.launch.pack import pack as pack_run
+    from agentr.words import counted
 
     target = out or Path(f"{agentr.open(run_dir).name}.tar.zst")
     files, size = pack_run(run_dir, target, for_sharing=for_sharing)
-    typer.echo(f"{files} files in {target}, {size / 1e6:.1f} MB")
+    typer.echo(f"{counted(files, 'file')} in {target}, {size / 1e6:.1f} MB")
 
 
 def unpack(

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 import agentr
-from agentr.run_cli import RunDir
+from agentr.run_cli import RunDir, stage_option
 
 
 def register(app: typer.Typer) -> None:
@@ -76,12 +76,13 @@ def ui(
 
     from agentr.ui.library import Library
     from agentr.ui.server import app, is_any, listen, written
+    from agentr.words import counted
 
     library = Library(folders or [Path("runs")])
     with listen(host, port) as socket:
         bound = socket.getsockname()[1]
         application = app(library, host, bound, token, allow_host or [])
-        found = f"{len(library.runs())} runs, {len(library.comparisons())} comparisons"
+        found = f"{counted(len(library.runs()), 'run')}, {counted(len(library.comparisons()), 'comparison')}"
         shown = gethostname() if is_any(host) else written(host)
         typer.echo(f"{found} below {', '.join(map(str, library.folders))}")
         for problem in library.problems:
@@ -95,9 +96,7 @@ def show(
     run_dir: RunDir,
     tree: Annotated[str, typer.Option("--tree", help="Key of a tree, or its task's id.")] = "",
     task: Annotated[str, typer.Option("--task", help="A held-out task: its episodes under every policy.")] = "",
-    stage: Annotated[
-        str, typer.Option("--stage", help="Stage of the tree, such as rounds/01/revise. [default: the last that has it]")
-    ] = "",
+    stage: Annotated[str, stage_option("Stage of the tree, such as rounds/01/revise. [default: the last that has it]")] = "",
     out: Annotated[Path | None, typer.Option("--out", help="The file. [default: KEY.html in the current folder]")] = None,
 ) -> None:
     """Write one tree, or one task under every policy, into one HTML file that needs nothing else."""

@@ -19,7 +19,7 @@ def verify(
 ) -> None:
     """Show which equations and rules of the papers agentr follows to the digit, and by which key where it does not by default.
 
-    For example: agentr verify --method agent_r. The exit status is 1 if anything differs (docs/fidelity.md).
+    The exit status is 1 if anything differs (docs/fidelity.md).
     """
     from rich.console import Console
 

@@ -97,7 +97,7 @@ class SessionStore(Generic[State]):
             inline=False,
             timeout_s=limits.expert_timeout_s,
             threads=LOOK_UP_THREADS,
-            hint="It may need more time: raise --expert-timeout-s, and the client's deadline with it.",
+            hint="It may need more time: 'python -m env_servers serve' takes --expert-timeout-s; the client's deadline is env.timeout_s.",
         )
         self._environment = environment
         self._limits = limits
@@ -198,7 +198,7 @@ class SessionStore(Generic[State]):
             raise Refused(
                 429,
                 f"{len(self)} of {limit} sessions are open and {wanted} more were asked for",
-                "Close sessions that are done with, or raise --max-sessions.",
+                "Close sessions that are done with, or hold more: 'python -m env_servers serve' takes --max-sessions.",
             )
         self._reserved += wanted
         try:

@@ -191,7 +191,7 @@ def test_a_comparison_with_a_run_that_failed_shows_the_others_and_ends_with_an_e
     shown = agentr(
         "compare", configs / "rft.yaml", configs / "sft.yaml", "--base", configs / "tasks/textcraft.yaml", "--out", tmp_path / "out"
     )
-    assert shown.exit_code == 1 and "1 runs could not be finished: rft, seed 0" in str(shown.exception)
+    assert shown.exit_code == 1 and "1 run could not be finished: rft, seed 0" in str(shown.exception)
     assert "66.7" in shown.stdout and "comparison.html" in shown.stdout
 
 
@@ -342,9 +342,14 @@ def test_a_run_is_traced_checked_packed_and_pruned(tmp_path: Path) -> None:
         assert result.exit_code == code, (words, result.exception, result.output)
         return result.stdout
 
-    assert "made from: tree door of rounds/01/revise" in said("trace", run, "--row", "0")
+    traced = said("trace", run, "--row", "0")
+    assert "row 0 of round 1: dataset" in traced and "made from: tree door of round 1: revise" in traced
+    assert traced == said("trace", run, "--row", "0", "--round", "round 1") == said("trace", run, "--row", "0", "--round", "rounds/01")
     shown = said("trace", run, "--stage", "revise", "--tree", "door", "--node", "5")
-    assert "node 5 (policy, return 0, failure)" in shown and "dropped from rounds/01/dataset, 1 times: trajectory with too low" in shown
+    assert shown == said("trace", run, "--stage", "round 1: revise", "--tree", "door", "--node", "5"), "as the other one has named it"
+    refused = agentr("trace", run, "--row", "0", "--round", "last")
+    assert refused.exit_code == 2 and "'last' is no round" in refused.output
+    assert "node 5 (policy, return 0, failure)" in shown and "dropped from round 1: dataset, 1 time: trajectory with too low" in shown
     assert "say what to trace" in str(agentr("trace", run).exception)
     assert "every file is what it was" in said("doctor", run)
     assert json.loads(said("doctor", run, "--json")) == {"damaged": [], "stale": []}
@@ -419,7 +424,7 @@ def test_logs_of_a_run_are_read_here_and_chosen_by_stage_task_and_level(stored: 
     written_ = [{**about, "message": "grown"}, {**about, "level": "warning", "task": "gate", "message": "slow"}]
     (stored / "logs").mkdir(exist_ok=True)
     (stored / "logs/driver.jsonl").write_text("".join(json.dumps(line) + "\n" for line in written_))
-    for words, wanted in (("", 2), ("--level warning", 1), ("--task door", 1), ("--stage collect", 2), ("--stage eval", 0)):
+    for words, wanted in (("", 2), ("--level warning", 1), ("--task door", 1), ("--stage collect", 2), ("--stage eval", 0), ("--stage 01/coll", 2)):
         shown = agentr("logs", stored, *words.split())
         assert shown.exit_code == 0 and len(shown.stdout.splitlines()) == wanted, words
-    assert "warning  [rounds/01/collect gate] slow" in agentr("logs", stored).stdout
+    assert "warning  [round 1: collect gate] slow" in agentr("logs", stored).stdout

@@ -58,7 +58,7 @@ def test_a_person_plays_takes_back_and_wins():
     typed = "\n".join([":undo", "get 1 moon cheese", ":undo", *plan[:-1], "inventory", ":undo", plan[-1], "inventory", ":quit"])
     text = output("envs", "play", "textcraft", "--task", "stick@0", typed=typed + "\n")
     assert "This is the beginning." in text and "Could not find moon cheese" in text
-    assert f"step {len(plan)} of 20, reward 1" in text and "solved" in text
+    assert f"action {len(plan)} of 20, reward 1" in text and "solved" in text
     assert "The episode is over" in text
 
 
@@ -89,7 +89,7 @@ def test_a_failed_check_is_exit_status_1(url: str):
 def test_demonstrations_are_carried_out_and_written(tmp_path: Path):
     out = tmp_path / "new" / "demos.jsonl"
     said = output("envs", "demos", "textcraft", "--out", str(out), "--limit", "5", "--option", "recipes=exact")
-    assert said.startswith("5 demonstrations in") and "0 did not succeed, 0 tasks" in said
+    assert said.startswith("5 demonstrations in") and "0 did not succeed, 0 without an expert" in said
     for line in out.read_text(encoding="utf-8").splitlines():
         demo = json.loads(line)
         turns = demo["conversations"]
@@ -123,7 +123,11 @@ def test_data_says_where_files_come_from_and_checks_those_given():
 
 def test_a_server_that_cannot_start_says_why():
     error = agentr("envs", "play", "nothing").exception
-    assert isinstance(error, InfraError) and "no environment is called 'nothing'" in error.message
+    assert isinstance(error, ConfigError) and error.message == "no environment is called 'nothing'"
+    assert "textcraft, webshop, or module:class" in error.hint
+    assert "Did you mean 'textcraft'?" in str(agentr("envs", "play", "textcarft").exception)
+    error = agentr("envs", "play", "nowhere.to:Befound").exception
+    assert isinstance(error, InfraError) and "'nowhere.to'" in error.message
     error = agentr("envs", "play", "http://127.0.0.1:9", "--option", "a=1").exception
     assert isinstance(error, ConfigError) and "takes no options" in error.message
 

@@ -101,7 +101,7 @@ def export_rows(
     rows = itertools.chain(() if first is None else (first,), coming)
     _check_place(first, kind)
     pairs = isinstance(first, Preference)
-    made = Exported(path, "pairs" if pairs else "turns" if per_turn else "rows")
+    made = Exported(path, "pair" if pairs else "turn" if per_turn else "row")
     if kind == "trl":
         write_lines(path, (_labelled(row, made) for row in rows))
         return made

@@ -41,7 +41,7 @@ def export_trees(folder: Path, trees: Iterable[Tree]) -> Exported:
     if any(folder.glob("*.json")):
         raise DataError(f"{folder} holds .json files already, and path_collection.py reads all that it finds", hint="Name another folder.")
     folder.mkdir(parents=True, exist_ok=True)
-    made, tasks, used, free = Exported(folder, "trees"), [], set[int](), 0
+    made, tasks, used, free = Exported(folder, "tree"), [], set[int](), 0
     for tree in trees:
         for origin, count in _left_out(tree).items():
             made.left_out["turns that no policy searched"][f"{origin} turns"] += count

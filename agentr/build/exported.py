@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from agentr.errors import DataError
+from agentr.words import counted
 
 
 def _counters() -> defaultdict[str, Counter[str]]:
@@ -34,7 +35,7 @@ class Exported:
 
     Attributes:
         path: File or folder that was written.
-        what: Name of the entries: rows, turns, pairs, trees.
+        what: Name of an entry: row, turn, pair, tree.
         written: Entries by kind.
         left_out: What is not in the file, by reason and kind.
         changed: Entries that are there, and in which something is not as it was, by what that is and kind.
@@ -53,7 +54,7 @@ class Exported:
 
     def lines(self) -> Iterator[str]:
         """Yields what there is to say, a line each, counts by kind included."""
-        yield f"{self.entries} {self.what} in {self.path}{_kinds(self.written)}"
+        yield f"{counted(self.entries, self.what)} in {self.path}{_kinds(self.written)}"
         for what, kinds in self.changed.items():
             yield f"{kinds.total()} of them{_kinds(kinds)} {what}"
         for why, kinds in self.left_out.items():

@@ -77,6 +77,12 @@ def leave(ray: Any, *, keep_logs: bool = False) -> None:
         shutil.rmtree(session, ignore_errors=True)
 
 
+def is_rays(error: BaseException) -> bool:
+    """Returns whether an error is one of Ray's. Ray is not imported for that: its errors come of a Ray that is there."""
+    exceptions = sys.modules.get("ray.exceptions")
+    return exceptions is not None and isinstance(error, exceptions.RayError)
+
+
 def send_by_value() -> None:
     """Makes Ray send what is defined in users' files by value. Called once Ray may be imported: it reads its environment then."""
     import ray.cloudpickle

@@ -61,7 +61,7 @@ class Device(StrEnum):
 
 
 class Sync(StrEnum):
-    """Where the weights are on their way from the trainer to the engines, between the steps of online training."""
+    """Where the weights are on their way from the trainer to the engines, between online steps."""
 
     files = "files"
     """In the run directory."""
@@ -96,7 +96,7 @@ class PolicyConfig:
     threads: int = number(1, least=1)
     """OpenMP threads of an engine on a CPU."""
     sync: Sync = Sync.files
-    """How weights get to the engines between the steps of online training."""
+    """How weights get to the engines between online steps."""
     timeout_s: float = number(300.0, above=0)
     """Deadline of one call."""
     retries: int = number(3, least=0)

@@ -86,7 +86,7 @@ class RunConfig:
     rounds: int = number(3, least=0)
     """Rounds of self-training after the warm start; 0 evaluates the warm start only."""
     control: bool = False
-    """Also train the warm start on demonstrations alone for as many steps, and evaluate it."""
+    """Also train the warm start on demonstrations alone for as many optimiser steps, and evaluate it."""
     keep: str = "all"
     """Rounds that keep their weights once the next one is measured: all, best, or last N. The warm start, the best and the last round
     always do; 'agentr prune' deletes by hand."""
@@ -158,7 +158,7 @@ class CollectConfig:
     in_flight: int = number(32, least=1)
     """Trees that grow at the same time."""
     coordinators: int = number(1, least=1)
-    """Processes that share the trees of each stage: one feeds about 200 expansions a second on a core."""
+    """Processes that share the trees of each stage: one feeds about 400 expansions a second on a core."""
     max_completions: int = number(0, least=0)
     """Most completions that a round draws, for comparisons at equal cost; 0 means no limit. A tree starts only if the budget would hold
     even if it and every running tree used their maximum. If nothing is running one tree is always started, so the total can overshoot by

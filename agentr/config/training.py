@@ -22,7 +22,7 @@ class PolicyLoss(StrEnum):
     grpo = "grpo"
     """Mean over rollouts of the mean over their tokens (arXiv 2402.03300, Eq. 3)."""
     dapo = "dapo"
-    """Mean over all tokens of a step: long rollouts weigh more (arXiv 2503.14476, Eq. 8)."""
+    """Mean over all tokens of an online step: long rollouts weigh more (arXiv 2503.14476, Eq. 8)."""
     dr_grpo = "dr_grpo"
     """Sum over tokens by max_length, so that no length is preferred (arXiv 2503.20783, section 3.2)."""
     bnpo = "bnpo"
@@ -96,7 +96,7 @@ class GRPOConfig:
     entropy: float = number(0.0, least=0)
     """Weight of the mean entropy, which is added."""
     minibatches: int = number(1, least=1)
-    """Optimiser steps in which a step's rollouts are gone through; each takes the groups of some of the tasks."""
+    """Optimiser steps in which an online step's rollouts are gone through; each takes the groups of some of the tasks."""
     iterations: int = number(1, least=1)
     """How often they are gone through."""
     correction: Correction = Correction.none
@@ -155,7 +155,7 @@ class TrainConfig:
     schedule: Schedule = Schedule.cosine
     """Shape of the learning rate after the warm-up."""
     warmup_ratio: float = share(0.03)
-    """Share of the steps in which the learning rate rises to its peak."""
+    """Share of the optimiser steps in which the learning rate rises to its peak."""
     weight_decay: float = number(0.0, least=0)
     """AdamW's decoupled weight decay."""
     max_grad_norm: float = number(1.0, above=0)

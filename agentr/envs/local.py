@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import difflib
 import os
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -13,6 +14,7 @@ from agentr.config.schema import EnvConfig
 from agentr.envs.server import EnvServer, new_token
 from agentr.errors import ConfigError
 from env_servers.protocol import TOKEN_ENV
+from env_servers.registry import ENVIRONMENTS
 
 
 def is_url(target: str) -> bool:
@@ -27,7 +29,7 @@ def reachable(target: str, options: Mapping[str, Any], count: int = 1) -> Iterat
     The token of a server at a URL is read from the environment variable that servers read theirs from.
 
     Raises:
-        ConfigError: Options for a server that runs already.
+        ConfigError: There is no such environment; or options for a server that runs already.
         InfraError: A server did not start; quotes its log.
     """
     if is_url(target):
@@ -35,6 +37,10 @@ def reachable(target: str, options: Mapping[str, Any], count: int = 1) -> Iterat
             raise ConfigError("a server that runs already takes no options", hint="Give --option with an environment's name.")
         yield [target], os.environ.get(TOKEN_ENV, "")
         return
+    if ":" not in target and target not in ENVIRONMENTS:
+        near = difflib.get_close_matches(target, ENVIRONMENTS, n=1)
+        hint = (f"Did you mean {near[0]!r}? " if near else "") + f"There are {', '.join(ENVIRONMENTS)}, or module:class, or an address."
+        raise ConfigError(f"no environment is called {target!r}", hint=hint)
     with serving(EnvConfig(name=target, options=dict(options)), count) as (urls, token):
         yield urls, token
 

@@ -227,7 +227,7 @@ class OpenEnvTransport(Transport):
             text = self._observed("", game, answer).observation
             if text != recorded:
                 raise RequestFailed(
-                    f"{url} did not repeat task {game.task!r}: step {number} was {recorded!r}, is {text!r}", session_lost=True
+                    f"{url} did not repeat task {game.task!r}: action {number} was {recorded!r}, is {text!r}", session_lost=True
                 )
 
     def _observed(self, session: str, game: _Game, answer: dict[str, Any]) -> wire.ObservedState:

@@ -111,7 +111,7 @@ def _show(console: Console, spec: EnvironmentSpec, session: Session, suggested: 
     seen = session.last
     console.print()
     console.print(seen.observation, markup=False, style="" if seen.valid else "yellow")
-    facts = [f"step {len(session.history)} of {spec.step_limit}", f"reward {seen.reward:g}"]
+    facts = [f"action {len(session.history)} of {spec.step_limit}", f"reward {seen.reward:g}"]
     facts += [] if seen.status is CallStatus.ok else [f"status {seen.status}"]
     facts += [f"{name} {score:g}" for name, score in seen.scores.items()]
     console.print(", ".join(facts), style="dim")

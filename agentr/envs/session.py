@@ -265,7 +265,7 @@ class Session:
     def _check(self, step: int, recorded: str | None, observed: str) -> None:
         if recorded is not None and recorded != observed:
             raise InfraError(
-                f"{self._spec.name} did not repeat itself: task {self.task.id!r}, step {step}, recorded {recorded!r}, now {observed!r}",
+                f"{self._spec.name} did not repeat itself: task {self.task.id!r}, action {step}, recorded {recorded!r}, now {observed!r}",
                 hint="The environment is not deterministic, or the server runs another version or other options of it.",
             )
 

@@ -95,12 +95,13 @@ def compare(entries: Sequence[Entry], folder: Path, reporter: Reporter) -> Compa
     failed: dict[str, str] = {}
     with serving(entries[0].config, folder / "logs", reporter) as services:
         for number, entry in enumerate(entries, 1):
-            reporter.say(f"{number} of {len(entries)}: {entry.label}, seed {entry.seed}", "bold")
+            reporter.say(f"run {number} of {len(entries)}: {entry.label}, seed {entry.seed}", "bold")
             for other in entries[: number - 1]:
                 if other.seed == entry.seed:
                     RunStore(run_dir(entry.config)).adopt(RunStore(run_dir(other.config)), shared(other.config, entry.config))
             try:
-                run(entry.config, reporter, services=services)
+                with reporter.part(f"run {number} of {len(entries)}"):
+                    run(entry.config, reporter, services=services)
             except (DataError, RunError) as error:
                 failed[f"{entry.label}, seed {entry.seed}"] = str(error)
                 reporter.say(f"{entry.label}, seed {entry.seed}: {error}", "red")

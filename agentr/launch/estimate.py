@@ -73,7 +73,7 @@ class Estimate:
             "trees": self.trees,
             "completions": self.completions,
             "completion tokens": self.completion_tokens,
-            "environment steps": self.env_steps,
+            "actions": self.env_steps,
             "held-out episodes": self.episodes,
             "turns in them": self.episode_turns,
             "optimiser steps": self.optimiser_steps,

@@ -15,8 +15,9 @@ from typing import NoReturn
 
 from agentr.cluster.causes import Cause, Kind
 from agentr.cluster.connect import joined
+from agentr.cluster.failures import told
 from agentr.config.schema import Config
-from agentr.errors import AgentrError, DataError, ModelError, RunError
+from agentr.errors import DataError, ModelError, RunError
 from agentr.logs import recording, said
 from agentr.models.load import load_codec
 from agentr.observe.progress import Reporter
@@ -95,9 +96,12 @@ def opened(
             running.take_over(config, store)
             try:
                 yield Experiment(config, store, running, reporter, lambda round_: config_at(config, round_))
-            except AgentrError as error:
-                reporter.log(f"the run ended: {type(error).__name__}: {error}")
-                raise
+            except Exception as error:
+                ours = told(error, store.layout.driver_log)
+                reporter.log(f"the run ended: {type(ours).__name__}: {ours}")
+                if ours is error:
+                    raise
+                raise ours from error
     except (SystemExit, KeyboardInterrupt):
         reporter.say(f"stopped; what is finished is kept. Go on with: {again or f'agentr resume {store.root}'}", "yellow")
         raise

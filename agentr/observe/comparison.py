@@ -13,7 +13,7 @@ from agentr.evaluate.statistics import Estimate, mean_interval, paired_differenc
 from agentr.observe.summary import ArmSummary, RunSummary, summarise
 from agentr.read.run import Run
 from agentr.store.files import read_json, write_json
-from agentr.store.layout import CONTROL, EVAL, Arm, ArmKind, Layout, stage_of
+from agentr.store.layout import CONTROL, EVAL, Arm, ArmKind, Layout, stage_of, title_of
 from agentr.store.summaries import EvalSummary
 
 #: File in which a comparison notes its runs.
@@ -101,7 +101,8 @@ def line(folder: Path, label: str, seed: int) -> Line:
 
 
 def progress(lines: Sequence[Line]) -> list[dict[str, Any]]:
-    """Returns the progress of each run: label, seed, state (not begun, done, or the running stage), sealed stages, success by policy."""
+    """Returns the progress of each run: label, seed, state (not begun, done, or the running stage), sealed stages and how many are planned
+    (0 if that is not known), success by policy."""
     found = []
     for line in lines:
         records = list(line.run.records().values()) if line.run else []
@@ -111,10 +112,11 @@ def progress(lines: Sequence[Line]) -> list[dict[str, Any]]:
         elif summarise(line.run).complete:
             state = "done"
         else:
-            state = ", ".join(unsealed) or "between two stages"
+            state = ", ".join(map(title_of, unsealed)) or "between two stages"
         evaluated = [r for r in records if r.sealed and (place := stage_of(r.name)) is not None and place[1] == EVAL]
         success = [record.read(EvalSummary).success for record in evaluated]
-        found.append({"method": line.label, "seed": line.seed, "state": state, "stages": len(records) - len(unsealed), "success": success})
+        stages = {"stages": len(records) - len(unsealed), "planned": len(line.run.planned()) if line.run else 0}
+        found.append({"method": line.label, "seed": line.seed, "state": state, **stages, "success": success})
     return found
 
 

@@ -20,7 +20,7 @@ _OPERATED = {
     "calls before": "calls_before",
     "calls after": "calls_after",
     "completions": "completions",
-    "env steps": "env_steps",
+    "actions": "env_steps",
     "asked": "asked",
 }
 

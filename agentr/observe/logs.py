@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from agentr.errors import ConfigError
-from agentr.store.layout import Layout
+from agentr.store.layout import Layout, title_of
 
 
 def read_logs(root: Path, *, stage: str = "", task: str = "", level: str = "") -> list[dict[str, Any]]:
     """Returns the lines of a run's logs, oldest first. What is no whole line is left out.
 
     Args:
-        stage: Only lines about stages with this in their name.
+        stage: Only lines about stages with this in their name: ``collect``, ``rounds/01``, ``round 1``.
         task: Only lines about tasks with this in their key.
         level: Only lines of this level or above.
 
@@ -34,15 +34,19 @@ def read_logs(root: Path, *, stage: str = "", task: str = "", level: str = "") -
         line
         for path in sorted(Layout(root).logs.glob("*.jsonl"))
         for line in _lines(path)
-        if stage in line.get("stage", "") and task in line.get("task", "") and levels.get(line["level"], least) >= least
+        if _about(line.get("stage", ""), stage) and task in line.get("task", "") and levels.get(line["level"], least) >= least
     ]
     return sorted(found, key=lambda line: line["time"])
+
+
+def _about(name: str, wanted: str) -> bool:
+    return wanted in name or wanted in title_of(name)
 
 
 def shown(line: dict[str, Any]) -> str:
     """Returns a line for people: when, how bad, who, about what, what."""
     time = datetime.fromisoformat(line["time"]).astimezone().strftime("%Y-%m-%d %H:%M:%S")
-    about = " ".join(str(line[key]) for key in ("stage", "task") if key in line)
+    about = " ".join([*([title_of(line["stage"])] if "stage" in line else []), *([line["task"]] if "task" in line else [])])
     text = f"{time} {line['level']:<7} {line.get('role', '')}{f' [{about}]' if about else ''} {line['message']}"
     return text + (f"\n{line['exception']}" if "exception" in line else "")
 

@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping, Sequence
 
 from agentr.observe.progress import Now
 from agentr.store.layout import DATASET, EVAL, RECOVERY, SELECTION, TRAIN, stage_of
 from agentr.store.seal import StageRecord
 from agentr.store.summaries import DatasetSummary, EvalSummary, TrainSummary, TreeSummary
+from agentr.words import counted, span
 
 
 def describe_now(now: Now) -> str:
-    """Returns a line about what a driver is doing: how far, how fast, how long still, and when it said so."""
-    parts = [f"{now.done:g} of {now.total:g}" if now.total else "", f"{now.rate:.2g} a second" if now.done else ""]
-    parts += [f"{now.left_s:.0f} s to go" if now.left_s is not None else "", now.details]
-    said = time.time() - now.at
-    return f"{now.title}: {'; '.join(part for part in parts if part) or 'begun'} (said {said:.0f} s ago)"
+    """Returns a line about what a driver is doing: which stage, how far, how fast, how long still, and when it said so."""
+    return f"{now.title}: {now.words or 'begun'} (said {span(time.time() - now.at)} ago)"
+
+
+def describe_plan(records: Mapping[str, StageRecord], planned: Sequence[str]) -> str:
+    """Returns how many stages of a run are sealed, and of how many if that is known."""
+    wanted = [*planned, *(name for name in records if name not in planned)] if planned else []
+    sealed = sum(record.sealed for record in records.values())
+    return f"{sealed} of {len(wanted)} stages are sealed" if wanted else f"{counted(sealed, 'stage')} sealed"
 
 
 def describe_stage(record: StageRecord) -> str:

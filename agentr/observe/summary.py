@@ -256,7 +256,11 @@ def _difference(after: ArmSummary, before: ArmSummary, resamples: int) -> Differ
     points = f"{100 * difference.mean:+.1f} points ({interval})"
     control = before.arm == CONTROL
     if difference.low > 0:
-        meaning = "more than the same number of steps on the demonstrations alone explains" if control else "a real gain on held-out tasks"
+        meaning = (
+            "more than the same number of optimiser steps on the demonstrations alone explains"
+            if control
+            else "a real gain on held-out tasks"
+        )
         words = f"{after.title} is better than {before.title} by {points}: {meaning}."
     elif difference.high < 0:
         words = f"{after.title} is worse than {before.title} by {points}: self-training did harm here."

@@ -7,7 +7,9 @@ from collections.abc import Callable, Iterator, Sequence
 
 from agentr.read.trace import RowTrace, Side, Use
 from agentr.search.tree import Node
+from agentr.store.layout import title_of
 from agentr.store.rows import Preference
+from agentr.words import counted
 
 
 def describe_row(trace: RowTrace, decode: Callable[[Sequence[int]], str] | None) -> Iterator[str]:
@@ -17,7 +19,7 @@ def describe_row(trace: RowTrace, decode: Callable[[Sequence[int]], str] | None)
         decode: Returns the text of token ids; without it the text of the row is left out.
     """
     row = trace.row
-    yield f"row {trace.index} of {trace.dataset}: {row.provenance.kind}, {row.tokens} tokens, {row.targets} trained"
+    yield f"row {trace.index} of {title_of(trace.dataset)}: {row.provenance.kind}, {row.tokens} tokens, {row.targets} trained"
     for name, value in row.provenance.detail.items():
         yield f"  {name}: {value}"
     pair = isinstance(row, Preference)
@@ -37,7 +39,7 @@ def _side(name: str, side: Side) -> Iterator[str]:
     if side.tree is None:
         yield f"{name}: {side.key} ({side.problem})"
         return
-    yield f"{name}: tree {side.key} of {side.stage}, grown by {side.policy or 'nobody'}"
+    yield f"{name}: tree {side.key} of {title_of(side.stage)}, grown by {title_of(side.policy) or 'nobody'}"
     for node in side.nodes:
         yield _turn(node) if node is not None else "  inserted text, from no node"
 
@@ -50,13 +52,13 @@ def _turn(node: Node) -> str:
 
 def describe_node(stage: str, node: Node, uses: Sequence[Use]) -> Iterator[str]:
     """Yields the lines that show a node, the rows that it went into, and the candidates with it that were dropped."""
-    yield f"node {node.id} of {stage}:"
+    yield f"node {node.id} of {title_of(stage)}:"
     yield _turn(node)
     rows = [use for use in uses if use.index is not None]
     for use in rows:
-        yield f"in row {use.index} of {use.dataset}: {use.kind}" + (f", {use.side} side" if use.side != "row" else "")
+        yield f"in row {use.index} of {title_of(use.dataset)}: {use.kind}" + (f", {use.side} side" if use.side != "row" else "")
     for (dataset, reason), times in Counter((use.dataset, use.reason) for use in uses if use.index is None).items():
-        yield f"dropped from {dataset}, {times} times: {reason}"
+        yield f"dropped from {title_of(dataset)}, {counted(times, 'time')}: {reason}"
     if not uses:
         yield "in no row: no method made a candidate of it"
 

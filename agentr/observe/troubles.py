@@ -13,6 +13,7 @@ from typing import Any
 from agentr.cluster.causes import Cause
 from agentr.errors import AgentrError
 from agentr.observe.progress import Reporter
+from agentr.store.layout import title_of
 
 STANDS_STILL, MOVES_AGAIN = "stands_still", "moves_again"
 #: Title of what is told of the mirror.
@@ -30,7 +31,7 @@ def tell(reporter: Reporter, event: Event, title: str, causes: Sequence[Cause], 
         since: For how long, in words.
     """
     for cause in causes:
-        reporter.say(f"{title}: {since + ': ' if since else ''}{cause}", "yellow")
+        reporter.say(f"{title_of(title)}: {since + ': ' if since else ''}{cause}", "yellow")
     note(event, title, causes, since)
 
 
@@ -66,6 +67,6 @@ def troubles(events: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 def describe(trouble: Mapping[str, Any]) -> Iterator[str]:
     """Yields a trouble in lines."""
     if "stopped" in trouble:
-        yield f"{trouble['title']} was stopped: {trouble['stopped']}"
+        yield f"{title_of(trouble['title'])} was stopped: {trouble['stopped']}"
     for cause in trouble["causes"]:
-        yield f"{trouble['title']}: {cause['what']} ({cause['evidence']}). {cause['setting']}".strip()
+        yield f"{title_of(trouble['title'])}: {cause['what']} ({cause['evidence']}). {cause['setting']}".strip()

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from agentr.errors import AgentrError, InfraError, ModelError, first_line
+from agentr.logs import own_output
 
 log = logging.getLogger(__name__)
 
@@ -111,7 +112,7 @@ class Stepper:
         try:
             engine = self._build()
         except Exception as error:  # noqa: BLE001 - handed to the constructor, whatever it is
-            failure = ModelError(f"vLLM could not load the model: {first_line(error)}", hint="See the log above for vLLM's report.")
+            failure = ModelError(f"vLLM could not load the model: {first_line(error)}", hint=f"vLLM's report is in {own_output()}.")
             failure.__cause__ = error
             started.set_exception(error if isinstance(error, AgentrError) else failure)
             return

@@ -294,6 +294,10 @@ class Run:
         """Returns the log of the run: who opened it with which versions, and when stages started, stopped and were sealed."""
         return read_lines(self.layout.events)
 
+    def planned(self) -> list[str]:
+        """Returns the names of the stages that the run consists of, in order, sealed or not; none if only single stages of it were run."""
+        return next((event["stages"] for event in reversed(self.events()) if event["event"] == "planned"), [])
+
     def __repr__(self) -> str:
         return f"<Run {self.name} in {self.path}>"
 

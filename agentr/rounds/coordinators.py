@@ -24,6 +24,7 @@ from agentr.config.secrets import Secrets
 from agentr.envs.pool import Urls
 from agentr.errors import InfraError
 from agentr.store.growing import GrowingForest
+from agentr.store.layout import title_of
 from agentr.types import Task
 from env_servers.protocol import EnvironmentSpec
 
@@ -184,7 +185,7 @@ class Coordinators:
         if len(self._deaths) > cluster.actor_restarts * self._config.collect.coordinators:
             hint = "cluster.actor_restarts and cluster.restart_window_s say how often it is started again."
             many = f"coordinators died {len(self._deaths)} times within {cluster.restart_window_s:g} s"
-            raise InfraError(f"{many}, at last during {title}: {error}", hint=hint) from error
+            raise InfraError(f"{many}, at last during {title_of(title)}: {error}", hint=hint) from error
 
 
 class CoordinatorDied(Exception):

@@ -60,6 +60,7 @@ from agentr.store.summaries import DatasetSummary, EvalSummary, ModelSummary, Tr
 from agentr.tasks.tools import ACT, described
 from agentr.train.job import TrainJob
 from agentr.types import Task
+from agentr.words import counted
 
 
 class Experiment:
@@ -253,27 +254,39 @@ class Experiment:
         progress = manifest["progress"]
         if progress.get("regrown"):
             self.reporter.say(
-                f"        {len(progress['regrown'])} damaged trees were set aside and grown anew: {_some(progress['regrown'])}"
+                f"        set aside as damaged, and grown anew: {counted(len(progress['regrown']), 'tree')}: {_some(progress['regrown'])}"
             )
         counts = {"trees": manifest["trees"], "failed": progress["failed"], "solved": progress["successes"]}
         return TreeSummary.read({**counts, **progress["counts"], "trees_hash": manifest.get("trees_hash")})
 
     # evaluation -------------------------------------------------------------------------------------------------------
 
+    def evaluations(self, arm: Arm) -> list[str]:
+        """Returns the names of an arm's stages of evaluation, in the order in which ``evaluate`` makes them."""
+        config = self.config.eval
+        asked = {
+            SELECTION: bool(config.select) and arm != CONTROL,
+            RECOVERY: config.recovery,
+            SHORTENED: config.conciseness,
+            JUDGED: config.judge.who is not Who.nobody,
+        }
+        return [arm.stage(name) for name in (EVAL, *(name for name, wanted in asked.items() if wanted))]
+
     def evaluate(self, arm: Arm, policy: Checkpoint) -> Evaluation:
         """Measures a policy on the held-out tasks."""
         config = self.config.eval
         episodes = Grow(Sample(config.episodes, config.max_steps, config.max_invalid))
         self._measure(arm.stage(EVAL), episodes, policy, lambda: self.services.tasks(config.tasks, training=False))
-        if config.select and arm != CONTROL:
+        wanted = self.evaluations(arm)
+        if arm.stage(SELECTION) in wanted:
             choosing = replace(config.tasks, split=config.select)
             self._measure(arm.stage(SELECTION), episodes, policy, lambda: self.services.tasks(choosing, training=False))
-        if config.recovery:
+        if arm.stage(RECOVERY) in wanted:
             self._measure_recovery(arm, policy)
-        if config.conciseness:
+        if arm.stage(SHORTENED) in wanted:
             work = Shorten(2 if config.sampling.temperature else 1, config.max_steps, config.max_invalid)
             self._measure_besides(arm, SHORTENED, work, conciseness, policy)
-        if config.judge.who is not Who.nobody:
+        if arm.stage(JUDGED) in wanted:
             self._measure_besides(arm, JUDGED, Assess(config.judge), judged, policy)
         result = Evaluation.from_dict(read_json(self.store.layout.evaluation(arm.stage(EVAL))))
         self.reporter.say(f"        {arm.title}: success {result.success.as_percent()} % on {result.success.n} held-out tasks")

@@ -14,7 +14,7 @@ from agentr.rounds.prune import delete, prunable
 from agentr.rounds.recipe import Recipe
 from agentr.rounds.round import Round
 from agentr.store.files import write_json, write_link
-from agentr.store.layout import CONTROL, EVAL, SELECTION, TRAIN, WARM_START, Checkpoint, arm_of
+from agentr.store.layout import CONTROL, DATASET, DEMONSTRATIONS, EVAL, MODEL, SELECTION, TRAIN, WARM_START, Checkpoint, arm_of
 from agentr.store.summaries import EvalSummary, TrainSummary
 from agentr.train.job import TrainJob
 from agentr.types import Loss
@@ -29,6 +29,24 @@ def run_rounds(experiment: Experiment, recipe_at: Callable[[int], Recipe]) -> No
     Raises:
         AgentrError: A stage failed; what was sealed before is kept.
     """
+    stages = planned(experiment, recipe_at)
+    experiment.store.event("planned", stages=stages)
+    with experiment.reporter.planned(stages):
+        _run_rounds(experiment, recipe_at)
+
+
+def planned(experiment: Experiment, recipe_at: Callable[[int], Recipe]) -> list[str]:
+    """Returns the names of the stages that ``run_rounds`` seals, in this order."""
+    run, warm_start = experiment.config.run, experiment.config.warm_start.enabled
+    stages = [MODEL, *map(WARM_START.stage, (DEMONSTRATIONS, DATASET, TRAIN) if warm_start else ()), *experiment.evaluations(WARM_START)]
+    for arm in map(arm_of, range(1, run.rounds + 1)):
+        stages += [*map(arm.stage, recipe_at(arm.number).stages(arm.number)), *experiment.evaluations(arm)]
+    if run.control and run.rounds:
+        stages += [CONTROL.stage(TRAIN), *experiment.evaluations(CONTROL)]
+    return stages
+
+
+def _run_rounds(experiment: Experiment, recipe_at: Callable[[int], Recipe]) -> None:
     config = experiment.config
     experiment.services.engines_early = True
     warm_start, demonstrations = experiment.warm_start()

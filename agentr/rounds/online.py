@@ -67,7 +67,7 @@ class Online(Recipe[C]):
                 message = f"the optimiser steps are method.steps x grpo.minibatches x grpo.iterations = {method.steps * train.grpo.updates}"
                 yield Problem(f"train[{index}].{'steps' if train.steps else 'epochs'}", message, "Leave it out.")
         if method.validation.every and method.validation.tasks.split == config.eval.tasks.split and not config.env.allow_leaks:
-            message = f"split {config.eval.tasks.split!r} is what the run is measured on: choosing a step by it would flatter the result"
+            message = f"split {config.eval.tasks.split!r} is what the run is measured on: choosing by it would flatter the result"
             yield Problem("method.validation.tasks.split", message, "Choose another held-out split.")
 
     def explore(self, round_: Round) -> None:
@@ -79,6 +79,9 @@ class Online(Recipe[C]):
     def rows(self, round_: Round) -> Iterator[Candidate]:
         """Yields nothing: the steps make their own."""
         return iter(())
+
+    def stages(self, round_: int) -> list[str]:
+        return [*([PROBE] if self.config.pareto.tasks else []), ROLLOUTS, TRAIN]
 
     def improve(self, round_: Round, start: Checkpoint) -> Checkpoint:
         return self.train(round_, start)
@@ -158,7 +161,7 @@ class Online(Recipe[C]):
 
     def describe(self) -> str:
         each = f"{self.config.tasks} tasks x {self.config.episodes} rollouts"
-        return f"{self.config.steps} steps of {each}, each trained on at once"
+        return f"{self.config.steps} online steps of {each}, each trained on at once"
 
     def _probe(self) -> Work:
         """Returns what shows how much the policy's episodes of a task differ."""

@@ -17,9 +17,9 @@ class ValidationConfig:
     """How a training is watched on tasks that it does not train on. The step that does best there is the one that is kept."""
 
     every: int = number(0, least=0)
-    """Steps between two measurements; 0 means never, and the last step's weights are kept."""
+    """Online steps between two measurements; 0 means never, and the last one's weights are kept."""
     tasks: TaskSelection = field(default_factory=lambda: TaskSelection(split="dev", limit=100))
-    """Tasks to measure on; others than eval.tasks, or the choice of the step would flatter the result."""
+    """Tasks to measure on; others than eval.tasks, or the choice of the online step would flatter the result."""
     patience: int = number(0, least=0)
     """Stop after so many measurements without a new best; 0 means never."""
 
@@ -31,9 +31,9 @@ class OnlineConfig(MethodConfig):
     steps: int = number(30, least=1)
     """Steps of a round."""
     tasks: int = number(32, least=1)
-    """Tasks of a step, drawn from those of the round (collect.tasks) so that all have their turn."""
+    """Tasks of an online step, drawn from those of the round (collect.tasks) so that all have their turn."""
     max_tasks: int = number(0, least=0)
-    """Where rollouts of a task are all worth the same, others take its place, up to so many tasks in a step (dynamic sampling, arXiv
+    """Where rollouts of a task are all worth the same, others take its place, up to so many in an online step (dynamic sampling, arXiv
     2503.14476, section 3.2); 0 means that the tasks of a step stay as they are drawn."""
     episodes: int = number(8, least=2)
     """Rollouts of a task, which are compared with each other."""

@@ -79,6 +79,10 @@ class Recipe(ABC, Generic[C]):
         for stage, work in self.exploration(round_.number).items():
             round_.run(stage, work)
 
+    def stages(self, round_: int) -> list[str]:
+        """Returns the names of a round's stages up to its training, in the order in which ``improve`` seals them."""
+        return [*self.exploration(round_), DATASET, TRAIN]
+
     def improve(self, round_: Round, start: Checkpoint) -> Checkpoint:
         """Runs a round up to its policy: explore, build, train.
 
@@ -105,7 +109,7 @@ class Recipe(ABC, Generic[C]):
         experiment, stage = round_.experiment, round_.arm.stage(DATASET)
 
         def write(folder: Path) -> DatasetSummary:
-            with experiment.reporter.task(f"round {round_.number}: dataset"):
+            with experiment.reporter.task(stage):
                 limit, facts = round_.config.build.max_length, self.facts(round_)
                 manifest = write_dataset(folder, self.rows(round_), limit, lambda own, keep: self.mix(own, round_, keep), **facts)
             if (loss := dataset_loss(folder)) is not self.loss:

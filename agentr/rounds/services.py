@@ -34,7 +34,7 @@ from agentr.rounds.coordinators import POLL_S, CoordinatorDied, Coordinators
 from agentr.rounds.diagnosis import Parts, diagnose
 from agentr.rounds.gauges import Gauges
 from agentr.rounds.watchdog import Watchdog
-from agentr.store.layout import Checkpoint, Layout
+from agentr.store.layout import Checkpoint, Layout, title_of
 from agentr.store.run import RunStore
 from agentr.store.summaries import TrainSummary
 from agentr.store.working import ALONE
@@ -118,11 +118,11 @@ class Services:
             job = replace(job, epoch=self._next_epoch())  # the last ones may live on, on a machine that is cut off
             about = {"run": self.config.run.name, **logs.current()}
             job = replace(job, about=about, logs=Layout(self._run_dir).logs if self._run_dir else None)
-            with self.watchdog.armed(title), nullcontext(update) if update is not None else self.reporter.task(title) as told:
+            with self.watchdog.armed(title), nullcontext(update) if update is not None else self.reporter.task(title, "trees") as told:
                 try:
                     return coordinators.run(title, job, path, engines, lambda now: self._told(now, told))
                 except CoordinatorDied as error:
-                    self.reporter.say(f"{error} died during {title}; it starts again and continues", "yellow")
+                    self.reporter.say(f"{error} died during {title_of(title)}; it starts again and continues", "yellow")
 
     def _told(self, now: dict[str, Any], update: Update) -> None:
         self.watchdog.tell(now["done"], now["failed"], now["skipped"], now["counts"].get("completions", 0))
@@ -134,6 +134,8 @@ class Services:
             details += f", retried {now['retried']}"
         if now["waiting"]:
             details += f"; waiting for {', '.join(f'{name} ({why})' for name, why in now['waiting'].items())}"[:_LONGEST]
+        if not now["total"]:
+            details = "engines and coordinators get ready" + details.partition("tokens 0")[2]
         update(now["done"] + now["failed"] + now["skipped"], now["total"], details)
 
     def train(self, jobs: list[TrainJob], title: str) -> list[TrainSummary]:
@@ -148,25 +150,26 @@ class Services:
         elif self.engines_early and self.model is not None:
             # Overlap the two start-ups: each spends most of its time importing, on one core.
             self.engines(self.model)
-        with self.watchdog.armed(title), self.reporter.task(title) as update:
+        with self.watchdog.armed(title), self.reporter.task(title, "optimiser steps") as update:
             # In a thread of its own: in the main one, Ray Train would end the process at a signal that is this process's to handle.
-            self._training = Training(jobs[0], "no step was finished yet")
+            self._training = Training(jobs[0], "no optimiser step was finished yet")
             named = {job.name: job for job in jobs}
 
             def follow(line: dict[str, Any]) -> None:
                 step, steps = line.get("step", 0), line.get("steps", 0)
                 self.watchdog.tell(line.get("job"), step)
                 self.gauges.trained(line)
-                self._training = Training(named[line["job"]], f"the last step was {step} of {steps}")
+                self._training = Training(named[line["job"]], f"the last optimiser step was {step} of {steps}")
                 update(step, steps, f"loss {line.get('loss', float('nan')):.3f}")
 
             try:
                 training = Beside(lambda: train_many(jobs, follow))
                 while not training.wait(POLL_S):
                     pass
+                results = training.result()
             finally:
                 self._training = None
-        return [TrainSummary.read(asdict(result)) for result in training.result()]
+        return [TrainSummary.read(asdict(result)) for result in results]
 
     def train_beside(self, job: OnlineJob) -> Beside[TrainSummary]:
         """Starts an online training, which goes on beside what the caller does."""
@@ -181,7 +184,7 @@ class Services:
         """Watches a training that goes on beside, while the block waits for something of it."""
         self._training = Training(job, f"{what} are not there")
         try:
-            with self.watchdog.armed(f"{job.name}: {what}"):
+            with self.watchdog.armed(f"{job.title}: {what}"):
                 yield
         finally:
             self._training = None

@@ -119,7 +119,7 @@ class Steps:
             write_json(self.job.abandoned, {})
             self.training.wait(60.0)
             raise
-        with self.experiment.reporter.task(f"{self.job.name}: last step"):
+        with self.experiment.reporter.task(f"{self.round.arm.title}: the last online step"):
             trained = self.training.result()
         remove(self.job.all_published)
         return self._finished(trained)
@@ -129,7 +129,9 @@ class Steps:
         best = read_json(self._best)["step"] if self._best.exists() else None
         if best is not None and best != (self.job.last or steps):
             copy_folder(self.job.out / "best", self.job.model)
-            self.experiment.reporter.say(f"        step {best} did best on {self.config.validation.tasks.split}: its weights are kept")
+            self.experiment.reporter.say(
+                f"        online step {best} did best on {self.config.validation.tasks.split}: its weights are kept"
+            )
         remove(self.job.out / "best")
         return replace(trained, checkpoint=store.stored_path(self.job.model), online_steps=steps, best_step=best)
 
@@ -138,15 +140,17 @@ class Steps:
     def _collect(self) -> TreeSummary:
         if self.differing is not None:
             write_json(self.job.dataset / PARETO, list(self.differing))
-        pool = self._pool()
-        with self.experiment.reporter.task(f"{self.job.name}: {self.job.steps} steps") as update:
+        pool, name = self._pool(), self.round.arm.stage(ROLLOUTS)
+        with self.experiment.reporter.task(name, "online steps") as update:
             for step in range(1, self.job.steps + 1):
                 if self._stopped(step):
                     break
-                if not self.job.fed(step):
+                made = not self.job.fed(step)
+                if made:
                     self._step(step, pool, update)
                 self._note(step)
-                update(step, self.job.steps, self._said(step))
+                if made:  # what an earlier process made says nothing of how fast it goes on
+                    update(step, self.job.steps, self._said(step))
                 if self._validates(step) and not self._validated(step):
                     self._validate(step)
         return self._summary()
@@ -206,7 +210,7 @@ class Steps:
                 sampling=self.round.config.collect.sampling,
                 limits=self._limits(),
             )
-            progress = self.experiment.services.run_job(f"step {step}", job, policy, told)
+            progress = self.experiment.services.run_job(f"online step {step}", job, policy, told)
             missing = self.config.tasks - len(self._telling(step, forest, tasks)) if drawn < len(tasks) else 0
             if missing <= 0 or progress["skipped"]:
                 break
@@ -245,7 +249,7 @@ class Steps:
                 yield from rollout_rows(group, rewards, self.config.advantages, train_on_reasoning=reasoning)
             else:
                 equal = not differ([reward.total for reward in rewards])
-                yield dropped(tree, "all rollouts of the task are worth the same" if equal else "more tasks than a step has")
+                yield dropped(tree, "all rollouts of the task are worth the same" if equal else "more tasks than an online step has")
 
     def _limits(self) -> Limits:
         collect = self.round.config.collect
@@ -264,7 +268,7 @@ class Steps:
         before = Forest(self.job.step(step - 1)) if step > 1 else None
         budget = self.round.config.collect.max_completions
         if before is not None and budget and (before.manifest["progress"]["skipped"] or self._spent() >= budget):
-            self.experiment.reporter.say(f"        {budget:,} completions were drawn: step {step - 1} was the last")
+            self.experiment.reporter.say(f"        {budget:,} completions were drawn: online step {step - 1} was the last")
             if self.config.validation.every and not self._validated(step - 1):
                 self._validate(step - 1)
             self.job.stop(step - 1)
@@ -280,7 +284,7 @@ class Steps:
         if not version:
             return self.start
         name = f"{self.round.arm.stage(TRAIN)}@{version}"
-        with self.experiment.services.awaiting(self.job, f"the weights of step {version}"):
+        with self.experiment.services.awaiting(self.job, f"the weights of online step {version}"):
             while True:
                 ended = self.training.ended()
                 if self.job.published(version).exists():
@@ -288,7 +292,7 @@ class Steps:
                 if ended and self.job.finished():
                     return Checkpoint(name, self.job.model)
                 if ended:
-                    raise InfraError(f"the training ended without the weights of step {version}")
+                    raise InfraError(f"the training ended without the weights of online step {version}")
                 time.sleep(POLL_S)
 
     # watching ---------------------------------------------------------------------------------------------------------
@@ -308,12 +312,12 @@ class Steps:
         for alarm in alarms(line, notes.get(1, line), entropy):
             if alarm not in self._alarms:
                 self._alarms.add(alarm)
-                self.experiment.reporter.say(f"        step {step}: {alarm}", "yellow")
+                self.experiment.reporter.say(f"        online step {step}: {alarm}", "yellow")
                 self.experiment.store.event("online_alarm", step=step, alarm=alarm)
         silent = bool(line["groups"]) and line["silent_groups"] == line["groups"]
         if silent != self._silent:
             self._silent = silent
-            evidence = f"in all {line['groups']} tasks of step {step} the rollouts are worth the same"
+            evidence = f"in all {line['groups']} tasks of online step {step} the rollouts are worth the same"
             hint = "Choose other tasks (collect.tasks), rewards (method.rewards) or more method.episodes; method.max_tasks draws others."
             causes = [Cause(Kind.trees_identical, "every tree is identical in its rewards: there is nothing to learn from", evidence, hint)]
             note(self.experiment.store.event, self.round.arm.stage(ROLLOUTS), causes if silent else [])
@@ -362,7 +366,7 @@ class Steps:
                 sampling=config.sampling,
                 limits=limits,
             )
-            progress = self.experiment.services.run_job(f"validation after step {step}", job, policy, lambda *_: None)
+            progress = self.experiment.services.run_job(f"validation after online step {step}", job, policy, lambda *_: None)
             forest.seal(stage={"kind": "validation", "version": policy.name}, progress=progress)
         found = evaluate(forest, config.bootstrap)
         best = read_json(self._best) if self._best.exists() else {"step": 0, "success": -1.0}
@@ -372,11 +376,11 @@ class Steps:
         write_json(folder / EVALUATION, found.as_dict())
         best = read_json(self._best)
         self.experiment.reporter.say(
-            f"        step {step}: {found.success.as_percent()} % on {found.success.n} tasks of {settings.tasks.split}"
-            f" (best: step {best['step']}, {100 * best['success']:.1f} %)"
+            f"        online step {step}: {found.success.as_percent()} % on {found.success.n} tasks of {settings.tasks.split}"
+            f" (best: online step {best['step']}, {100 * best['success']:.1f} %)"
         )
         if settings.patience and step - best["step"] >= settings.patience * settings.every and step < self.job.steps:
-            self.experiment.reporter.say(f"        no better for {settings.patience} measurements: step {step} was the last")
+            self.experiment.reporter.say(f"        no better for {settings.patience} measurements: online step {step} was the last")
             self.job.stop(step)
 
     def _summary(self) -> TreeSummary:

@@ -90,6 +90,34 @@ def stage_of(name: str) -> tuple[Arm, str] | None:
     return (CONTROL if found[2] else arm_of(int(found[1]))), found[3]
 
 
+def title_of(name: str) -> str:
+    """Returns the name of a stage, a step or a policy in sentences and tables: ``rounds/01/collect`` is "round 1: collect". Any other text
+    stays as it is."""
+    stage, _, version = name.partition("@")
+    above, _, last = stage.rpartition("/")
+    if step := step_of(stage) or step_of(above):
+        return f"{title_of(step[0])}, online step {step[1]}" + ("" if step_of(stage) else f", {last}")
+    place = stage_of(stage)
+    return name if place is None else f"{place[0].title}: {place[1]}" + (f" after online step {version}" if version else "")
+
+
+def name_of(text: str) -> str:
+    """Returns the name of a stage that a person names as tables do: of "round 1: collect" ``rounds/01/collect``. Other text is a name."""
+    found = re.fullmatch(r"\s*(?:(warm start)|round (\d+)|(control))\s*:\s*(\w+)\s*", text)
+    if found is None:
+        return text
+    arm = WARM_START if found[1] else CONTROL if found[3] else arm_of(int(found[2]))
+    return arm.stage(found[4])
+
+
+def round_number(text: str) -> int | None:
+    """Returns the number of a round from what a person calls it: ``1``, ``round 1``, ``rounds/01``, ``warm start``; None if it is none."""
+    if text.strip() == ArmKind.WARM_START:
+        return 0
+    found = re.fullmatch(r"\s*(?:round |rounds/)?(\d+)/?\s*", text)
+    return int(found[1]) if found else None
+
+
 def step_of(name: str) -> tuple[str, int] | None:
     """Returns the stage and the number of a step of online training, from the name of the step: ``rounds/01/rollouts/000017``."""
     found = re.fullmatch(rf"(.+/{ROLLOUTS})/(\d+)", name)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import struct
 from pathlib import Path
 
 from agentr.errors import ModelError
@@ -20,7 +22,7 @@ def require_model(folder: Path, what: str = "the model") -> None:
         what: What errors call the folder, before its path.
 
     Raises:
-        ModelError: One of them is missing; says which.
+        ModelError: One of them is missing, or a file of weights is not whole; says which.
     """
     if not (folder / "config.json").is_file():
         hint = "Give the folder that holds it."
@@ -31,3 +33,21 @@ def require_model(folder: Path, what: str = "the model") -> None:
     if not any((folder / name).is_file() for name in _TOKENIZER):
         hint = "Copy it beside the weights; engines load it from there."
         raise ModelError(f"{what} {folder} has no tokenizer.", hint=hint)
+    for file in sorted(folder.glob("*.safetensors")):
+        if problem := _torn(file):
+            raise ModelError(f"{what} {folder} cannot be loaded: {file.name} {problem}.", hint="Download or copy it again.")
+
+
+def _torn(file: Path) -> str:
+    """Returns what is wrong with a file of weights, as far as its header and its size show it: a copy that was not finished."""
+    try:
+        with file.open("rb") as opened:
+            size = struct.unpack("<Q", opened.read(8))[0]
+            found = json.loads(opened.read(min(size, 100 << 20)))
+        end = 8 + size + max((entry["data_offsets"][1] for name, entry in found.items() if name != "__metadata__"), default=0)
+    except OSError as error:
+        return f"cannot be read: {error.strerror}"
+    except (struct.error, ValueError, KeyError, TypeError, AttributeError, IndexError):
+        return "is no file of safetensors, or damaged"
+    there = file.stat().st_size
+    return "" if there == end else f"has {there:,} bytes, and {end:,} are announced in it"

@@ -20,6 +20,7 @@ from agentr.store.mirror_manifest import Entry, Manifest, read_manifest
 from agentr.store.records import Index, read_records, write_index
 from agentr.store.run import RunStore
 from agentr.store.seal import FileRecord, write_seal
+from agentr.words import counted
 
 #: In the run directory while it is being restored.
 RESTORING = "restoring.json"
@@ -73,7 +74,7 @@ def _holds_run(root: Path) -> bool:
 def _require_same(manifest: Manifest, config: Config, bucket: Bucket, allow_change: bool) -> None:
     changes = manifest.changes(config)
     if changes and not allow_change:
-        hint = "Choose another run.mirror, put the values back, or pass --allow-config-change."
+        hint = "Choose another run.mirror, put the values back, or say 'agentr run' with --allow-config-change."
         raise RunError(f"{bucket.url} is the mirror of a run with another configuration: {changes}", hint=hint)
 
 
@@ -81,7 +82,7 @@ def _restore_all(store: RunStore, bucket: Bucket, manifest: Manifest, task: Call
     marker = store.root / RESTORING
     write_json(marker, {"mirror": bucket.url, "epoch": manifest.epoch})
     work = _Restoring(store, bucket)
-    with task(f"restoring {len(manifest.stages)} stages, {_words(manifest.size)} from {bucket.url}") as update:
+    with task(f"restoring {counted(len(manifest.stages), 'stage')}, {_words(manifest.size)} from {bucket.url}") as update:
         try:
             _wait(work.run(manifest), lambda: update(bucket.moved >> 20, manifest.size >> 20, "MiB"))
         except BucketError as error:

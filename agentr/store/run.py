@@ -19,7 +19,7 @@ from agentr.config.identity import at_default, changed_keys, plain, to_yaml
 from agentr.config.schema import Config
 from agentr.errors import DataError, RunError
 from agentr.store.files import append_line, copy_folder, disk, make_folder, write_bytes
-from agentr.store.layout import Layout, stage_of
+from agentr.store.layout import Layout, stage_of, title_of
 from agentr.store.lease import LEASE_S, Lease
 from agentr.store.origin import made_by, version
 from agentr.store.records import Index, read_config, read_index, read_records, write_index
@@ -88,7 +88,8 @@ class RunStore:
             if changes and not allow_change and index.stages:  # a run that was refused before its first stage may be mended
                 raise RunError(
                     f"{self.root} was started with another configuration: " + "; ".join(changes),
-                    hint="Choose another run.dir, put the values back, or pass --allow-config-change.",
+                    hint="Choose another run.dir, put the values back, or go on with the new ones: 'agentr run' and 'agentr resume' take "
+                    "--allow-config-change.",
                 )
             for change in changes:
                 self.event("config_changed", change=change)
@@ -147,9 +148,8 @@ class RunStore:
         if record is not None and record.sealed:
             if reasons := stale(record, read_records(self.root), values, at_default(config or {})):
                 more = f"; and {len(reasons) - 3} more" if len(reasons) > 3 else ""
-                self.say(
-                    f"{name} is stale: {'; '.join(reasons[:3])}{more}. It stays as it is; 'agentr doctor {self.root}' lets it be made anew."
-                )
+                why = f"{title_of(name)} is stale: {'; '.join(reasons[:3])}{more}"
+                self.say(f"{why}. It stays as it is; 'agentr doctor {self.root} --repair --stale' lets it be made anew.")
                 self.event("stage_stale", stage=name, reasons=reasons)
             return record.read(kind)
         started = time.time()

@@ -219,7 +219,11 @@ def verify(root: Path, record: StageRecord) -> Iterator[Damage]:
     if outside := record.summary.get("folder_hash"):
         path = record.summary["path"]
         if not Path(path).is_dir():
-            yield Damage(path=path, stage=record.name, problem="is missing: say where it is now with --model PATH")
+            yield Damage(
+                path=path,
+                stage=record.name,
+                problem="is missing: say where it is now ('agentr resume' and 'agentr doctor' take --model)",
+            )
         elif hash_folder(Path(path)) != outside:
             yield Damage(path=path, stage=record.name, problem="holds another model than when the run was started")
 

@@ -49,8 +49,8 @@ def cut(rows: Sequence[Rollout], how: Cut, rank: int, seed: int) -> list[list[li
         DataError: There are more rows than fit in.
     """
     if len(rows) > how.rows:
-        hint = "Raise train.batch_size, or let a step have fewer tasks or episodes."
-        raise DataError(f"a step has {len(rows)} rollouts, and {how.rows} fit in", hint=hint)
+        hint = "Raise train.batch_size, or let an online step have fewer tasks or episodes."
+        raise DataError(f"an online step has {len(rows)} rollouts, and {how.rows} fit in", hint=hint)
     generator = np.random.default_rng(seed)
     groups: dict[str, list[int]] = {}
     for number, row in enumerate(rows):

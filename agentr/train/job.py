@@ -30,6 +30,7 @@ from agentr.config.training import TrainConfig, TrainerConfig
 from agentr.errors import ConfigError, DataError, RunError
 from agentr.store.dataset import read_manifest, rows_hash
 from agentr.store.files import disk, remove, write_json
+from agentr.store.layout import stage_of, title_of
 from agentr.store.working import ALONE, PREFIX, take_over, working
 
 #: What moves from the working folder to the folder of the stage when the job is done; the result is last.
@@ -85,7 +86,7 @@ class TrainJob:
         dataset: Folder written by ``agentr.store.rows.write_rows``.
         start: Hugging Face folder (model and tokenizer) to start from. In a chain it may be the ``model`` of an earlier job.
         out: Folder of the stage.
-        name: Name in reports and errors.
+        name: Its stage, with hyphens: the name of its files.
         watch_s: Time after which a step is worth a word: the worker writes where it is into ``stalled``.
         stall_s: Longest time for one step, in seconds; a worker beyond it is killed, and the stage resumes from its
             last checkpoint.
@@ -109,6 +110,12 @@ class TrainJob:
     stop_ids: tuple[int, ...] = ()
     epoch: str = ALONE
     attempt: str = ""
+
+    @property
+    def title(self) -> str:
+        """Its name in errors."""
+        stage = self.name.replace("-", "/")
+        return title_of(stage) if stage_of(stage) else self.name
 
     @property
     def model(self) -> Path:
@@ -165,7 +172,7 @@ class TrainJob:
             RunError: One did.
         """
         if not self.work.is_dir():
-            raise RunError(f"{self.name}: a later attempt goes on with {self.out}; this one ends here")
+            raise RunError(f"{self.title}: a later attempt goes on with {self.out}; this one ends here")
 
     def validate(self) -> None:
         """Checks the values that need no data.
@@ -179,7 +186,7 @@ class TrainJob:
         problems = [*find_problems(self.config, "train."), *find_problems(self.trainer, "trainer.")]
         problems += [problem.within("train") for problem in self.config.batch_problems(self.trainer.workers)]
         if problems:
-            raise ConfigError(f"{self.name}: " + " ".join(map(str, problems)))
+            raise ConfigError(f"{self.title}: " + " ".join(map(str, problems)))
 
     def require_rows(self) -> None:
         """Checks that there is something to train on.

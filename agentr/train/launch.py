@@ -58,7 +58,7 @@ _HINTS = {
     "out of memory": "Lower train.micro_batch_size, or set train.gradient_checkpointing=true.",
     "OutOfMemory": "Lower train.micro_batch_size, or set train.gradient_checkpointing=true.",
     "No space left": "Free disk space; the stage continues from its last checkpoint.",
-    "died": "Perhaps the machine ran out of memory, or a step took longer than the job's stall_s.",
+    "died": "Perhaps the machine ran out of memory, or an optimiser step took longer than the job's stall_s.",
 }
 
 
@@ -110,7 +110,7 @@ def _check(jobs: Sequence[TrainJob], promised: set[Path]) -> None:
         if job.start not in promised:
             require_model(job.start, "the start checkpoint")
         if job.trainer != jobs[0].trainer:
-            raise ConfigError(f"{job.name} and {jobs[0].name} need different workers.", hint="Train them one after the other.")
+            raise ConfigError(f"{job.title} and {jobs[0].title} need different workers.", hint="Train them one after the other.")
 
 
 def _claim(job: TrainJob, promised: set[Path]) -> None:
@@ -147,7 +147,7 @@ def _fit(jobs: Sequence[TrainJob]) -> None:
         except (ActorDiedError, ActorUnavailableError) as error:  # its workers die with it; the next ones take their work over
             if not left:
                 hint = "Start the same run again: it continues from its last checkpoint. See trainer.max_failures."
-                raise RunError(f"{jobs[0].name}: Ray Train's controller died", hint=hint) from error
+                raise RunError(f"{jobs[0].title}: Ray Train's controller died", hint=hint) from error
             log.warning("%s: Ray Train's controller died; the training starts again from its last checkpoint.", jobs[0].name)
 
 
@@ -163,11 +163,11 @@ def _fit_once(jobs: Sequence[TrainJob]) -> None:
     there = ray.cluster_resources()
     if not there:
         hint = "Start the same run again: it continues from its last checkpoint."
-        raise RunError(f"{first.name}: no node of the Ray cluster is alive", hint=hint)
+        raise RunError(f"{first.title}: no node of the Ray cluster is alive", hint=hint)
     for kind, amount in resources.items():
         if there.get(kind, 0) < amount * trainer.workers:
             hint = "Lower trainer.workers, or add nodes."
-            raise RunError(f"{first.name} needs {amount * trainer.workers:g} {kind}, the cluster has {there.get(kind, 0):g}.", hint=hint)
+            raise RunError(f"{first.title} needs {amount * trainer.workers:g} {kind}, the cluster has {there.get(kind, 0):g}.", hint=hint)
     storage = first.out / f".ray-{first.epoch}"
     make_folder(storage)  # Ray Train would make all folders above it anew
     fit = _trainer_class(trainer.use_gpu)(
@@ -197,7 +197,7 @@ def _fit_once(jobs: Sequence[TrainJob]) -> None:
         cause = _cause(error)
         hint = next((hint for text, hint in _HINTS.items() if text in cause), "")
         raise RunError(
-            f"{unfinished.name} failed: {cause.rstrip('.')}.", hint=f"{hint} See {unfinished.out / 'worker.log'}.".strip()
+            f"{unfinished.title} failed: {cause.rstrip('.')}.", hint=f"{hint} See {unfinished.out / 'worker.log'}.".strip()
         ) from error
     finally:
         for older in first.out.glob(".ray-*"):
@@ -237,8 +237,8 @@ def _failure(job: TrainJob) -> RunError:
     try:
         left = json.loads(job.failure.read_text(encoding="utf-8"))
     except (OSError, json.JSONDecodeError):
-        return RunError(f"{job.name} ended without a result.", hint=f"See {job.out / 'worker.log'}.")
-    return RunError(f"{job.name} failed: {left['message']}", hint=left["hint"])
+        return RunError(f"{job.title} ended without a result.", hint=f"See {job.out / 'worker.log'}.")
+    return RunError(f"{job.title} failed: {left['message']}", hint=left["hint"])
 
 
 @contextlib.contextmanager

@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 import torch
+from safetensors import SafetensorError
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
-from agentr.errors import ConfigError, ModelError
+from agentr.errors import ConfigError, ModelError, first_line
 from agentr.store.model_folder import require_model
 from agentr.train.checkpoints import publish
 from agentr.train.job import TrainJob
@@ -33,8 +34,8 @@ def load_start(job: TrainJob) -> tuple[PreTrainedModel, PreTrainedTokenizerBase,
     try:
         tokenizer = AutoTokenizer.from_pretrained(job.start)
         model = AutoModelForCausalLM.from_pretrained(job.start, dtype="auto")
-    except (OSError, ValueError, KeyError) as error:
-        reason = str(error).splitlines()[0]
+    except (OSError, ValueError, KeyError, SafetensorError) as error:
+        reason = first_line(error).rstrip(".")
         raise ModelError(f"the start checkpoint {job.start} does not load: {reason}.", hint="Is its copy complete?") from error
     dtype = model.dtype
     return model.float(), tokenizer, dtype

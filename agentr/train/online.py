@@ -53,7 +53,7 @@ class Steps(Iterator[list[Rollout]]):
             if stopped is not None and stopped < number:
                 raise EndOfSteps
             if self.job.abandoned.exists():
-                raise RunError(f"the collection of step {number} was given up")
+                raise RunError(f"the collection of online step {number} was given up")
             time.sleep(POLL_S)
         rows = cast("list[Rollout]", read_any(self.job.rows_of(number)))
         self._check(rows, number)
@@ -67,7 +67,7 @@ class Steps(Iterator[list[Rollout]]):
         too_long = sum(row.longest > self.job.config.max_length for row in rows)
         if too_long:
             hint = "Raise train.max_length, or lower build.max_length."
-            raise DataError(f"{too_long} rollouts of step {number} exceed train.max_length {self.job.config.max_length}.", hint=hint)
+            raise DataError(f"{too_long} rollouts of online step {number} exceed train.max_length {self.job.config.max_length}.", hint=hint)
         require_vocabulary(self._model, max((max(row.input_ids) for row in rows), default=0), self.job.start)
 
 

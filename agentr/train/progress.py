@@ -113,4 +113,4 @@ def require_finite(job: TrainJob, loss: float, norm: float, step: int) -> None:
         shutil.rmtree(job.checkpoints / f"checkpoint-{step - 1}", ignore_errors=True)
         good = latest(job.checkpoints) or job.start
         hint = f"Lower train.learning_rate, or set train.bf16=false. The last good checkpoint is {good}."
-        raise RunError(f"the loss is no longer a number at step {step}.", hint=hint)
+        raise RunError(f"the loss is no longer a number at optimiser step {step}.", hint=hint)

@@ -67,7 +67,7 @@ def expert(subject: Subject) -> str:
         require(bool(steps), f"task {task!r}: the expert has nothing to do")
         live = subject.server.open(task)
         for number, (thought, action) in enumerate(steps, start=1):
-            at = f"task {task!r}, expert step {number} of {len(steps)}, {action!r}"
+            at = f"task {task!r}, expert action {number} of {len(steps)}, {action!r}"
             require(not live.last.done, f"{at}: the episode was over before")
             require(bool(thought.strip()), f"{at}: no thought")
             answer = live.step(action)

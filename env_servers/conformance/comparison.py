@@ -35,7 +35,7 @@ class Comparison:
 
 def where(play: Play, index: int, what: str) -> str:
     action = repr(play.actions[index]) if index < len(play.actions) else "the end"
-    return f"task {play.task!r}, {play.kind}, step {index + 1} ({action}), {what}"
+    return f"task {play.task!r}, {play.kind}, action {index + 1} ({action}), {what}"
 
 
 def shown(observed: ObservedState) -> str:

@@ -297,7 +297,7 @@ class DidNotRepeat(Exception):
 
 def _same(state: GymState, number: int, recorded: str, now: str) -> None:
     if recorded != now:
-        raise DidNotRepeat(f"{state.game}@{state.seed} did not repeat itself: step {number}, recorded {recorded!r}, now {now!r}")
+        raise DidNotRepeat(f"{state.game}@{state.seed} did not repeat itself: action {number}, recorded {recorded!r}, now {now!r}")
 
 
 def _require_gymnasium() -> None:

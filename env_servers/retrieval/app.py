@@ -56,7 +56,12 @@ class Pool:
     """
 
     def __init__(self, retriever: Retriever, *, timeout_s: float, threads: int) -> None:
-        self.worker = Worker(inline=retriever.fast, timeout_s=timeout_s, threads=threads, hint="Try again later, or raise --timeout-s.")
+        self.worker = Worker(
+            inline=retriever.fast,
+            timeout_s=timeout_s,
+            threads=threads,
+            hint="Try again later, or start it with a longer --timeout-s (python -m env_servers.retrieval).",
+        )
         self.busy = 0
 
     @property

@@ -13,7 +13,7 @@ from pathlib import Path
 from tests.docs.pages import ROOT, WIDTH, refreshed
 
 PAGE = ROOT / "docs" / "architecture.md"
-WORDS = "types, errors, seeds, backoff, cpu, logs"
+WORDS = "types, errors, seeds, backoff, cpu, logs, words"
 
 Graph = dict[str, set[str]]
 

@@ -68,7 +68,7 @@ def test_an_environment_that_does_not_repeat_itself_is_found_out():
     assert opening.observation == "seed 1" and noisy.actions(state) == ["look", "wait"]
     noisy.step(state, "look")
     assert noisy.step(state, "wait").reward == 1.0, "rewards add up"
-    with pytest.raises(DidNotRepeat, match="step 1, recorded 'look"):
+    with pytest.raises(DidNotRepeat, match="action 1, recorded 'look"):
         noisy.step(noisy.fork(state), "look")
     assert not noisy.step(state, "x" * 11).valid
 

@@ -336,7 +336,7 @@ def test_other_options_after_a_restart_are_noticed():
         child.kill()
         child.wait()
         urls[:] = [other]
-        with pytest.raises(InfraError, match="did not repeat itself: task 'oak sign@0', step 0, recorded 'Crafting"):
+        with pytest.raises(InfraError, match="did not repeat itself: task 'oak sign@0', action 0, recorded 'Crafting"):
             await session.step("inventory")
 
     with child_server("textcraft") as (url, child), child_server("textcraft", "--option", "distractors=0") as (other, _):
@@ -349,7 +349,7 @@ def test_a_nondeterministic_server_is_an_infra_error():
         session = await client.open(TASK)
         await session.step("add 1")
         await session.step("add 1")
-        with pytest.raises(InfraError, match=r"task 'train-0', step 1, recorded 'total 1 #0', now 'total 1 #2'"):
+        with pytest.raises(InfraError, match=r"task 'train-0', action 1, recorded 'total 1 #0', now 'total 1 #2'"):
             await client.open(TASK, session.history)
         await session.close()
         with pytest.raises(InfraError, match="not deterministic"):
@@ -368,7 +368,7 @@ def test_open_replays_what_was_recorded():
         again = await client.open(TASK, session.history, opening=session.opening)
         assert again.last == session.last and again.last.done
         wrong = (Recorded("add 1", "total 1"), Recorded("add 2", "total 4"))
-        with pytest.raises(InfraError, match="step 2, recorded 'total 4', now 'total 3'"):
+        with pytest.raises(InfraError, match="action 2, recorded 'total 4', now 'total 3'"):
             await client.open(TASK, wrong)
         with pytest.raises(ConfigError, match="no task nothing"):
             await client.open(Task("counter", "nothing", "train"))

@@ -169,7 +169,7 @@ def test_a_server_that_does_not_repeat_itself_is_found_out():
         await session.step("left")
         imitation.faults = ["error", "noise"]
         with pytest.raises(
-            InfraError, match=r"did not repeat itself: task 'train/1', step 1, recorded 'left: you are at -1.', now 'noise'"
+            InfraError, match=r"did not repeat itself: task 'train/1', action 1, recorded 'left: you are at -1.', now 'noise'"
         ):
             await session.step("left")
 

@@ -120,12 +120,12 @@ def test_a_job_is_killed_and_continues_when_submitted_again(cluster: dict[str, s
     second = agentr(cluster, "submit", DEMO, f"run.dir={root}", *SMALL)
     assert second.returncode == 0, second.stdout[-3000:] + second.stderr[-1000:]
     assert f"second works on {root} already: its output follows" in second.stdout and "#/jobs/second" in second.stdout
-    assert "rounds/01/collect ..." in second.stdout, "the job's log shows no progress"
-    assert "rounds/00/train ..." not in second.stdout, "a sealed stage was done again"
+    assert "round 1: collect (stage " in second.stdout, "the job's log shows no progress"
+    assert "warm start: train (stage " not in second.stdout, "a sealed stage was done again"
     assert sealed_by_events(root) == dict.fromkeys(STAGES, 1)
     assert json.loads((root / "report.json").read_text())["complete"]
     listed = agentr(cluster, "logs", str(root))
-    assert listed.returncode == 0 and "rounds/01/collect ..." in listed.stdout
+    assert listed.returncode == 0 and "round 1: collect (stage " in listed.stdout
     stopped = agentr(cluster, "stop", str(root))
     assert stopped.returncode == 0 and "second has ended already: SUCCEEDED" in stopped.stdout
     told = subprocess.run([BIN / "ray", "job", "list"], env=cluster, capture_output=True, text=True, timeout=120, check=True)

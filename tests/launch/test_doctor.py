@@ -145,8 +145,8 @@ def test_a_stage_whose_input_is_another_is_stale(sound: Path, tmp_path: Path) ->
     store.stage("rounds/01/train", TrainSummary, lambda folder: pytest.fail("it stays as it is"))
     store.stage("rounds/01/eval", EvalSummary, lambda folder: pytest.fail("it stays as it is"), {"episodes": 3})
     store.close()
-    assert "rounds/01/train is stale: rounds/01/dataset was made anew" in said[0]
-    assert "rounds/01/eval is stale: episodes: None -> 3. It stays as it is" in said[1]
+    assert "round 1: train is stale: rounds/01/dataset was made anew" in said[0]
+    assert "round 1: eval is stale: episodes: None -> 3. It stays as it is" in said[1]
 
 
 def test_a_run_of_a_later_version_is_not_touched(sound: Path, tmp_path: Path) -> None:
@@ -272,7 +272,7 @@ def test_a_model_outside_is_found_again_by_its_hash(tmp_path: Path) -> None:
     assert list(examine(tmp_path / "run")) == []
     model.rename(tmp_path / "moved")
     (finding,) = examine(tmp_path / "run")
-    assert "say where it is now with --model PATH" in finding.problems[0] and finding.remedy is Remedy.NONE
+    assert "say where it is now ('agentr resume'" in finding.problems[0] and finding.remedy is Remedy.NONE
     (tmp_path / "another").mkdir()
     (tmp_path / "another/config.json").write_text("{ }")
     with pytest.raises(ConfigError, match="is not the model that"):

@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[2]
 def test_every_shipped_configuration_has_one(path: Path, base: Path | None) -> None:
     config = load(path, base=base)
     found = estimate(config)
-    for line in ("trees:", "completions:", "completion tokens:", "environment steps:", "optimiser steps:", "disk:", "needs:"):
+    for line in ("trees:", "completions:", "completion tokens:", "actions:", "optimiser steps:", "disk:", "needs:"):
         assert line in found.text()
     assert found.completions.value is not None, "the environments that ship say their limits"
     if config.collect.max_completions:

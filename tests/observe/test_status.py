@@ -42,12 +42,12 @@ def test_what_a_driver_is_doing_is_read_from_elsewhere(tmp_path: Path, monkeypat
     reporter = Reporter()
     assert read_now(path) is None
     with reporter.kept(path), reporter.task("rounds/01/collect") as update:
-        assert describe_now(read_now(path) or pytest.fail()).startswith("rounds/01/collect: begun (said 0 s ago)")
+        assert describe_now(read_now(path) or pytest.fail()).startswith("round 1: collect: begun (said 0 s ago)")
         update(10, 40, "solved 3")
         now = read_now(path)
         assert now is not None and (now.done, now.total, now.details) == (10, 40, "solved 3")
-        line = describe_now(replace(now, since=now.at - 5))
-        assert line.startswith("rounds/01/collect: 10 of 40; 2 a second; 15 s to go; solved 3 (said")
+        line = describe_now(replace(now, rate=2.0, left_s=900.0))
+        assert line.startswith("round 1: collect: 10 of 40, 2 a minute, about 15 min left; solved 3 (said")
     assert not path.exists(), "nobody does anything any more"
     path.write_text("{")
     assert read_now(path) is None

@@ -42,7 +42,7 @@ def test_a_difference_is_real_if_its_interval_holds_no_0(tmp_path: Path, before:
 def test_the_last_round_is_held_against_the_control_too(tmp_path: Path) -> None:
     start, control = summary(tmp_path, NONE, "ab", ALL, control=NONE).comparisons
     assert (start.after, start.before, control.before) == ("round 2", "warm start", "control")
-    assert "more than the same number of steps on the demonstrations alone explains" in control.words
+    assert "more than the same number of optimiser steps on the demonstrations alone explains" in control.words
     assert "real gain" not in control.words
 
 

@@ -39,16 +39,16 @@ OLD = {"event": "stands_still", "title": "x", "causes": [{"what": "w", "evidence
     "events, wanted",
     [
         ([], []),
-        ([still(STUCK), {"event": "opened"}], ["rounds/01/collect: rollout-0 is stuck (silent). Wait."]),
+        ([still(STUCK), {"event": "opened"}], ["round 1: collect: rollout-0 is stuck (silent). Wait."]),
         ([still(STUCK), AGAIN], []),
         ([still(STUCK), SEALED], []),
         ([OLD], ["x: w (e)."]),
-        ([STOPPED], ["rounds/01/train was stopped: RunError: no space"]),
+        ([STOPPED], ["round 1: train was stopped: RunError: no space"]),
         ([still(MIRROR_DOWN, MIRROR), SEALED], ["mirror: nothing is mirrored to s3://b (no such bucket). Mend it."]),
         ([still(MIRROR_DOWN, MIRROR), {"event": "moves_again", "title": MIRROR}], []),
         (
             [still(STUCK), {**STOPPED, "stage": "rounds/01/collect"}],
-            ["rounds/01/collect was stopped: RunError: no space", "rounds/01/collect: rollout-0 is stuck (silent). Wait."],
+            ["round 1: collect was stopped: RunError: no space", "round 1: collect: rollout-0 is stuck (silent). Wait."],
         ),
     ],
 )

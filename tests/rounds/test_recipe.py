@@ -43,7 +43,7 @@ def test_the_size_of_a_round_of_online_training() -> None:
     recipe = recipe_of(config)
     assert [recipe.trees(tasks) for tasks in (None, 1, 2, 9)] == [6, 3, 6, 6]
     assert recipe.optimiser_steps(config.train[0], None) == 3 * 2 * 2
-    assert recipe.describe() == "3 steps of 2 tasks x 2 rollouts, each trained on at once"
+    assert recipe.describe() == "3 online steps of 2 tasks x 2 rollouts, each trained on at once"
     more = recipe_of(load(None, [*settings, batches, "method.max_tasks=5"]))
     assert [more.trees(tasks) for tasks in (None, 4, 9)] == [15, 12, 15]
     looking = recipe_of(load(None, [*settings, batches, "method.pareto.tasks=4"]))

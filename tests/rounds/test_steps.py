@@ -97,7 +97,7 @@ class Made:
         return [Task("toy", f"{selection.split}{n}", selection.split, {}) for n in range(selection.limit or 8)]
 
     def run_job(self, title: str, job: TreeJob, policy: Checkpoint, update: Any = None) -> dict[str, Any]:
-        assert policy.path.exists() and not (self.breaks_at and title == f"step {self.breaks_at}"), "the made-up engine died"
+        assert policy.path.exists() and not (self.breaks_at and title == f"online step {self.breaks_at}"), "the made-up engine died"
         forest = GrowingForest(job.folder)
         there = forest.finished()
         self.drawn.append((title, policy.name, [task.id for task in job.tasks if task.key not in there]))
@@ -216,7 +216,7 @@ def test_steps_whose_rollouts_are_all_worth_the_same_are_a_trouble_until_one_say
     (trouble,) = (found for found in troubles(read_lines(tmp_path / "events.jsonl")) if found["causes"])
     (cause,) = trouble["causes"]
     assert trouble["title"] == "rounds/01/rollouts" and cause["kind"] == Kind.trees_identical
-    assert "in all 2 tasks of step 1" in cause["evidence"] and "method.episodes" in cause["setting"]
+    assert "in all 2 tasks of online step 1" in cause["evidence"] and "method.episodes" in cause["setting"]
     made.breaks_at, made.equal = 0, frozenset()
     trained(tmp_path, made, "method.steps=4")
     assert not troubles(read_lines(tmp_path / "events.jsonl"))
@@ -228,6 +228,9 @@ def test_tasks_are_chosen_by_what_the_policy_makes_of_them(tmp_path: Path) -> No
     trained(tmp_path, made, "method.steps=3", "method.pareto.tasks=5", "method.pareto.episodes=2")
     (title, policy, tasks), *steps = made.drawn
     assert (title, policy, len(tasks)) == ("rounds/01/probe", "model", 5)
+    sealed = [event["stage"] for event in agentr.open(tmp_path).events() if event["event"] == "stage_sealed"]
+    planned = recipe_of(load(tmp_path / "config.yaml", files=False, whole=True)).stages(1)
+    assert sealed == [f"rounds/01/{stage}" for stage in planned], "the plan of the run counts them"
     assert len(steps) == 3 and all(sorted(ids) == ["train1", "train3"] for _, _, ids in steps)
     run = agentr.open(tmp_path)
     assert run.rounds[1].stages()["probe"].summary.trees == 5
@@ -265,9 +268,9 @@ def test_the_progress_says_what_the_last_step_came_to(
 ) -> None:
     monkeypatch.setattr("agentr.observe.progress.LOG_EVERY_S", 0.0)
     trained(tmp_path, Made(equal=frozenset({"train0"})), "method.steps=2", "collect.tasks.limit=2")
-    assert [line.split("steps: ")[1] for line in capsys.readouterr().out.splitlines() if "/2 " in line] == [
-        "1/2 success 25 %, calls 1.00, reward 0.25",
-        "2/2 success 25 %, calls 1.00, reward 0.25",
+    assert [line for line in capsys.readouterr().out.splitlines() if " of 2 online steps" in line] == [
+        "  round 1: rollouts: 1 of 2 online steps; success 25 %, calls 1.00, reward 0.25",
+        "  round 1: rollouts: 2 of 2 online steps; success 25 %, calls 1.00, reward 0.25",
     ]
 
 
@@ -283,7 +286,7 @@ def test_the_best_step_is_kept_and_patience_ends_the_round(tmp_path: Path) -> No
     early = Made({2: 0.75, 4: 0.5, 6: 0.5}.__getitem__)
     result = trained(tmp_path / "early", early, *VALIDATED)
     measured = [(title, policy) for title, policy, _ in early.drawn if title.startswith("validation")]
-    assert measured == [(f"validation after step {n}", f"rounds/01/train@{n}") for n in (2, 4, 6)]
+    assert measured == [(f"validation after online step {n}", f"rounds/01/train@{n}") for n in (2, 4, 6)]
     assert (result.online_steps, result.best_step) == (6, 2)
     assert agentr.open(tmp_path / "early").rounds[1].rollouts.validations() == {2: 0.75, 4: 0.5, 6: 0.5}
 
@@ -301,7 +304,7 @@ def test_what_broke_goes_on_where_it_was(tmp_path: Path) -> None:
     assert (tmp_path / "rounds/01/rollouts/abandoned.json").exists(), "so that the workers end"
     again = Made(success.__getitem__)
     result = trained(tmp_path, again, *VALIDATED)
-    assert [title for title, _, _ in again.drawn] == ["step 5", "step 6", "validation after step 6"]
+    assert [title for title, _, _ in again.drawn] == ["step 5", "step 6", "validation after online step 6"]
     assert (result.online_steps, result.best_step) == (6, 2)
     assert (tmp_path / "rounds/01/train/model/weights").read_text() == "2"
     assert [line["step"] for line in agentr.open(tmp_path).rounds[1].rollouts.curve_lines()] == [1, 2, 3, 4, 5, 6]
@@ -322,7 +325,7 @@ def test_weights_that_are_lost_are_made_anew_from_the_sealed_steps(tmp_path: Pat
 
 def test_a_training_that_ends_before_its_time_is_an_error_and_not_a_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Training, "ended", lambda self: True)
-    with pytest.raises(InfraError, match="the training ended without the weights of step 1"):
+    with pytest.raises(InfraError, match="the training ended without the weights of online step 1"):
         trained(tmp_path, Made(), "method.steps=2")
 
     def fails(self: Training) -> bool:

@@ -6,7 +6,9 @@ import errno
 import resource
 from pathlib import Path
 
+import numpy as np
 import pytest
+from safetensors.numpy import save_file
 
 from agentr.errors import ModelError, RunError
 from agentr.store.files import write_aside, write_bytes
@@ -75,4 +77,11 @@ def test_what_a_model_folder_lacks_is_named(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="has no tokenizer"):
         require_model(tmp_path)
     (tmp_path / "tokenizer.json").write_text("{}", encoding="utf-8")
+    with pytest.raises(ModelError, match=r"cannot be loaded: model\.safetensors is no file of safetensors, or damaged\. Download"):
+        require_model(tmp_path)
+    save_file({"a": np.zeros(100, np.float32), "b": np.ones((3, 5), np.float16)}, tmp_path / "model.safetensors", {"format": "pt"})
     require_model(tmp_path)
+    whole = (tmp_path / "model.safetensors").read_bytes()
+    (tmp_path / "model.safetensors").write_bytes(whole[:-30])
+    with pytest.raises(ModelError, match=rf"model\.safetensors has {len(whole) - 30} bytes, and {len(whole)} are announced in it"):
+        require_model(tmp_path)

@@ -6,7 +6,22 @@ from pathlib import Path
 
 import pytest
 
-from agentr.store.layout import CONTROL, WARM_START, Arm, ArmKind, Checkpoint, Layout, arm_of, arms_in, stage_of, stages_on_disk, step_of
+from agentr.store.layout import (
+    CONTROL,
+    WARM_START,
+    Arm,
+    ArmKind,
+    Checkpoint,
+    Layout,
+    arm_of,
+    arms_in,
+    name_of,
+    round_number,
+    stage_of,
+    stages_on_disk,
+    step_of,
+    title_of,
+)
 
 FIRST, TWELFTH = arm_of(1), arm_of(12)
 
@@ -23,6 +38,50 @@ FIRST, TWELFTH = arm_of(1), arm_of(12)
 def test_a_stage_is_found_by_its_name_and_named_by_its_arm(arm: Arm, folder: str, title: str) -> None:
     assert (arm.folder, arm.title, arm.stage("train")) == (folder, title, f"{folder}/train")
     assert stage_of(f"{folder}/train") == (arm, "train")
+
+
+@pytest.mark.parametrize(
+    ("name", "title"),
+    [
+        ("rounds/01/collect", "round 1: collect"),
+        ("rounds/00/eval", "warm start: eval"),
+        ("control/train", "control: train"),
+        ("rounds/01/rollouts/000017", "round 1: rollouts, online step 17"),
+        ("rounds/01/rollouts/000017/dataset", "round 1: rollouts, online step 17, dataset"),
+        ("rounds/02/train@3", "round 2: train after online step 3"),
+        ("model", "model"),
+        ("imported/train", "imported/train"),
+        ("mirroring to s3://a@b/rounds", "mirroring to s3://a@b/rounds"),
+        ("", ""),
+    ],
+)
+def test_what_sentences_and_tables_call_it(name: str, title: str) -> None:
+    assert title_of(name) == title
+    if stage_of(name):
+        assert name_of(title) == name, "and a person may call it so"
+
+
+@pytest.mark.parametrize("text", ["rounds/01/collect", "collect", "round: collect", "round 1", "round 1: two words"])
+def test_what_is_no_title_is_a_name(text: str) -> None:
+    assert name_of(text) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [
+        ("1", 1),
+        ("01", 1),
+        ("round 12", 12),
+        ("rounds/02", 2),
+        ("rounds/02/", 2),
+        ("warm start", 0),
+        ("last", None),
+        ("-1", None),
+        ("", None),
+    ],
+)
+def test_what_a_round_may_be_called(text: str, number: int | None) -> None:
+    assert round_number(text) == number
 
 
 @pytest.mark.parametrize("name", ["model", "rounds/01", "rounds/01/rollouts/000001", "rounds/x/train", "control", "old/rounds/01/train"])

@@ -169,7 +169,7 @@ def test_bad_steps_are_refused(start: Path, tmp_path: Path) -> None:
     job = make_job(start, tmp_path / "long")
     columns = ("input_ids", "loss_mask", "logprobs", "advantages")
     feed(job, 1, change=lambda row: replace(row, **{name: getattr(row, name) * 3 for name in columns}))
-    with pytest.raises(DataError, match=r"\d+ rollouts of step 1 exceed train.max_length 64"):
+    with pytest.raises(DataError, match=r"\d+ rollouts of online step 1 exceed train.max_length 64"):
         run(job)
     job = make_job(start, tmp_path / "vocabulary")
     feed(job, 1, change=lambda row: replace(row, input_ids=(99_999, *row.input_ids[1:])))
@@ -177,5 +177,5 @@ def test_bad_steps_are_refused(start: Path, tmp_path: Path) -> None:
         run(job)
     job = make_job(start, tmp_path / "nan")
     feed(job, 1, change=lambda row: replace(row, advantages=tuple(float("nan") for _ in row.advantages)))
-    with pytest.raises(RunError, match="no longer a number at step 1"):
+    with pytest.raises(RunError, match="no longer a number at optimiser step 1"):
         run(job)

@@ -248,7 +248,7 @@ def test_nan_stops_the_training_and_names_the_last_good_checkpoint(dataset: Path
     good = trainer.learning_rate_factor
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(trainer, "learning_rate_factor", lambda job, step, steps: good(job, step, steps) if step < 2 else float("nan"))
-        with pytest.raises(RunError, match=r"no longer a number at step 4.*checkpoint-2\.$"):
+        with pytest.raises(RunError, match=r"no longer a number at optimiser step 4.*checkpoint-2\.$"):
             run(job)
     assert not job.model.exists()
     assert job.finished() is None

@@ -12,7 +12,8 @@ export interface Curve { label: string; points: [number, number][] }
 /** Most lines of the table below a plot. */
 const LINES = 100;
 
-export function CurvePlot({ title, curves, onPick }: { title: string; curves: Curve[]; onPick?: (x: number) => void }) {
+/** `unit` names what is counted along the curves: optimiser step, online step. */
+export function CurvePlot({ title, unit, curves, onPick }: { title: string; unit: string; curves: Curve[]; onPick?: (x: number) => void }) {
   const positive = curves.every((curve) => curve.points.every(([, value]) => value > 0));
   const [wanted, setWanted] = useState(false);
   const logarithmic = wanted && positive;
@@ -38,7 +39,7 @@ export function CurvePlot({ title, curves, onPick }: { title: string; curves: Cu
       axes: [{ ...axis, size: 34, incrs: WHOLE }, { ...axis, size: 56, values: (_, values) => values.map((value) => number(value)) }],
       legend: { live: true },
       series: [
-        { label: "step", value: (_, value) => (value === null ? "–" : String(value)) },
+        { label: unit, value: (_, value) => (value === null ? "–" : String(value)) },
         ...curves.map((curve, index) => ({
           label: plain(curve.label), stroke: colour(`--series${index % 6}`), width: 2, spanGaps: true,
           points: { show: steps.length < 60, size: 6 }, value: (_: uPlot, value: number | null) => number(value),
@@ -73,13 +74,13 @@ export function CurvePlot({ title, curves, onPick }: { title: string; curves: Cu
         <summary>The numbers</summary>
         <Scroll label={title}>
           <table>
-            <thead><tr><th scope="col">Step</th>{curves.map((curve) => <th scope="col" class="num">{plain(curve.label)}</th>)}</tr></thead>
+            <thead><tr><th scope="col">{unit}</th>{curves.map((curve) => <th scope="col" class="num">{plain(curve.label)}</th>)}</tr></thead>
             <tbody>
               {steps.slice(0, LINES).map((step, at) => <tr><th scope="row">{step}</th>{columns.map((column) => <td class="num">{number(column[at])}</td>)}</tr>)}
             </tbody>
           </table>
         </Scroll>
-        {steps.length > LINES && <p class="faint">The first {LINES} of {steps.length} steps.</p>}
+        {steps.length > LINES && <p class="faint">The first {LINES} of {steps.length}.</p>}
       </details>
     </figure>
   );

@@ -27,7 +27,7 @@ export function DatasetPage({ run, query }: { run: string; query: Record<string,
         <StageSelect page={page.data} kinds={["dataset"]} stage={stage} onChange={(next) => set({ stage: next, kind: "" })} />
         {answer.data && <Select label="Kind" value={kind} choices={kindsOf(answer.data)} onChange={(next) => set({ kind: next })} />}
       </div>
-      {!stage && page.data ? <p>This run has no dataset yet. Online training has one for each step: see its steps.</p> : (
+      {!stage && page.data ? <p>This run has no dataset yet. Online training has one for each online step: see these.</p> : (
         <Shown answer={answer} tall="40rem">{(found) => <Rows found={found} run={run} kind={kind} onMove={(next) => set({ offset: String(next || "") })} />}</Shown>
       )}
     </>

@@ -47,7 +47,7 @@ export function ForestPage({ run, query }: { run: string; query: Query }) {
         <StageSelect page={page.data} kinds={["trees", "episodes", "rollouts"]} stage={stage} onChange={(next) => set({ stage: next, step: "" })} />
         <Select label="Show" value={query.only ?? ""} choices={FILTERS.map(([value, title]) => ({ value, title }))} onChange={(only) => set({ only })} />
         <Search label="Search" value={query.search ?? ""} onChange={(search) => set({ search }, true)} />
-        {query.step && <button type="button" onClick={() => set({ step: "" })}>Step {query.step} only: show all</button>}
+        {query.step && <button type="button" onClick={() => set({ step: "" })}>Online step {query.step} only: show all</button>}
       </div>
       {!stage && page.data ? <p>This run has no trees yet.</p> : (
         <Shown answer={answer} tall="40rem">
@@ -63,7 +63,7 @@ export function ForestPage({ run, query }: { run: string; query: Query }) {
                   <thead>
                     <tr>
                       <Sortable name="key" title="Tree" sort={sort} down={down} onSort={(name, falling) => set({ sort: name, down: falling ? "1" : "0" })} />
-                      {forest.rows.some((row) => row.step !== null) && <th scope="col" class="num">Step</th>}
+                      {forest.rows.some((row) => row.step !== null) && <th scope="col" class="num">Online step</th>}
                       {COLUMNS.map(([name, title]) => <Sortable name={name} title={title} sort={sort} down={down} numbers={name !== "stopped"} onSort={(next, falling) => set({ sort: next, down: falling ? "1" : "0" })} />)}
                     </tr>
                   </thead>

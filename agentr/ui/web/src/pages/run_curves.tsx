@@ -21,7 +21,7 @@ export function Curves({ arms, run }: { arms: Arm[]; run: string }) {
       {rollouts.length > 0 && (
         <section aria-labelledby="online">
           <h2 id="online">Online training</h2>
-          <ul>{rollouts.map(({ arm, stage }) => <li><a href={href("steps", run, { stage: stage.name })}>Steps of <Said text={arm.title} /></a> <span class="faint"><Said text={stage.about} /></span></li>)}</ul>
+          <ul>{rollouts.map(({ arm, stage }) => <li><a href={href("steps", run, { stage: stage.name })}>Online steps of <Said text={arm.title} /></a> <span class="faint"><Said text={stage.about} /></span></li>)}</ul>
         </section>
       )}
       {measure && (
@@ -31,7 +31,7 @@ export function Curves({ arms, run }: { arms: Arm[]; run: string }) {
             <Select label="Measure" value={measure} choices={measures.map((name) => ({ value: name, title: name.replaceAll("_", " ") }))} onChange={choose} />
           </div>
           <CurvePlot
-            title={`${measure} by step of training`}
+            title={`${measure} by optimiser step`} unit="optimiser step"
             curves={trained.map((arm) => ({ label: arm.title, points: arm.curve.filter((line) => measure in line && "step" in line).map((line) => [line.step, line[measure]]) }))}
           />
         </section>

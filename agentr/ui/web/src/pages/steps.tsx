@@ -22,7 +22,7 @@ export function StepsPage({ run, query }: { run: string; query: Query }) {
       <h1>Steps of online training</h1>
       <p class="about"><a href={href("forest", run, { stage })}><Said text={stage} /></a>. A point of a curve leads to the trees of that step: click it, or choose it with the arrow keys and press Enter.</p>
       <Shown answer={answer} tall="40rem">
-        {(found) => (found.lines.length ? <Found found={found} run={run} query={query} /> : <p>No step is finished yet.</p>)}
+        {(found) => (found.lines.length ? <Found found={found} run={run} query={query} /> : <p>No online step is finished yet.</p>)}
       </Shown>
     </>
   );
@@ -42,7 +42,7 @@ function Found({ found, run, query }: { found: Steps; run: string; query: Query 
         {chosen.map((measure, place) => (
           <section aria-label={`Curve ${place + 1}`}>
             <Select label="Measure" value={measure} choices={choices} onChange={(name) => set(place ? { two: name } : { one: name })} />
-            <CurvePlot title={`${measure} by step`} onPick={(step) => go(forest(step))}
+            <CurvePlot title={`${measure} by online step`} unit="online step" onPick={(step) => go(forest(step))}
               curves={[{ label: spoken(measure), points: found.lines.flatMap((line) => (typeof line[measure] === "number" && line.step !== null ? [[line.step, line[measure]] as [number, number]] : [])) }]} />
           </section>
         ))}
@@ -50,7 +50,7 @@ function Found({ found, run, query }: { found: Steps; run: string; query: Query 
       <Pager offset={offset} size={SIZE} total={found.lines.length} onMove={(next) => set({ offset: String(next || "") })} />
       <Scroll label="Steps">
         <table>
-          <thead><tr><th scope="col">Step</th><th scope="col">Rows</th>{measures.map((name) => <th scope="col" class="num">{spoken(name)}</th>)}</tr></thead>
+          <thead><tr><th scope="col">Online step</th><th scope="col">Rows</th>{measures.map((name) => <th scope="col" class="num">{spoken(name)}</th>)}</tr></thead>
           <tbody>
             {found.lines.slice(offset, offset + SIZE).map((line) => (
               <tr>

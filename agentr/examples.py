@@ -1,0 +1,82 @@
+"""An example or more for each command of the command line, as its help shows them. A test reads each as the command would."""
+
+from __future__ import annotations
+
+import typer
+
+#: By the command's name.
+EXAMPLES: dict[str, tuple[str, ...]] = {
+    "run": (
+        "agentr run configs/demo.yaml",
+        "agentr run configs/demo.yaml run.seed=1 run.dir=runs/demo-1",
+        "agentr run configs/agent_r_llama3_8b.yaml --dry-run",
+    ),
+    "resume": ("agentr resume runs/demo", "agentr resume runs/demo collect.in_flight=16"),
+    "compare": (
+        "agentr compare configs/compare/sft.yaml configs/compare/eto.yaml --base configs/compare/tasks/textcraft.yaml --seeds 0,1,2",
+        "agentr compare configs/compare/eto.yaml --base configs/compare/tasks/textcraft.yaml --vary method.pairs.tasks=15,30,60",
+    ),
+    "submit": ("agentr submit configs/demo.yaml --address http://head:8265 cluster=cpu_cluster run.dir=/shared/runs/demo",),
+    "stop": ("agentr stop /shared/runs/demo --address http://head:8265",),
+    "check": ("agentr check configs/demo.yaml cluster=cpu_cluster",),
+    "serve": ("agentr serve configs/demo.yaml cluster=cpu_cluster",),
+    "ls": ("agentr ls runs",),
+    "status": ("agentr status runs/demo", "agentr status runs/compare --json"),
+    "ui": ("agentr ui runs", "agentr ui runs --host 0.0.0.0 --token SECRET"),
+    "show": ("agentr show runs/demo --tree TASK --out tree.html", "agentr show runs/demo --task TASK"),
+    "report": ("agentr report runs/demo", "agentr report runs/demo --out elsewhere"),
+    "trace": (
+        "agentr trace runs/demo --round 2 --row 17",
+        "agentr trace runs/demo --round 1 --stage collect --tree TASK --node 4",
+        "agentr trace runs/grpo --round 1 --step 12 --row 3",
+    ),
+    "logs": (
+        "agentr logs runs/demo --stage collect --level warning",
+        "agentr logs /shared/runs/demo --address http://head:8265 --follow",
+    ),
+    "collect": ("agentr collect configs/demo.yaml --round 1",),
+    "build": ("agentr build configs/demo.yaml --round 1",),
+    "flywheel": ("agentr flywheel configs/et_agent_demo.yaml --round 1",),
+    "train": ("agentr train configs/demo.yaml --round 1", "agentr train configs/demo.yaml --dataset data run.dir=runs/mine"),
+    "eval": ("agentr eval configs/demo.yaml --round 1",),
+    "import": ("agentr import pairs.json --config configs/demo.yaml --out data",),
+    "export": (
+        "agentr export runs/demo --round 2 --format trl --out rows.jsonl",
+        "agentr export runs/demo --format agent_r_trees --out trees",
+    ),
+    "data": ("agentr data webshop", "agentr data alfworld --option data=/data/alfworld"),
+    "doctor": ("agentr doctor runs/demo", "agentr doctor runs/demo --repair --stage rounds/02/train"),
+    "pack": ("agentr pack runs/demo --for-sharing",),
+    "unpack": ("agentr unpack demo.tar.zst --out runs",),
+    "prune": ("agentr prune runs/demo --keep 'last 2'",),
+    "methods": ("agentr methods",),
+    "rewards": ("agentr rewards",),
+    "verify": ("agentr verify --method agent_r",),
+    "chaos": ("agentr chaos configs/smoke.yaml --faults 'collect:*'", "agentr chaos configs/smoke.yaml --hours 8"),
+    "envs": ("agentr envs", "agentr envs play textcraft"),
+    "envs serve": ("agentr envs serve textcraft --port 8400",),
+    "envs play": ("agentr envs play textcraft --split train", "agentr envs play --run runs/demo --tree TASK --turn 3"),
+    "envs check": ("agentr envs check textcraft", "agentr envs check http://127.0.0.1:8400"),
+    "envs demos": ("agentr envs demos textcraft --limit 100 --out demos.jsonl",),
+    "bench": ("agentr bench collect",),
+    "bench collect": ("agentr bench collect --trees 64",),
+    "bench store": ("agentr bench store --trees 10000",),
+    "bench scale": ("agentr bench scale --engines 32 --latency 4",),
+    "bench ui": ("agentr bench ui",),
+    "bench envs": ("agentr bench envs textcraft --quick",),
+}
+
+
+def show_examples(app: typer.Typer, above: str = "") -> None:
+    """Puts the examples of all commands below their help."""
+    for command in app.registered_commands:
+        name = command.name or getattr(command.callback, "__name__", "")
+        command.epilog = _epilog(f"{above}{name}")
+    for group in app.registered_groups:
+        group.epilog = _epilog(f"{above}{group.name}")
+        if group.typer_instance is not None:
+            show_examples(group.typer_instance, f"{above}{group.name} ")
+
+
+def _epilog(name: str) -> str:
+    return "\n\n".join(["For example:", *EXAMPLES.get(name, ())])
