@@ -12,10 +12,10 @@ from typing import Any
 from urllib.parse import quote
 
 from agentr.errors import DataError
+from agentr.observe.heldout import tasks
 from agentr.read.run import Run
 from agentr.ui.server import STATIC
 from agentr.ui.views.run import run_page
-from agentr.ui.views.tasks import tasks
 from agentr.ui.views.tree import tree_view, turns_view
 
 #: The run's id in a file that holds one run.

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import agentr
 from agentr.evaluate.metrics import evaluate
-from agentr.observe.report import context_rows, reflection_rows, score_rows, status_rows, write_report
+from agentr.observe.report import write_report
+from agentr.observe.report_tables import UNKNOWN, context_rows, reflection_rows, score_rows, status_rows
 from agentr.observe.summary import summarise
 from agentr.store.files import write_json
 from agentr.store.forest import Forest
@@ -33,14 +34,14 @@ def test_scores_of_answers_and_how_calls_came_out_are_shown(tmp_path: Path) -> N
     round_.experiment.store.stage("rounds/01/eval", EvalSummary, measure)
     round_.experiment.store.close()
     run = agentr.open(tmp_path / "run")
-    scores = [["policy", "em", "f1"], ["round 1", "0.0 [0.0, 0.0]", "50.0 [50.0, 50.0]"]]
-    statuses = [["policy", *CallStatus], ["round 1", "50.0 %", "0.0 %", "0.0 %", "50.0 %", "0.0 %"]]
+    scores = [["Policy", "em", "f1"], ["round 1", "0.0 [0.0, 0.0]", "50.0 [50.0, 50.0]"]]
+    statuses = [["Policy", *CallStatus], ["round 1", "50.0 %", "0.0 %", "0.0 %", "50.0 %", "0.0 %"]]
     summary = summarise(run)
     assert (score_rows(summary), status_rows(summary)) == (scores, statuses)
     write_report(run)
     page = (tmp_path / "run/report.html").read_text(encoding="utf-8")
     assert page.startswith("<!doctype html>")
-    assert all(f"<{cell}</t" in page for cell in ("th>f1", "td>50.0 [50.0, 50.0]", "th>timeout", "td>50.0 %"))
+    assert all(f">{cell}</t" in page for cell in ("f1", "50.0 [50.0, 50.0]", "timeout", "50.0 %"))
 
 
 def test_when_policies_reflect_and_what_they_did_not_learn_is_shown(tmp_path: Path) -> None:
@@ -57,9 +58,9 @@ def test_when_policies_reflect_and_what_they_did_not_learn_is_shown(tmp_path: Pa
     title = arm.title
     assert reflection_rows(summary)[1:] == [
         [title, "2", "50.0 [50.0, 50.0] %", "1", "0.0 [0.0, 0.0] %"],
-        [CONTROL.title, "0", "-", "0", "-"],
+        [CONTROL.title, "0", UNKNOWN, "0", UNKNOWN],
     ]
-    assert context_rows(summary) == [["policy", "sentence said twice", "unlikely turn"], [title, "1", "2"]]
+    assert context_rows(summary) == [["Policy", "sentence said twice", "unlikely turn"], [title, "1", "2"]]
 
 
 def test_evaluations_without_them_have_no_such_tables(tmp_path: Path) -> None:

@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
+from agentr.observe.heldout import opening_of
 from agentr.recipes import load
 from agentr.store.growing import GrowingForest
 from agentr.store.run import RunStore
 from agentr.store.summaries import TreeSummary
 from agentr.types import Outcome
 from agentr.ui.views import forest as forests
-from agentr.ui.views.tasks import opening_of
 from tests.trees import door, episode, reasoned
 from tests.ui.conftest import Ask, asking
 
