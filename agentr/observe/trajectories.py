@@ -182,7 +182,7 @@ def _row(run: Run, traced: RowTrace, kind: str, alike: int, decode: Decode | Non
     return Trajectory(
         title=f"A {what} that was trained on",
         why=why,
-        policy=policy_title(side.policy) if side.policy else "none: it is from a file or of an expert",
+        policy=policy_title(side.policy) if side.policy else "none: an expert's, or from a file",
         task=side.tree.task.id if side.tree else side.key,
         outcome=_ending(side, nodes),
         stage=f"{traced.dataset}, {what} {traced.index}",
