@@ -98,7 +98,7 @@ def card(run: Run, summary: RunSummary, arm: Round) -> str:
     found = next(one for one in summary.arms if one.arm == arm.arm)
     licence, base = _origin(run)
     text = environment.get_template("card.md.jinja").render(
-        front=Markup(dump_yaml(_front(config, summary, found, licence, base))),
+        front=Markup(_yaml(_front(config, summary, found, licence, base))),
         title=f"{summary.name}, {arm.title}",
         arm=found,
         about=summary.about,
@@ -114,7 +114,7 @@ def card(run: Run, summary: RunSummary, arm: Round) -> str:
         tasks=_tasks(config, explored=any(source.completions for source in sources)),
         licence=licence,
         remarks=summary_of(run.stages().get(MODEL), ModelSummary).remarks or [],
-        recipe=_fenced("yaml", dump_yaml(recipe(run.config))),
+        recipe=_fenced("yaml", _yaml(recipe(run.config))),
         numbers=lambda counts: ", ".join(f"{name} {count:,}" for name, count in counts.items()),
     )
     return text.rstrip() + "\n"
@@ -277,8 +277,14 @@ def _markdown(value: object) -> str:
     return re.sub(r"([\\`*_\[\]<>#|{}&~])", r"\\\1", " ".join(seen(str(value)).split()))
 
 
+def _yaml(data: dict[str, Any]) -> str:
+    """Returns plain data as YAML in which every character can be seen."""
+    text = dump_yaml(data)
+    return text if seen(text) == text else yaml.safe_dump(data, sort_keys=False)
+
+
 def _fenced(kind: str, text: str) -> Markup:
     """Returns a block of code that its text cannot end."""
     longest = max((len(found) for found in re.findall("`+", text)), default=0)
     fence = "`" * max(3, longest + 1)
-    return Markup(f"{fence}{kind}\n{seen(text).rstrip()}\n{fence}")
+    return Markup(f"{fence}{kind}\n{text.rstrip()}\n{fence}")

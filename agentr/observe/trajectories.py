@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
 
 from markupsafe import Markup
 
@@ -81,10 +80,11 @@ def trajectories(run: Run, decode: Decode | None) -> list[Trajectory]:
     found: dict[tuple[str, str], Trajectory] = {}
     for choose in (_won, _lost, lambda run: _learnt(run, decode), _frequent, _solved, _failed, _explored):
         try:
-            for trajectory in islice(choose(run), 1):
-                found.setdefault((trajectory.stage, trajectory.key), trajectory)
+            new = next((one for one in choose(run) if (one.stage, one.key) not in found), None)
         except (DataError, OSError):  # not written yet, damaged, or of before trees were kept: others are shown
             continue
+        if new is not None:
+            found[new.stage, new.key] = new
         if len(found) == SHOWN:
             break
     return list(found.values())
