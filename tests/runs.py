@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Collection, Mapping, Sequence
 from copy import deepcopy
 from functools import cache
@@ -22,9 +23,9 @@ from agentr.store.files import write_json
 from agentr.store.growing import GrowingForest
 from agentr.store.layout import CONTROL, EVAL, EVALUATION, MODEL, Checkpoint, arm_of
 from agentr.store.run import RunStore
-from agentr.store.summaries import EvalSummary, ModelSummary, TreeSummary
+from agentr.store.summaries import EvalSummary, ModelSummary, TrainSummary, TreeSummary
 from agentr.types import Cost, Outcome
-from tests.trees import codec, episode
+from tests.trees import codec, door, episode
 
 _SERVICES = cast(Services, SimpleNamespace(spec=lambda: SimpleNamespace(action_format="react")))
 
@@ -135,3 +136,64 @@ def written(
         store.stage(arm.stage(EVAL), EvalSummary, evaluated)
     store.close()
     return store
+
+
+def small(root: Path, model: Path) -> Path:
+    """A run with a warm start and a round that are measured: of three held-out tasks one is won (a) and one lost (c).
+
+    Args:
+        model: Folder of a model that can be loaded: the base model, and both policies.
+    """
+    trees = [door(), episode("t1", ["open", "wait"], 0.0, Outcome.FAILURE, 1)]
+    round_ = round_of(root, AGENT_R, model=model, collect=trees)
+    store = round_.experiment.store
+    given(store, "rounds/01/revise", [door()], includes="rounds/01/collect")
+    dataset(round_)
+    trained(store, "rounds/00/train", model, MODEL)
+    measured(store, arm_of(0).stage(EVAL), {"a": ("wait", 0.0), "b": ("wait", 0.0), "c": ("open", 1.0)})
+    trained(store, "rounds/01/train", model, "rounds/00/train", "rounds/01/dataset")
+    measured(store, arm_of(1).stage(EVAL), {"a": ("open", 1.0), "b": ("wait", 0.0), "c": ("wait", 0.0)})
+    store.close()
+    return root
+
+
+def trained(store: RunStore, stage: str, model: Path, *inputs: str) -> None:
+    """A training that leaves the model as it is."""
+
+    def train(folder: Path) -> TrainSummary:
+        for name in inputs:
+            store.use(name)
+        shutil.copytree(model, folder / "model")
+        (folder / "metrics.jsonl").write_text('{"step": 1, "loss": 2.5}\n{"step": 2, "loss": 0.5}\n')
+        return TrainSummary(checkpoint=f"{stage}/model", steps=2, first_loss=2.5, last_loss=0.5)
+
+    store.stage(stage, TrainSummary, train)
+
+
+def measured(store: RunStore, stage: str, tasks: Mapping[str, tuple[str, float]]) -> None:
+    """Held-out episodes: three times the same action each, the last of which earns the return."""
+    outcomes = {True: Outcome.SUCCESS, False: Outcome.FAILURE}
+    measured_trees(store, stage, [episode(key, [action] * 3, won, outcomes[bool(won)], 1) for key, (action, won) in tasks.items()])
+
+
+def measured_trees(store: RunStore, stage: str, trees: Sequence[Tree]) -> None:
+    """A stage of held-out episodes."""
+
+    def measure(folder: Path) -> EvalSummary:
+        forest = GrowingForest(folder, epoch=store.lease.next_epoch())
+        for tree in trees:
+            forest.write(tree)
+        found = evaluate(trees)
+        write_json(folder / EVALUATION, found.as_dict())
+        sealed = forest.seal(stage={"action_format": "react"})
+        low, high = found.success.low, found.success.high
+        return EvalSummary(
+            trees=len(trees),
+            trees_hash=sealed["trees_hash"],
+            success=found.success.mean,
+            success_low=low,
+            success_high=high,
+            tasks=len(trees),
+        )
+
+    store.stage(stage, EvalSummary, measure)

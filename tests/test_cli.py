@@ -424,7 +424,14 @@ def test_logs_of_a_run_are_read_here_and_chosen_by_stage_task_and_level(stored: 
     written_ = [{**about, "message": "grown"}, {**about, "level": "warning", "task": "gate", "message": "slow"}]
     (stored / "logs").mkdir(exist_ok=True)
     (stored / "logs/driver.jsonl").write_text("".join(json.dumps(line) + "\n" for line in written_))
-    for words, wanted in (("", 2), ("--level warning", 1), ("--task door", 1), ("--stage collect", 2), ("--stage eval", 0), ("--stage 01/coll", 2)):
+    for words, wanted in (
+        ("", 2),
+        ("--level warning", 1),
+        ("--task door", 1),
+        ("--stage collect", 2),
+        ("--stage eval", 0),
+        ("--stage 01/coll", 2),
+    ):
         shown = agentr("logs", stored, *words.split())
         assert shown.exit_code == 0 and len(shown.stdout.splitlines()) == wanted, words
     assert "warning  [round 1: collect gate] slow" in agentr("logs", stored).stdout

@@ -20,6 +20,7 @@ from agentr.config.schema import Config
 from agentr.errors import DataError, ModelError, RunError
 from agentr.logs import recording, said
 from agentr.models.load import load_codec
+from agentr.observe.card import write_cards
 from agentr.observe.progress import Reporter
 from agentr.observe.report import table, write_report
 from agentr.observe.summary import RunSummary
@@ -184,14 +185,16 @@ def run(config: Config, reporter: Reporter, *, allow_change: bool = False, servi
 
 
 def report(run: Run, reporter: Reporter, out: Path | None = None) -> RunSummary:
-    """Writes the report of a run and shows its table and its findings.
+    """Writes the report of a run, with the cards of its checkpoints, and shows its table and its findings.
 
     Args:
-        out: Folder to write it into; by default the run directory.
+        out: Folder to write it into, without cards; by default the run directory.
     """
     if out is not None:
         out.mkdir(parents=True, exist_ok=True)
     summary = write_report(run, decoder(run), out)
+    if out is None:
+        write_cards(run)
     reporter.show(table(summary))
     for comparison in summary.comparisons:
         reporter.say(comparison.words)

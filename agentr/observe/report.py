@@ -2,34 +2,58 @@
 
 from __future__ import annotations
 
-import contextlib
-import html
-import io
-import itertools
-from collections import Counter
-from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, select_autoescape
-from markupsafe import Markup
 from rich.table import Table
 
 from agentr.errors import DataError
-from agentr.evaluate.reflections import FALSE, PASSED_OVER
-from agentr.evaluate.statistics import Estimate
+from agentr.observe import report_plots as plots
+from agentr.observe import report_tables as tables
 from agentr.observe.flywheel import asked_lines, operator_rows
+from agentr.observe.heldout import first_and_last, patterns_of
+from agentr.observe.page import Section, render, seen, shortened
 from agentr.observe.summary import RunSummary, summarise
+from agentr.observe.trajectories import SHOWN, Decode, trajectories
 from agentr.read.run import Run
-from agentr.read.stage import Dataset
+from agentr.read.stage import summary_of
 from agentr.store.files import write_bytes, write_json
-from agentr.store.layout import DATASET, ArmKind
-from agentr.store.rows import Row
-from agentr.types import CallStatus
+from agentr.store.layout import DATASET
+from agentr.store.summaries import DatasetSummary
 
-Decode = Callable[[Sequence[int]], str]
+#: Most characters of a turn, and of what was observed after it.
+SAID, OBSERVED = 2000, 1000
 
-_COLOURS = ("#7a8b99", "#2a6f97", "#61a5c2", "#bcb8b1", "#d68c45", "#588157", "#a3b18a", "#9d4edd")
+INTERVALS = (
+    "Intervals: percentile bootstrap over problems, each with all its tasks. Calls, tokens and cached, the share of prompt tokens from "
+    "the prefix cache, are those of search and revision. Refused and repeated: shares of the actions of held-out episodes."
+)
+PREFERENCES = (
+    "Reward: beta times the log-probability less that of the round's start. Where both fall, the model unlearns the rejected side faster "
+    "than the chosen one."
+)
+SHARED = (
+    "What rollouts have in common is drawn, carried out and, with share_prefixes, trained on once. Independent rollouts draw and carry out "
+    "all turns; branches that replay carry out all turns."
+)
+NOT_LEARNT = (
+    "Turns of imitated episodes that stand in the rows as context, by reason; what the environment did not understand is not counted here."
+)
+OPERATED = (
+    "Episodes that an operator started from and those that came of it, where one came of it: how many are right, and their mean calls."
+)
+ECONOMY = (
+    "Calls of a held-out episode, answers aside. With P its return: efficiency P / max(calls, 1), successful execution P / max(failed "
+    "calls, 1), reasoning length 1000 P / generated tokens (arXiv 2601.06860, section 4.1)."
+)
+CONCISE = (
+    "Concise: the share of successes of which no turn could be left out; needed turns: the mean share of their turns that could not. Both "
+    "were found out by carrying out the rest again."
+)
+REFLECTED = (
+    "Turns of held-out episodes that say a reflection, and how many of them follow a move that worked, % [95 %]; moves that the "
+    "environment did not carry out, and how many of them no reflection follows."
+)
 
 
 def table(summary: RunSummary) -> Table:
@@ -50,199 +74,154 @@ def table(summary: RunSummary) -> Table:
     return shown
 
 
-def score_rows(summary: RunSummary) -> list[list[str]]:
-    """Returns the table of the environment's scores of held-out answers: its header, and a line for each policy; nothing without scores."""
-    measured = {arm.title: arm.evaluation.scores for arm in summary.arms if arm.evaluation}
-    names = sorted(set().union(*measured.values()))
-    lines = [[title, *(found[name].as_percent() if name in found else "-" for name in names)] for title, found in measured.items()]
-    return [["policy", *names], *lines] if names else []
-
-
-def status_rows(summary: RunSummary) -> list[list[str]]:
-    """Returns the table of how held-out calls came out: its header, and a line for each policy; nothing without calls."""
-    measured = {arm.title: arm.evaluation.statuses for arm in summary.arms if arm.evaluation and arm.evaluation.statuses}
-    lines = [[title, *(f"{100 * shares.get(status, 0.0):.1f} %" for status in CallStatus)] for title, shares in measured.items()]
-    return [["policy", *CallStatus], *lines] if lines else []
-
-
-def reflection_rows(summary: RunSummary) -> list[list[str]]:
-    """Returns the table of when policies reflect: its header, and a line for each policy; nothing for a method that does not reflect."""
-    measured = {arm.title: arm.evaluation.reflections for arm in summary.arms if arm.evaluation and arm.evaluation.reflections}
-    lines = [
-        [title, f"{found[FALSE].n}", _percent(found[FALSE]), f"{found[PASSED_OVER].n}", _percent(found[PASSED_OVER])]
-        for title, found in measured.items()
-    ]
-    return [["policy", "reflections", FALSE, "refused moves", "without a reflection"], *lines] if lines else []
-
-
-def context_rows(summary: RunSummary) -> list[list[str]]:
-    """Returns the table of turns in rows that were chosen not to be learnt: its header, and a line for each policy; nothing without any."""
-    reasons = sorted(set().union(*(arm.context for arm in summary.arms)))
-    lines = [[arm.title, *(f"{arm.context.get(reason, 0)}" for reason in reasons)] for arm in summary.arms if arm.rows]
-    return [["policy", *reasons], *lines] if reasons else []
-
-
-def _percent(share: Estimate) -> str:
-    return f"{share.as_percent()} %" if share.n else "-"
-
-
 def write_report(run: Run, decode: Decode | None = None, out: Path | None = None) -> RunSummary:
     """Writes ``report.json`` and ``report.html``.
 
     Args:
         out: Folder to write them into; by default the run directory.
-        decode: Returns the text of token ids, special tokens included, for the example of a revision; without it there is no example.
+        decode: Returns the text of token ids, special tokens included, for an example of what was learnt; without it tokens are not marked.
     """
     summary = summarise(run)
     folder = out or run.path
     write_json(folder / "report.json", summary.as_dict())
-    environment = Environment(loader=PackageLoader("agentr.observe", "."), autoescape=select_autoescape(["html", "jinja"]))
-    page = environment.get_template("report.html.jinja").render(
+    page = render(
+        "report.html.jinja",
         summary=summary,
-        success_plot=Markup(success_plot(summary)),
-        time_plot=Markup(time_plot(summary)),
-        preference_plot=Markup(preference_plot(summary)),
-        online_plot=Markup(online_plot(summary)),
-        pareto_plot=Markup(pareto_plot(summary)),
-        revision=Markup(_revision(run, decode)) if decode else "",
-        splices=_splices(summary),
-        scores=score_rows(summary),
-        statuses=status_rows(summary),
-        reflections=reflection_rows(summary),
-        context=context_rows(summary),
-        flywheels=[(arm.title, operator_rows(arm.flywheel), asked_lines(arm.flywheel)) for arm in summary.arms if arm.flywheel],
+        told={
+            **{key: value for key, value in summary.about.items() if value not in ("", None, {}, [])},
+            "work": tables.seconds(summary.seconds),
+        },
+        sections=[section for section in [*_results(summary), *_training(run, summary), *_heldout(run, summary)] if section],
+        trajectories=trajectories(run, decode),
+        wanted=SHOWN,
+        said=lambda text: shortened(seen(text), SAID),
+        observed=lambda text: shortened(seen(text), OBSERVED),
     )
-    write_bytes(folder / run.layout.report.name, page.encode())
+    write_bytes(folder / run.layout.report.name, page)
     return summary
 
 
-def success_plot(summary: RunSummary) -> str:
-    """Plots held-out success by round with intervals; rounds and control are two lines from the warm start. Returns SVG."""
-    canvas, axes = figure(6.0, 3.6)
-    rounds = max((a.arm.number for a in summary.arms), default=0)
-    for kind, label, colour, style in (
-        (ArmKind.ROUND, "self-training", "#2a6f97", "-"),
-        (ArmKind.CONTROL, "control: demonstrations only", "#d68c45", "--"),
-    ):
-        arms = [a for a in summary.arms if a.arm.kind in (ArmKind.WARM_START, kind) and a.evaluation is not None]
-        if len(arms) < 2 and kind is ArmKind.CONTROL:
-            continue
-        estimates = [a.evaluation.success for a in arms if a.evaluation is not None]
-        means = [100 * e.mean for e in estimates]
-        errors = [[100 * (e.mean - e.low) for e in estimates], [100 * (e.high - e.mean) for e in estimates]]
-        places = range(len(arms)) if kind is ArmKind.ROUND else (0, rounds)
-        axes.errorbar(places, means, yerr=errors, label=label, color=colour, linestyle=style, marker="o", capsize=4)
-    axes.set_xticks(range(rounds + 1), ["warm start", *(f"round {r}" for r in range(1, rounds + 1))])
-    axes.set_ylabel("held-out success, %")
-    axes.set_ylim(0, 100)
-    axes.legend(frameon=False)
-    return svg(canvas)
+def _results(summary: RunSummary) -> list[Section]:
+    return [
+        Section("Success on held-out tasks", [plots.success_plot(summary)]),
+        Section("Policies", tables=[tables.policy_rows(summary)], notes=[note for note in (summary.selection, INTERVALS) if note]),
+    ]
 
 
-def time_plot(summary: RunSummary) -> str:
-    """Plots the seconds of each policy's stages, stacked. Returns SVG."""
-    canvas, axes = figure(6.0, 0.7 + 0.45 * len(summary.arms))
-    titles = [a.title for a in summary.arms][::-1]
-    left = [0.0] * len(titles)
-    stages = list(dict.fromkeys(stage for arm in summary.arms for stage in arm.seconds))
-    for stage, colour in zip(stages, itertools.cycle(_COLOURS)):
-        seconds = [a.seconds.get(stage, 0.0) for a in summary.arms][::-1]
-        if any(seconds):
-            axes.barh(titles, seconds, left=left, label=stage, color=colour)
-        left = [a + b for a, b in zip(left, seconds, strict=True)]
-    axes.set_xlabel("seconds")
-    axes.legend(frameon=False, ncols=3, loc="lower center", bbox_to_anchor=(0.5, 1.0))
-    return svg(canvas)
-
-
-def preference_plot(summary: RunSummary) -> str:
-    """What DPO did to both sides of the pairs, step by step: margin of the rewards, share of pairs the right way round, and
-    log-probabilities. SVG, or nothing where no round trained on preferences."""
-    arms = [a for a in summary.arms if any(line.get("reward_margin") is not None for line in a.curve)]
-    if not arms:
-        return ""
-    canvas, rows = figure(9.5, 3.0, columns=3)
-    for arm, colour in zip(arms, _COLOURS[1:], strict=False):
-        steps = [line["step"] for line in arm.curve]
-        for axes, keys in zip(rows, (("reward_margin",), ("reward_accuracy",), ("chosen_logprob", "rejected_logprob")), strict=True):
-            for key, style in zip(keys, ("-", "--"), strict=False):
-                axes.plot(steps, [line[key] for line in arm.curve], color=colour, linestyle=style, label=arm.title)
-    for axes, title in zip(rows, ("reward margin", "pairs the right way round", "log-probability (dashed: rejected)"), strict=True):
-        axes.set_title(title, fontsize=10)
-        axes.set_xlabel("step")
-    rows[0].legend(frameon=False)
-    return svg(canvas)
-
-
-def online_plot(summary: RunSummary) -> str:
-    """What online training did, step by step: success of the rollouts and on the validation tasks, turns and tokens, entropy and groups
-    without signal. SVG, or nothing where no round trained online."""
-    arms = [a for a in summary.arms if a.steps]
-    if not arms:
-        return ""
-    canvas, rows = figure(9.5, 3.0, columns=3)
-    for arm, colour in zip(arms, itertools.cycle(_COLOURS[1:])):
-        steps = [line["step"] for line in arm.steps]
-        rows[0].plot(steps, [100 * line["success"] for line in arm.steps], color=colour, label=arm.title, alpha=0.6)
-        measured = [(line["step"], 100 * line["validation"]) for line in arm.steps if line["validation"] is not None]
-        if measured:
-            rows[0].plot(*zip(*measured, strict=True), color=colour, marker="o", linestyle="--")
-        rows[1].plot(steps, [line["tokens"] for line in arm.steps], color=colour)
-        rows[2].plot([line["step"] for line in arm.curve], [line.get("entropy") for line in arm.curve], color=colour)
-        rows[2].plot(steps, [line["silent_groups"] / max(1, line["groups"]) for line in arm.steps], color=colour, linestyle="--")
-    titles = ("success, % (dots: validation)", "tokens of a rollout", "entropy (dashed: groups without signal)")
-    for axes, title in zip(rows, titles, strict=True):
-        axes.set_title(title, fontsize=10)
-        axes.set_xlabel("step")
-        axes.set_ylim(bottom=0)
-    rows[0].legend(frameon=False)
-    return svg(canvas)
-
-
-def pareto_plot(summary: RunSummary) -> str:
-    """How much the episodes of each task differed, and which tasks were chosen by that. SVG, or nothing where none were."""
-    arms = [a for a in summary.arms if a.differing]
-    if not arms:
-        return ""
-    canvas, rows = figure(3.6 * len(arms), 3.2, columns=len(arms))
-    for arm, axes in zip(arms, [rows] if len(arms) == 1 else rows, strict=True):
-        for chosen, colour, label in ((False, _COLOURS[0], "left out"), (True, _COLOURS[4], "chosen")):
-            points = Counter((one["calls"], one["earned"]) for one in arm.differing if one["chosen"] is chosen)
-            sizes = [12 * count**0.5 for count in points.values()]
-            axes.scatter(
-                [x for x, _ in points], [y for _, y in points], s=sizes, color=colour, alpha=0.7, label=f"{label}: {points.total()}"
+def _training(run: Run, summary: RunSummary) -> list[Section]:
+    kinds = {arm.title: summary_of(arm.stages().get(DATASET), DatasetSummary).kinds for arm in run.arms}
+    return [
+        Section("Rows that were trained on", tables=[tables.kind_rows(kinds)]),
+        Section("Training", plots.training_plots(summary), [tables.training_rows(summary)]),
+        Section(
+            "Training on preferences",
+            plots.preference_plots(summary),
+            [tables.preference_rows(summary)],
+            [PREFERENCES],
+        ),
+        Section(
+            "Online training",
+            plots.online_plots(summary),
+            [tables.online_rows(summary), tables.sharing_rows(summary)],
+            [SHARED],
+        ),
+        Section(
+            "Tasks that were chosen",
+            plots.pareto_plots(summary),
+            notes=["A point is a task, or several: how much the policy's episodes of it differ before the round's first step."],
+        ),
+        Section(
+            "Turns that were not learnt",
+            tables=[tables.context_rows(summary)],
+            notes=[NOT_LEARNT],
+        ),
+        *(
+            Section(
+                f"Flywheel, {arm.title}",
+                tables=[operator_rows(arm.flywheel)],
+                notes=[OPERATED, *asked_lines(arm.flywheel)],
             )
-        axes.set_title(f"{arm.title}", fontsize=10)
-        axes.set_xlabel("dispersion of calls")
-        axes.set_ylabel("dispersion of returns")
-        axes.legend(frameon=False)
-    return svg(canvas)
+            for arm in summary.arms
+            if arm.flywheel
+        ),
+        Section("Executed splices", text=splices(summary)),
+        Section("Where the time went", [plots.time_plot(summary)], tables=[tables.time_rows(summary)]),
+    ]
 
 
-def mark_up(row: Row, decode: Decode) -> str:
-    """Returns a row as HTML in which the trained tokens are marked."""
-    parts: list[str] = []
-    start = 0
-    for end in range(1, len(row.input_ids) + 1):
-        if end == len(row.input_ids) or row.loss_mask[end] != row.loss_mask[start]:
-            text = html.escape(decode(row.input_ids[start:end]))
-            parts.append(f'<span class="{"trained" if row.loss_mask[start] else "context"}">{text}</span>')
-            start = end
-    return "".join(parts)
+def _heldout(run: Run, summary: RunSummary) -> list[Section]:
+    return [
+        Section("Economy", tables=[tables.economy_rows(summary)], notes=[ECONOMY, *([CONCISE] if "concise" in summary.measured else [])]),
+        Section(
+            "Scores of answers",
+            tables=[tables.score_rows(summary)],
+            notes=["What the environment gives an answer by name, % [95 %]; a held-out episode without an answer has 0."],
+        ),
+        Section(
+            "How calls came out",
+            tables=[tables.status_rows(summary)],
+            notes=["Calls of held-out episodes, answers aside where the environment says what they are."],
+        ),
+        Section(
+            "Reflections",
+            tables=[tables.reflection_rows(summary)],
+            notes=[REFLECTED],
+        ),
+        *(
+            Section(f"Success by {label}", tables=[lines], notes=[note] if note else [])
+            for label, (lines, note) in tables.label_rows(summary).items()
+        ),
+        Section("Success within so many answers", tables=[tables.answer_rows(summary)]),
+        _changes(run),
+        _patterns(run),
+    ]
 
 
-def _revision(run: Run, decode: Decode) -> str:
-    """Returns the first revision row of the last round that has one as HTML, or nothing."""
-    for round_ in reversed(run.rounds[1:]):
-        dataset = round_.stages().get(DATASET)
-        if not isinstance(dataset, Dataset) or not dataset.sealed or not dataset.summary.kinds.get("revision"):
-            continue
-        with contextlib.suppress(DataError):
-            return next(mark_up(row, decode) for row in dataset.rows if isinstance(row, Row) and row.provenance.kind == "revision")
-    return ""
+def _changes(run: Run) -> Section:
+    """How many held-out tasks the last policy won and lost against the first."""
+    measured = first_and_last(run)
+    if len(measured) < 2:
+        return Section("")
+    (before, one), (after, two) = measured
+    scores, later = one.evaluation.per_task, two.evaluation.per_task
+    both = [(scores[key], later[key]) for key in scores if key in later]
+    counts = [
+        sum(b < a for a, b in both),
+        sum(b > a for a, b in both),
+        sum(a == b > 0 for a, b in both),
+        sum(a == b == 0 for a, b in both),
+    ]
+    lines = [
+        ["From", "to", "Lost", "Won", "Solved by both", "Solved by neither", "Tasks"],
+        [before, after, *map(str, counts), str(len(both))],
+    ]
+    return Section("Held-out tasks: what changed", tables=[lines])
 
 
-def _splices(summary: RunSummary) -> str:
+def _patterns(run: Run) -> Section:
+    """What recurs in the held-out episodes of the first and of the last policy."""
+    try:
+        found = [(title, len(stage), patterns_of(stage, len(stage))) for title, stage in first_and_last(run)]
+    except DataError:
+        return Section("")
+    if not any(told["read"] for _, _, told in found):
+        return Section("")
+    first = found[0][2]["patterns"]
+    lines = [
+        [f"{pattern['name']}: {pattern['about']}", *(_occurs(told["patterns"][at]) for _, _, told in found)]
+        for at, pattern in enumerate(first)
+    ]
+    read = [f"Of {title} the first {told['read']} of {size} episodes were read." for title, size, told in found if told["read"] < size]
+    note = "Share of the episodes in which it occurs; in brackets, how many of those succeeded."
+    return Section("Patterns of held-out episodes", tables=[[["Pattern", *(title for title, _, _ in found)], *lines]], notes=[note, *read])
+
+
+def _occurs(pattern: dict[str, Any]) -> str:
+    return f"{tables.percent(pattern['episodes'] / max(1, pattern['of']))} ({pattern['succeeded']} of {pattern['episodes']})"
+
+
+def splices(summary: RunSummary) -> str:
+    """Returns what came of the splices that were executed, in words; nothing for a method without."""
     tried = summary.splices.get("tried", 0)
     if not tried:
         return ""
@@ -251,23 +230,3 @@ def _splices(summary: RunSummary) -> str:
         f"Of {tried} pairs of a bad prefix and a good end, {failed} ({100 * failed / tried:.0f} %) did not earn the good path's return "
         f"when the good actions were executed after the bad prefix; {summary.splices['kept after execution']} were kept after execution."
     )
-
-
-def figure(width: float, height: float, columns: int = 1) -> tuple[Any, Any]:
-    """Makes a matplotlib figure and its axes; with several columns, a row of axes. Sizes are in inches."""
-    # The object interface and no pyplot: no global state, and no display is looked for.
-    from matplotlib.figure import Figure
-
-    canvas = Figure(figsize=(width, height), layout="constrained")
-    axes = canvas.subplots(1, columns)
-    for each in axes if columns > 1 else [axes]:
-        each.spines[["top", "right"]].set_visible(False)
-    return canvas, axes
-
-
-def svg(canvas: Any) -> str:
-    """Returns a figure as SVG for a page."""
-    buffer = io.StringIO()
-    canvas.savefig(buffer, format="svg", metadata={"Date": None})
-    text = buffer.getvalue()
-    return text[text.index("<svg") :]

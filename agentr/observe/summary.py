@@ -245,25 +245,23 @@ def _differences(arms: list[ArmSummary], resamples: int) -> list[Difference]:
     rounds = [a for a in evaluated if a.arm.kind is ArmKind.ROUND]
     if not rounds:
         return []
-    return [_difference(rounds[-1], other, resamples) for other in evaluated if other.arm.kind is not ArmKind.ROUND]
+    return [difference(rounds[-1], other, resamples) for other in evaluated if other.arm.kind is not ArmKind.ROUND]
 
 
-def _difference(after: ArmSummary, before: ArmSummary, resamples: int) -> Difference:
+def difference(after: ArmSummary, before: ArmSummary, resamples: int) -> Difference:
+    """Returns the paired difference of two policies that were measured, and what it means."""
     assert after.evaluation is not None and before.evaluation is not None
     scores = after.evaluation.per_task, before.evaluation.per_task
-    difference = paired_difference(*scores, resamples, problems=after.evaluation.problems)
-    interval = f"95 % interval {100 * difference.low:+.1f} to {100 * difference.high:+.1f}, n = {difference.n}"
-    points = f"{100 * difference.mean:+.1f} points ({interval})"
+    found = paired_difference(*scores, resamples, problems=after.evaluation.problems)
+    interval = f"95 % interval {100 * found.low:+.1f} to {100 * found.high:+.1f}, n = {found.n}"
+    points = f"{100 * found.mean:+.1f} points ({interval})"
     control = before.arm == CONTROL
-    if difference.low > 0:
-        meaning = (
-            "more than the same number of optimiser steps on the demonstrations alone explains"
-            if control
-            else "a real gain on held-out tasks"
-        )
+    if found.low > 0:
+        explained = "more than the same number of optimiser steps on the demonstrations alone explains"
+        meaning = explained if control else "a real gain on held-out tasks"
         words = f"{after.title} is better than {before.title} by {points}: {meaning}."
-    elif difference.high < 0:
+    elif found.high < 0:
         words = f"{after.title} is worse than {before.title} by {points}: self-training did harm here."
     else:
         words = f"{after.title} against {before.title}: {points}. The interval holds 0: no evidence of a difference."
-    return Difference(after.title, before.title, difference, words)
+    return Difference(after.title, before.title, found, words)

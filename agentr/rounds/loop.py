@@ -8,6 +8,7 @@ from pathlib import Path
 
 from agentr.config.training import ContinueFrom, TrainConfig
 from agentr.errors import RunError
+from agentr.observe.card import write_card
 from agentr.read.run import Run
 from agentr.rounds.experiment import Experiment
 from agentr.rounds.prune import delete, prunable
@@ -51,12 +52,14 @@ def _run_rounds(experiment: Experiment, recipe_at: Callable[[int], Recipe]) -> N
     experiment.services.engines_early = True
     warm_start, demonstrations = experiment.warm_start()
     experiment.evaluate(WARM_START, warm_start)
+    write_card(Run(experiment.root), WARM_START)
 
     policy = warm_start
     for number in range(1, config.run.rounds + 1):
         round_ = Round(experiment, number, policy)
         policy = recipe_at(number).improve(round_, policy if config.trainer.continue_from is ContinueFrom.previous else warm_start)
         experiment.evaluate(round_.arm, policy)
+        write_card(Run(experiment.root), round_.arm)
         delete(experiment.store, [entry for entry in prunable(Run(experiment.root), config.run.keep) if entry.what == "weights"])
 
     if config.run.control and config.run.rounds:

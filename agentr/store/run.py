@@ -23,7 +23,7 @@ from agentr.store.layout import Layout, stage_of, title_of
 from agentr.store.lease import LEASE_S, Lease
 from agentr.store.origin import made_by, version
 from agentr.store.records import Index, read_config, read_index, read_records, write_index
-from agentr.store.seal import FORMAT, StageRecord, content_hash, files_of, hash_files, hash_of, verify, write_seal
+from agentr.store.seal import FORMAT, StageRecord, content_hash, hash_files, hash_of, sealed_files, verify, write_seal
 from agentr.store.summaries import S
 
 #: Longest value of a configuration that the record of a stage holds, in characters of JSON.
@@ -164,7 +164,7 @@ class RunStore:
         try:
             with logs.about(stage=name, **_place(name)):
                 summary = work(folder)
-            files = hash_files(folder, files_of(folder))
+            files = hash_files(folder, sealed_files(folder))
         except BaseException as error:
             self._stopped(replace(running, seconds=spent - self._within[-1]), error)
             raise

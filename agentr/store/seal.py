@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from fnmatch import fnmatch
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from blake3 import blake3
@@ -26,6 +26,9 @@ FORMAT = 2
 
 #: Name of the seal in the folder of a stage.
 SEAL = "stage.json"
+
+#: The card of a model, in its folder. In that of a checkpoint it says what is known of it so far, and is part of no seal.
+CARD = "README.md"
 
 #: Files of a stage that nobody needs once it is sealed: they are not part of the seal.
 SPARE = ("checkpoint-*", "work-*", ".*", "*.log", "damaged", SEAL)
@@ -168,13 +171,18 @@ def hash_of(data: Any) -> str:
 
 
 def files_of(folder: Path) -> list[str]:
-    """Returns the files in the folder of a stage that its seal names: all but those that are spare."""
+    """Returns the files in a folder, without those that are spare."""
     found = []
     for path in sorted(folder.rglob("*")) if folder.is_dir() else ():
         name = path.relative_to(folder)
         if path.is_file() and not any(fnmatch(part, spare) for part in name.parts for spare in SPARE):
             found.append(name.as_posix())
     return found
+
+
+def sealed_files(folder: Path) -> list[str]:
+    """Returns the files in the folder of a stage that its seal names: not the cards of its checkpoints."""
+    return [name for name in files_of(folder) if PurePosixPath(name).parts[-2:] != ("model", CARD)]
 
 
 def content_hash(files: Mapping[str, FileRecord], summary: Summary) -> str:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from agentr.store.files import write_aside, write_json
 from agentr.store.model_folder import WEIGHTS
+from agentr.store.seal import CARD
 
 if TYPE_CHECKING:
     from agentr.train.job import TrainJob
@@ -82,12 +83,13 @@ def publish(save: Callable[[Path], object], final: Path, job: TrainJob) -> None:
     """Writes the folder ``final`` atomically: the weights from ``save``, and everything else from the job's start.
 
     Configuration, tokenizer and chat template are copied byte for byte, so training cannot change how prompts are built. What the run's
-    configuration sets in their place is written over them: who serves the checkpoint shows the model what it was trained on.
+    configuration sets in their place is written over them: who serves the checkpoint shows the model what it was trained on. The
+    start's card is of another model: the checkpoint gets one of its own (``agentr.observe.card``).
     """
     with write_aside(final) as folder:
         save(folder)
         for path in job.start.iterdir():
-            if path.is_file() and not path.name.endswith(WEIGHTS):
+            if path.is_file() and not path.name.endswith(WEIGHTS) and path.name != CARD:
                 shutil.copyfile(path, folder / path.name)
         if job.chat_template:
             (folder / "chat_template.jinja").write_text(job.chat_template, encoding="utf-8")

@@ -8,9 +8,9 @@ from pathlib import Path
 
 from agentr.errors import DataError
 from agentr.observe.comparison import PLAN
+from agentr.observe.problems import Problem, read_or
 from agentr.read.run import Run
 from agentr.store.layout import MODEL, Layout
-from agentr.ui.problems import Problem, read_or
 
 #: How far below a folder runs are looked for.
 DEPTH = 5

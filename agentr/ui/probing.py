@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import Any
 
 from agentr.errors import DataError
+from agentr.observe.problems import Problem, problem_of, read_or
 from agentr.read.run import Run
 from agentr.search.tree import Node, Tree
 from agentr.store.files import write_json
 from agentr.store.model_folder import require_model
-from agentr.ui.problems import Problem, problem_of, read_or
 
 #: Seconds that the process waits for another question before it ends.
 STAYS_S = 300.0

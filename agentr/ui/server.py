@@ -25,16 +25,17 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from agentr.errors import AgentrError, DataError, RunError
+from agentr.observe.heldout import patterns, tasks
+from agentr.observe.problems import problem_of
 from agentr.ui.library import Library
 from agentr.ui.probe import Prober
-from agentr.ui.problems import problem_of
 from agentr.ui.texts import as_json
 from agentr.ui.views.compare import compare
 from agentr.ui.views.forest import forest
 from agentr.ui.views.home import home
 from agentr.ui.views.rows import dataset_view, row_view
 from agentr.ui.views.run import log, run_page, state
-from agentr.ui.views.tasks import patterns, steps, tasks
+from agentr.ui.views.steps import steps
 from agentr.ui.views.tree import tree_view, turns_view
 
 STATIC = Path(__file__).parent / "static"

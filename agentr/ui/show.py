@@ -12,13 +12,13 @@ from typing import Any
 from urllib.parse import quote
 
 from agentr.errors import DataError
+from agentr.observe.heldout import tasks
+from agentr.observe.problems import read_or
 from agentr.read.run import Run
-from agentr.ui.problems import read_or
 from agentr.ui.server import STATIC
 from agentr.ui.texts import LONGEST, Texts, as_json
 from agentr.ui.views.rows import row_view
 from agentr.ui.views.run import run_page
-from agentr.ui.views.tasks import tasks
 from agentr.ui.views.tree import tree_view, turns_view
 
 #: The run's id in a file that holds one run.

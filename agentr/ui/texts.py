@@ -10,8 +10,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from agentr.observe.problems import Problem, read_or
 from agentr.read.run import Run
-from agentr.ui.problems import Problem, read_or
 
 #: Most characters of a text in an answer, unless the whole is asked for.
 LONGEST = 20_000

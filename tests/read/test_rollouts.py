@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from agentr.build.dataset import write_dataset
 from agentr.build.rollouts import rollout_rows
 from agentr.errors import DataError
 from agentr.launch.doctor import Remedy, examine, repair
-from agentr.observe.report import online_plot
+from agentr.observe.report_plots import online_plots
 from agentr.observe.summary import Sharing, summarise
 from agentr.recipes import load
 from agentr.rewards.group import Reward, group_of
@@ -106,7 +107,9 @@ def test_the_report_shows_the_steps(root: Path) -> None:
     summary = summarise(agentr.open(root))
     (arm,) = summary.arms
     assert [line["validation"] for line in arm.steps] == [None, 0.25] and arm.trees == 2
-    assert "dots: validation" in online_plot(summary)
+    titles = [re.findall("<figcaption>(.*?)<", plot)[0] for plot in online_plots(summary)]
+    assert titles == ["Success of rollouts", "Reward: outcome", "Tokens of a rollout", "Share of groups without signal"]
+    assert "dots: validation" in online_plots(summary)[0]
 
 
 @pytest.mark.parametrize(("line", "entropy", "words"), [

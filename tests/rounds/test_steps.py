@@ -16,7 +16,7 @@ from agentr.cluster.causes import Kind
 from agentr.collect.job import TreeJob
 from agentr.errors import ConfigError, DataError, InfraError, RunError
 from agentr.observe.progress import Reporter
-from agentr.observe.report import pareto_plot
+from agentr.observe.report_plots import pareto_plots
 from agentr.observe.summary import summarise
 from agentr.observe.troubles import troubles
 from agentr.recipes import load, recipe_of
@@ -236,7 +236,8 @@ def test_tasks_are_chosen_by_what_the_policy_makes_of_them(tmp_path: Path) -> No
     assert run.rounds[1].stages()["probe"].summary.trees == 5
     differing = {one["task"]: (one["earned"], one["calls"], one["chosen"]) for one in run.rounds[1].rollouts.differing()}
     assert differing == {f"train{n}": ((0.5, 0.0, True) if n in (1, 3) else (0.0, 0.0, False)) for n in range(5)}
-    assert "chosen: 2" in pareto_plot(summarise(run)) and "left out: 3" in pareto_plot(summarise(run))
+    (plot,) = pareto_plots(summarise(run))
+    assert "chosen: 2" in plot and "left out: 3" in plot
 
 
 def test_a_run_that_goes_on_after_the_choice_makes_the_same_one(tmp_path: Path) -> None:

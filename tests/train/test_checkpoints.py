@@ -48,10 +48,10 @@ def test_a_torn_checkpoint_is_skipped_with_a_warning(tmp_path: Path, damage: str
     assert not torn.exists()
 
 
-def test_a_model_appears_whole_with_everything_but_the_old_weights(tmp_path: Path) -> None:
+def test_a_model_appears_whole_with_everything_but_the_old_weights_and_their_card(tmp_path: Path) -> None:
     start, final = tmp_path / "start", tmp_path / "model"
     start.mkdir()
-    for name in ("config.json", "tokenizer.json", "model.safetensors"):
+    for name in ("config.json", "tokenizer.json", "model.safetensors", "README.md"):
         (start / name).write_text(f"old {name}", encoding="utf-8")
 
     def save(folder: Path) -> None:

@@ -18,20 +18,15 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
-from agentr.evaluate.metrics import evaluate
 from agentr.observe.comparison import write_plan
 from agentr.recipes import load
-from agentr.store.files import write_json
 from agentr.store.growing import GrowingForest
-from agentr.store.layout import EVALUATION, arm_of
 from agentr.store.run import RunStore
-from agentr.store.summaries import EvalSummary, TrainSummary, TreeSummary
-from agentr.types import Outcome
+from agentr.store.summaries import TreeSummary
 from agentr.ui.library import Library
 from agentr.ui.server import app
-from tests.runs import AGENT_R, dataset, given, round_of
+from tests.runs import small
 from tests.support import tiny_model
-from tests.trees import door, episode
 
 ORIGIN = "http://127.0.0.1:8300"
 
@@ -42,18 +37,7 @@ Ask = Callable[..., Any]
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run in a folder of runs; tests that change it take a copy."""
     folder = tmp_path_factory.mktemp("runs")
-    model = tiny_model(tmp_path_factory.mktemp("model"))
-    trees = [door(), episode("t1", ["open", "wait"], 0.0, Outcome.FAILURE, 1)]
-    before = arm_of(0)
-    round_ = round_of(folder / "first", AGENT_R, model=model, collect=trees)
-    store = round_.experiment.store
-    given(store, "rounds/01/revise", [door()], includes="rounds/01/collect")
-    dataset(round_)
-    _trained(store, "rounds/00/train", model)
-    _measured(store, before.stage("eval"), {"a": ("wait", 0.0), "b": ("wait", 0.0), "c": ("open", 1.0)})
-    _trained(store, "rounds/01/train", model)
-    _measured(store, arm_of(1).stage("eval"), {"a": ("open", 1.0), "b": ("wait", 0.0), "c": ("wait", 0.0)})
-    store.close()
+    small(folder / "first", tiny_model(tmp_path_factory.mktemp("model")))
     return folder
 
 
@@ -77,39 +61,6 @@ def asking(folder: Path, run: str = "first") -> Ask:
         return response.json()
 
     return ask
-
-
-def _trained(store: RunStore, stage: str, model: Path) -> None:
-    def train(folder: Path) -> TrainSummary:
-        shutil.copytree(model, folder / "model")
-        (folder / "metrics.jsonl").write_text('{"step": 1, "loss": 2.5}\n{"step": 2, "loss": 0.5}\n')
-        return TrainSummary(checkpoint=f"{stage}/model", steps=2, first_loss=2.5, last_loss=0.5)
-
-    store.stage(stage, TrainSummary, train)
-
-
-def _measured(store: RunStore, stage: str, tasks: dict[str, tuple[str, float]]) -> None:
-    """Held-out episodes: three times the same action each, the last of which earns the return."""
-    trees = [episode(key, [action] * 3, won, Outcome.SUCCESS if won else Outcome.FAILURE, 1) for key, (action, won) in tasks.items()]
-
-    def measure(folder: Path) -> EvalSummary:
-        forest = GrowingForest(folder, epoch=store.lease.next_epoch())
-        for tree in trees:
-            forest.write(tree)
-        found = evaluate(trees)
-        write_json(folder / EVALUATION, found.as_dict())
-        sealed = forest.seal(stage={"action_format": "react"})
-        low, high = found.success.low, found.success.high
-        return EvalSummary(
-            trees=len(trees),
-            trees_hash=sealed["trees_hash"],
-            success=found.success.mean,
-            success_low=low,
-            success_high=high,
-            tasks=len(trees),
-        )
-
-    store.stage(stage, EvalSummary, measure)
 
 
 class _KilledError(Exception):

@@ -1,4 +1,4 @@
-"""The page in a real Chromium: the questions that it is for, by clicks and by keyboard; phones, dark, hostile texts, a growing stage.
+"""The pages in a real Chromium: the questions that they are for, by clicks and by keyboard; phones, dark, hostile texts, a growing stage.
 
 ``make test-ui`` installs what is needed; without it these tests are skipped, but where AGENTR_TEST_UI is set that is a failure.
 """
@@ -25,10 +25,18 @@ import uvicorn
 import yaml
 
 import agentr
+from agentr.launch.run import decoder
+from agentr.observe.comparison import Line, compare_runs
+from agentr.observe.comparison_page import write_comparison
+from agentr.observe.report import write_report
+from agentr.read.run import Run
+from agentr.store.run import RunStore
+from agentr.types import Outcome
 from agentr.ui.library import Library
 from agentr.ui.server import app, listen
 from agentr.ui.show import show_task, show_tree
-from tests.trees import door
+from tests.runs import measured_trees, written
+from tests.trees import door, episode
 from tests.ui.conftest import compared, growing
 
 REQUIRED = bool(os.environ.get("AGENTR_TEST_UI"))
@@ -407,3 +415,33 @@ def test_points_of_curves_are_reached_by_keyboard(shown: Shown) -> None:
     page.keyboard.press("End")
     page.keyboard.press("Home")
     expect(curve).to_have_attribute("aria-valuenow", "1")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1400, 390])
+def test_reports_and_comparisons_are_accessible_and_fit(browser: Browser, runs: Path, width: int, scheme: str) -> None:
+    """Also where names and turns are hostile, and one is a long word."""
+    tree = episode("a", ["x" * 400, HOSTILE], 1.0, Outcome.SUCCESS, 1)
+    tree.nodes[2].text = tree.nodes[2].observation = HOSTILE
+    store = RunStore(runs / "first")
+    store.set_aside("rounds/01/eval")
+    store.take()
+    measured_trees(store, "rounds/01/eval", [tree])
+    store.close()
+    run = agentr.open(runs / "first")
+    write_report(run, decoder(run))
+    lines = [Line(label, 0, Run(written(runs, label, 0, [{"a"}, {"a", "b"}], 5, control={"b"}).root)) for label in ("one", HOSTILE[:9] * 9)]
+    write_comparison(compare_runs(lines, {f"{HOSTILE}{'x' * 200}": f"no space left: {'y' * 300}"}), runs)
+    for path in (runs / "first/report.html", runs / "comparison.html"):
+        shown = open_page(browser, path.as_uri(), viewport={"width": width, "height": 844}, color_scheme=scheme)
+        shown.page.goto(path.as_uri())
+        assert shown.page.evaluate("document.documentElement.scrollWidth") <= width, f"{path.name} scrolls sideways"
+        paper = shown.page.evaluate("getComputedStyle(document.body).backgroundColor")
+        assert (sum(map(int, re.findall(r"\d+", paper))) < 200) is (scheme == "dark"), paper
+        line = shown.page.evaluate("getComputedStyle(document.querySelector('.plot polyline')).stroke")
+        assert line == {"light": "rgb(33, 102, 172)", "dark": "rgb(111, 176, 238)"}[scheme]
+        found = Axe().run(shown.page).response["violations"]
+        assert [(each["id"], each["nodes"][0]["html"][:120]) for each in found if each["impact"] in ("serious", "critical")] == []
+        assert shown.page.locator("img, script").count() == 0 and "\u202e" not in shown.page.inner_text("body")
+        assert shown.asked == [path.as_uri()] and shown.errors == []
+        shown.page.context.close()

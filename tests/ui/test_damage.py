@@ -178,7 +178,7 @@ def test_a_defect_is_a_sentence_and_its_place_is_logged(
         answer = client.get("/api/forest", params={"run": "first", "stage": COLLECT})
     assert answer.status_code == 500 and answer.headers["content-type"] == "application/json"
     assert type(error).__name__ in answer.json()["error"]["message"] and "defect" in answer.json()["error"]["hint"]
-    (record,) = [record for record in caplog.records if record.name == "agentr.ui.problems"]
+    (record,) = [record for record in caplog.records if record.name == "agentr.observe.problems"]
     assert record.exc_info and "in defect" in "".join(_traceback(record.exc_info))
     assert client.get("/api/forest", params={"run": "first", "stage": COLLECT}).status_code == 200, "the server lives on"
 

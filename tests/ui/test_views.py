@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
+from agentr.observe.heldout import opening_of
 from agentr.types import Outcome
 from agentr.ui.views import forest as forests
-from agentr.ui.views.tasks import opening_of
 from tests.trees import door, episode, reasoned
 from tests.ui.conftest import Ask, asking, compared, growing
 

@@ -9,11 +9,11 @@ from typing import Any
 
 from agentr.evaluate.statistics import Estimate, paired_difference
 from agentr.observe.comparison import Line, Point, compare_runs, progress
+from agentr.observe.problems import Problem, read_or
 from agentr.observe.summary import summarise
 from agentr.read.run import Run
 from agentr.store.layout import EVAL, ArmKind
 from agentr.ui.library import Library
-from agentr.ui.problems import Problem, read_or
 from agentr.ui.views.home import comparison_card, lines_of
 
 Scores = dict[str, float]

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from agentr.errors import DataError
+from agentr.observe.problems import Problem, read_or
 from agentr.read.run import Run
 from agentr.read.stage import Rollouts, Trees
 from agentr.store.tables import schema
 from agentr.store.tree_table import COLUMNS, summary_row
-from agentr.ui.problems import Problem, read_or
 
 if TYPE_CHECKING:
     import pyarrow as pa

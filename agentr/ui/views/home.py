@@ -10,6 +10,7 @@ from typing import Any
 from agentr import __version__
 from agentr.evaluate.statistics import Estimate
 from agentr.observe.comparison import PLAN, Line, line, progress
+from agentr.observe.problems import Problem, read_or
 from agentr.observe.troubles import describe, troubles
 from agentr.read.run import Run
 from agentr.read.stage import Episodes, Stage, Trees
@@ -17,7 +18,6 @@ from agentr.store.files import read_json
 from agentr.store.layout import EVAL, ArmKind
 from agentr.types import Cost
 from agentr.ui.library import Library
-from agentr.ui.problems import Problem, read_or
 
 
 def home(library: Library) -> dict[str, Any]:

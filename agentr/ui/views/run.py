@@ -10,6 +10,7 @@ from typing import Any
 import yaml
 
 from agentr.errors import DataError
+from agentr.observe.problems import Problem, read_or
 from agentr.observe.progress import read_now
 from agentr.observe.status import describe_now, describe_stage
 from agentr.observe.summary import ArmSummary, summarise
@@ -18,7 +19,6 @@ from agentr.read.run import Round, Run
 from agentr.read.stage import Dataset, Episodes, Rollouts, Stage, Training, Trees, summary_of
 from agentr.store.layout import DATASET, TRAIN
 from agentr.store.summaries import DatasetSummary
-from agentr.ui.problems import Problem, read_or
 from agentr.ui.views.home import card, events_of
 
 _KINDS: tuple[tuple[type[Stage], str], ...] = (

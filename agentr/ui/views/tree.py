@@ -12,13 +12,13 @@ from statistics import fmean
 from typing import Any
 
 from agentr.errors import DataError
+from agentr.observe.problems import Problem, read_or
 from agentr.read.run import Run
 from agentr.read.stage import Rollouts, Trees
 from agentr.read.trace import made_of
 from agentr.search import UCT, UCTConfig
 from agentr.search.tree import Node, Tree
 from agentr.store.layout import stage_of
-from agentr.ui.problems import Problem, read_or
 from agentr.ui.texts import Texts, shortened
 from agentr.ui.views.forest import trees_of
 
@@ -72,9 +72,14 @@ def tree_view(run: Run, stage: str, key: str) -> dict[str, Any]:
         "facts": _facts(tree),
         "elsewhere": read_or([], lambda: _elsewhere(run, stage, key), problems, "the same task's trees in other stages"),
         "commands": _commands(run, stage, key),
-        "policies": _guarded(lambda: [{"name": policy.arm, "title": policy.title} for policy in run.policies(base=True)], problems, []),
+        "policies": read_or([], lambda: _policies(run), problems, "the policies of the run"),
         "problems": problems,
     }
+
+
+def _policies(run: Run) -> list[dict[str, str]]:
+    """What `agentr search` may be told to search with."""
+    return [{"name": policy.arm, "title": policy.title} for policy in run.policies(base=True)]
 
 
 def turns_view(run: Run, stage: str, key: str, wanted: Sequence[int], whole: bool = False, limit: int = TURNS) -> dict[str, Any]:

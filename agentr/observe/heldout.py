@@ -9,13 +9,12 @@ from itertools import islice
 from typing import Any
 
 from agentr.build.targets import said_twice
-from agentr.errors import DataError
+from agentr.observe.problems import Problem, read_or
 from agentr.read.run import Run
-from agentr.read.stage import Episodes, Rollouts
+from agentr.read.stage import Episodes
 from agentr.search.tree import Node, Tree
-from agentr.store.layout import EVAL
+from agentr.store.layout import CONTROL, EVAL
 from agentr.types import Outcome
-from agentr.ui.problems import Problem, read_or
 
 #: Most episodes of a policy that are read for patterns, examples of a pattern, and openings that are shown.
 READ = 2000
@@ -27,6 +26,12 @@ def evaluated(run: Run) -> list[tuple[str, Episodes]]:
     """Returns the evaluations of a run by the titles of their policies, in order."""
     found = [(arm.title, arm.stages().get(EVAL)) for arm in run.arms]
     return [(title, stage) for title, stage in found if isinstance(stage, Episodes) and stage.sealed]
+
+
+def first_and_last(run: Run) -> list[tuple[str, Episodes]]:
+    """Returns the evaluations of the first and of the last policy, the control aside: of a run that measured one policy, that alone."""
+    found = [policy for policy in evaluated(run) if policy[0] != CONTROL.title]
+    return [found[0], found[-1]] if len(found) > 1 else found
 
 
 def tasks(run: Run) -> dict[str, Any]:
@@ -71,9 +76,9 @@ def patterns(run: Run) -> dict[str, Any]:
 
 def patterns_of(trees: Iterable[Tree], episodes: int) -> dict[str, Any]:
     """Returns what recurs in the first ``READ`` episodes."""
-    read = [(tree.task.key, path, tree) for tree in islice(trees, READ) for path in _episodes(tree)]
+    read = [(tree.task.key, path, tree) for tree in islice(trees, READ) for path in episodes_of(tree)]
     found: list[dict[str, Any]] = []
-    for name, about, shows in _PATTERNS:
+    for name, about, shows in PATTERNS:
         found.append(_pattern(name, about, [(key, path) for key, path, _ in read if shows(path)], len(read)))
     spoken: dict[str, list[tuple[str, list[Node]]]] = {}
     for key, path, _ in read:
@@ -81,7 +86,7 @@ def patterns_of(trees: Iterable[Tree], episodes: int) -> dict[str, Any]:
             spoken.setdefault(opening, []).append((key, path))
     often = sorted(spoken.items(), key=lambda item: (-len(item[1]), item[0]))[:OPENINGS]
     lengths = Counter(len(path) for _, path, _ in read)
-    solved = Counter(len(path) for _, path, _ in read if _succeeded(path))
+    solved = Counter(len(path) for _, path, _ in read if succeeded(path))
     return {
         "episodes": episodes,
         "read": len(read),
@@ -98,32 +103,14 @@ def opening_of(turn: Node) -> str:
     return re.split(r"(?<=[.!?])\s|\n", text.strip(), maxsplit=1)[0][:120].strip()
 
 
-def steps(run: Run, stage: str) -> dict[str, Any]:
-    """Returns what there is to say of each step of online training, rewards by component and validation included.
-
-    Raises:
-        DataError: There is no such stage, or it has no steps.
-    """
-    rollouts = run.stage(stage)
-    if not isinstance(rollouts, Rollouts):
-        raise DataError(f"{stage} is no stage of online training", hint="Such stages are named rounds/NN/rollouts.")
-    problems: list[Problem] = []
-    measured = read_or({}, rollouts.validations, problems, "success on held-out tasks by step")
-    lines = []
-    for line in read_or([], rollouts.curve_lines, problems, "its steps"):
-        rewards = {f"reward/{name}": value for name, value in line.get("rewards", {}).items()}
-        numbers = {name: value for name, value in line.items() if isinstance(value, int | float)}
-        lines.append({**numbers, **rewards, "validation": measured.get(line["step"])})
-    return {"stage": stage, "lines": lines, "problems": problems}
-
-
-def _episodes(tree: Tree) -> Iterator[list[Node]]:
+def episodes_of(tree: Tree) -> Iterator[list[Node]]:
+    """Yields the turns of each episode of a tree that ended for the agent's reasons."""
     for leaf in tree.ended():
         if leaf.depth:
             yield tree.path(leaf.id)
 
 
-def _succeeded(path: list[Node]) -> bool:
+def succeeded(path: list[Node]) -> bool:
     return path[-1].outcome is Outcome.SUCCESS
 
 
@@ -137,7 +124,8 @@ def _stuck(path: list[Node]) -> bool:
 
 _LIMITS = (Outcome.STEP_LIMIT, Outcome.CONTEXT_LIMIT)
 
-_PATTERNS: tuple[tuple[str, str, Callable[[list[Node]], bool]], ...] = (
+#: What is looked for: its name, what it means, and whether an episode shows it.
+PATTERNS: tuple[tuple[str, str, Callable[[list[Node]], bool]], ...] = (
     ("repeated action", "one action three times or more", _repeats),
     ("stuck at the end", "the last three actions are the same", _stuck),
     ("refused action", "an action that the environment did not understand or refused", lambda path: not all(turn.valid for turn in path)),
@@ -147,6 +135,6 @@ _PATTERNS: tuple[tuple[str, str, Callable[[list[Node]], bool]], ...] = (
 
 
 def _pattern(name: str, about: str, where: list[tuple[str, list[Node]]], of: int) -> dict[str, Any]:
-    succeeded = sum(_succeeded(path) for _, path in where)
+    won = sum(succeeded(path) for _, path in where)
     keys = list(dict.fromkeys(key for key, _ in where))[:EXAMPLES]
-    return {"name": name, "about": about, "episodes": len(where), "of": of, "succeeded": succeeded, "keys": keys}
+    return {"name": name, "about": about, "episodes": len(where), "of": of, "succeeded": won, "keys": keys}
