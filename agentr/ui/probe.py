@@ -89,8 +89,9 @@ class Prober:
         if self._process is None or self._process.poll() is not None:
             environment = {**os.environ, "HF_HUB_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": ""}
             command = [sys.executable, "-m", "agentr.ui.probing"]
-            quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-            self._process = subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, bufsize=0, **quiet)
+            self._process = subprocess.Popen(
+                command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, bufsize=0
+            )
         assert self._process.stdin is not None
         self._process.stdin.write(line)
 

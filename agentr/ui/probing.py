@@ -99,7 +99,7 @@ def answer(asked: Asked) -> None:
 
 def main() -> None:
     """Answers what is asked until nobody asks any more."""
-    asked = sys.stdin.buffer.raw  # unbuffered: what was read ahead would not be waited for
+    asked = open(sys.stdin.fileno(), "rb", buffering=0, closefd=False)  # noqa: SIM115 - what was read ahead would not be waited for
     while select.select([asked], [], [], STAYS_S)[0] and (line := asked.readline()):
         answer(Asked(**json.loads(line)))
 
