@@ -26,13 +26,13 @@ import uvicorn
 from PIL import Image
 from playwright.sync_api import Browser, Page, sync_playwright
 
+from agentr.observe.heldout import tasks
 from agentr.read.run import Run
 from agentr.ui.library import Library
 from agentr.ui.server import app, listen
 from agentr.ui.views.forest import forest
 from agentr.ui.views.rows import dataset_view
 from agentr.ui.views.run import run_page
-from agentr.ui.views.tasks import tasks
 from agentr.ui.views.tree import tree_view
 
 DOCS = Path(__file__).parents[2] / "docs"
