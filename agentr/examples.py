@@ -25,6 +25,10 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "ui": ("agentr ui runs", "agentr ui runs --host 0.0.0.0 --token SECRET"),
     "show": ("agentr show runs/demo --tree TASK --out tree.html", "agentr show runs/demo --task TASK"),
     "report": ("agentr report runs/demo", "agentr report runs/demo --out elsewhere"),
+    "search": (
+        "agentr search --run runs/demo --tree TASK --turn 3 --policy rounds/02",
+        "agentr search --run runs/demo --tree TASK --turn 3 --iterations 40 --set collect.in_flight=4",
+    ),
     "trace": (
         "agentr trace runs/demo --round 2 --row 17",
         "agentr trace runs/demo --round 1 --stage collect --tree TASK --node 4",

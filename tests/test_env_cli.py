@@ -127,7 +127,7 @@ def test_a_server_that_cannot_start_says_why():
     assert "textcraft, webshop, or module:class" in error.hint
     assert "Did you mean 'textcraft'?" in str(agentr("envs", "play", "textcarft").exception)
     error = agentr("envs", "play", "nowhere.to:Befound").exception
-    assert isinstance(error, InfraError) and "'nowhere.to'" in error.message
+    assert isinstance(error, InfraError) and "'nowhere.to:Befound'" in error.message and "No module named 'nowhere'" in error.message
     error = agentr("envs", "play", "http://127.0.0.1:9", "--option", "a=1").exception
     assert isinstance(error, ConfigError) and "takes no options" in error.message
 

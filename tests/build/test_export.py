@@ -219,7 +219,7 @@ def test_turn_by_turn_each_target_is_an_answer(tmp_path: Path) -> None:
     """What a loss mask said is a prompt and a completion: the same targets after the same ids, and none besides."""
     rows = [*revisions(Splice.executed), good()]
     made = export_rows(tmp_path / "rows.jsonl", rows, CODEC, "messages", per_turn=True)
-    assert (made.what, made.written, made.changed) == ("turns", {"revision": 2, "good": 3}, {})
+    assert (made.what, made.written, made.changed) == ("turn", {"revision": 2, "good": 3}, {})
     entries = lines(tmp_path / "rows.jsonl")
     assert all(len(entry["completion"]) == 1 and entry["prompt"][-1]["role"] == "user" for entry in entries)
     back, _ = import_file(tmp_path / "rows.jsonl", "auto", CODEC, 1000)
@@ -242,7 +242,7 @@ def test_observations_in_whole_runs_are_counted_or_the_sides_are_cut_where_they_
     pairs = whole_runs()
     assert len(pairs) == 3
     made = export_rows(tmp_path / "whole.jsonl", pairs, CODEC, "messages")
-    assert (made.what, made.written) == ("pairs", {"trajectory": 3}) and about(made.changed, "observations") == {"trajectory": 3}
+    assert (made.what, made.written) == ("pair", {"trajectory": 3}) and about(made.changed, "observations") == {"trajectory": 3}
     made = export_rows(tmp_path / "parted.jsonl", pairs, CODEC, "messages", per_turn=True)
     assert made.written == {"trajectory": 2} and about(made.changed, "part") == {"trajectory": 2}
     assert about(made.left_out, "is a target on both") == {"trajectory": 1}

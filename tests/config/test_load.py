@@ -127,7 +127,7 @@ def test_every_method_of_a_comparison_is_valid_over_every_task(path: Path, base:
         ([*GRPO, "collect.sampling.temperature=0.7"], r"collect\.sampling\.temperature: 0\.7 draws from another distribution"),
         ([*GRPO, "policy.backend=openai", "policy.openai.model=x"], r"policy\.backend: grpo trains the weights that collect"),
         ([*GRPO, "method.validation.patience=2"], r"method\.validation\.patience: there are no measurements to wait for"),
-        ([*GRPO, "method.validation={every: 5, tasks: {split: test}}", "eval.tasks.split=test"], r"choosing a step by it would flatter"),
+        ([*GRPO, "method.validation={every: 5, tasks: {split: test}}", "eval.tasks.split=test"], r"choosing by it would flatter"),
         ([*GRPO, "method.validation.tasks.split=nope"], r"method\.validation\.tasks\.split: textcraft has no split 'nope'"),
         ([*GRPO, "train=[{batch_size: 256, grpo: {dual_clip: 1.1}}]"], r"train\[0\]\.grpo\.dual_clip: .* within the clip of 1 \+ 0\.2"),
         ([*GRPO, "train=[{batch_size: 256, grpo: {loss: cispo}}]"], r"train\[0\]\.grpo\.clip_high: .* cut every weight of cispo"),

@@ -45,7 +45,7 @@ def test_the_comparison_pools_seeds_and_pairs_tasks(tmp_path: Path) -> None:
     assert result.against_first["two"].mean == pytest.approx(2 / 6)
     assert (tmp_path / "comparison.json").exists()
     page = (tmp_path / "comparison.html").read_text()
-    assert page.count("<svg") == 3 and "round 1" in page
+    assert page.count("<figure") == 3 and "round 1" in page
 
 
 def test_a_run_that_has_begun_a_further_round_counts_with_the_rounds_it_has(tmp_path: Path) -> None:

@@ -305,7 +305,7 @@ def test_what_broke_goes_on_where_it_was(tmp_path: Path) -> None:
     assert (tmp_path / "rounds/01/rollouts/abandoned.json").exists(), "so that the workers end"
     again = Made(success.__getitem__)
     result = trained(tmp_path, again, *VALIDATED)
-    assert [title for title, _, _ in again.drawn] == ["step 5", "step 6", "validation after online step 6"]
+    assert [title for title, _, _ in again.drawn] == ["online step 5", "online step 6", "validation after online step 6"]
     assert (result.online_steps, result.best_step) == (6, 2)
     assert (tmp_path / "rounds/01/train/model/weights").read_text() == "2"
     assert [line["step"] for line in agentr.open(tmp_path).rounds[1].rollouts.curve_lines()] == [1, 2, 3, 4, 5, 6]

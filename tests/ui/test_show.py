@@ -148,7 +148,7 @@ def test_a_file_of_five_hundred_wordy_turns_is_small_and_says_what_it_leaves_out
     told = [problem["message"] for problem in view["problems"]]
     assert any("the ends of the texts of 499 of 500 turns" in message for message in told), told
     turns = [answer["turns"][0] for name, answer in answers.items() if name.startswith("api/turns")]
-    bare = sum(turn["tokens"] is None for turn in turns)
-    assert len(turns) == 501 and 0 < bare < 501 and any(f"the tokens of {bare} of" in message for message in told), told
+    bare = sum(turn["tokens"] is None for turn in turns if turn["id"])
+    assert len(turns) == 501 and 0 < bare < 500 and any(f"the tokens of {bare} of" in message for message in told), told
     long = next(turn for turn in turns if turn["id"] == 400)
     assert len(long["text"]) + long["cut"] == len(tree.nodes[400].text) and long["text"]
