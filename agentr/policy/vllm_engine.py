@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import os
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agentr.cluster.nodes import session_folder
-from agentr.config.model import ModelConfig
+from agentr.config.model import Dtype, ModelConfig
 from agentr.config.policy import PolicyConfig
-from agentr.cpu import OPENMP, keep_freed_memory
+from agentr.cpu import OPENMP, keep_freed_memory, multiplies_bf16
 from agentr.errors import ConfigError, ContextOverflow, InfraError, ModelError, StaleWeights
 from agentr.policy.base import EngineHealth, GenerateRequest, PolicyStats, cost_of
 from agentr.policy.stepper import Barrier, Batch, Stepper
@@ -27,6 +28,8 @@ from agentr.types import Completion, FinishReason
 
 if TYPE_CHECKING:
     from vllm.v1.engine.llm_engine import LLMEngine
+
+log = logging.getLogger(__name__)
 
 _CPU_BLOCK = 32
 """Block sizes of vLLM's attention kernels for CPUs are multiples of this."""
@@ -88,6 +91,8 @@ def build_llm(checkpoint: str, model: ModelConfig, policy: PolicyConfig) -> LLME
     else:
         torch.set_num_threads(policy.threads)
         keep_freed_memory()
+        if model.dtype is Dtype.bfloat16 and not multiplies_bf16():
+            log.warning("This processor does not multiply in bfloat16, so the engine is many times slower; set model.dtype=float32.")
         inspect_in_process(Path(checkpoint))
         options = {
             "enforce_eager": True,

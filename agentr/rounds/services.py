@@ -160,7 +160,7 @@ class Services:
                 self.watchdog.tell(line.get("job"), step)
                 self.gauges.trained(line)
                 self._training = Training(named[line["job"]], f"the last optimiser step was {step} of {steps}")
-                update(step, steps, f"loss {line.get('loss', float('nan')):.3f}")
+                update(step, steps, f"loss {line.get('loss', float('nan')):.3g}")
 
             try:
                 training = Beside(lambda: train_many(jobs, follow))
