@@ -15,25 +15,23 @@ import io
 import os
 import shutil
 import sys
-import threading
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
-import uvicorn
 from PIL import Image
 from playwright.sync_api import Browser, Page, sync_playwright
 
 from agentr.observe.heldout import tasks
 from agentr.read.run import Run
 from agentr.ui.library import Library
-from agentr.ui.server import app, listen
+from agentr.ui.server import listen
 from agentr.ui.views.forest import forest
 from agentr.ui.views.rows import dataset_view
 from agentr.ui.views.run import run_page
 from agentr.ui.views.tree import tree_view
+from tests.ui.conftest import served
 
 DOCS = Path(__file__).parents[2] / "docs"
 SIZES = {
@@ -149,19 +147,6 @@ def _flip(run: Run) -> str:
     return max(lines, key=lambda line: line["scores"][-1] - line["scores"][-2])["key"]
 
 
-@contextmanager
-def served(library: Library) -> Iterator[str]:
-    """Serves the pages from a thread; yields their address."""
-    with listen("127.0.0.1", 0) as opened:
-        port = opened.getsockname()[1]
-        server = uvicorn.Server(uvicorn.Config(app(library, "127.0.0.1", port), log_level="error", lifespan="off"))
-        thread = threading.Thread(target=server.run, kwargs={"sockets": [opened]}, daemon=True)
-        thread.start()
-        yield f"http://127.0.0.1:{port}/"
-        server.should_exit = True
-        thread.join(30)
-
-
 def take(browser: Browser, address: str, found: list[Shot], folder: Path, forms: Iterable[str] = SIZES) -> None:
     """Takes each page in each form, as WebP.
 
@@ -215,7 +200,7 @@ def main() -> None:
         sys.exit("no Chromium on PATH or in $CHROMIUM")
     library = Library([given.runs])
     found = shots(library)
-    with served(library) as address, sync_playwright() as playwright:
+    with listen("127.0.0.1", 0) as opened, served(given.runs, opened) as address, sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
         take(browser, address, found, given.out / "images" / "pages")
         browser.close()

@@ -6,8 +6,10 @@ import json
 import os
 import re
 import shutil
+import socket
 import subprocess
 import sys
+import threading
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -16,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import uvicorn
 from starlette.testclient import TestClient
 
 from agentr.observe.comparison import write_plan
@@ -94,6 +97,20 @@ def compared(runs: Path) -> Path:
                 shutil.copytree(run / "rounds/00/eval", run / "rounds/01/eval")
     write_plan(folder, [(method, seed) for method in ("base", "other") for seed in (0, 1)])
     return folder
+
+
+@contextmanager
+def served(folder: Path, opened: socket.socket) -> Iterator[str]:
+    """Serves the pages of a folder from a thread, as ``agentr ui`` does; yields their address."""
+    port = opened.getsockname()[1]
+    server = uvicorn.Server(uvicorn.Config(app(Library([folder]), "127.0.0.1", port), log_level="error", lifespan="off"))
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [opened]}, daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{port}/"
+    finally:
+        server.should_exit = True
+        thread.join(30)
 
 
 @contextmanager

@@ -12,8 +12,6 @@ import json
 import os
 import re
 import shutil
-import socket
-import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -21,7 +19,6 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
-import uvicorn
 import yaml
 
 import agentr
@@ -33,11 +30,11 @@ from agentr.read.run import Run
 from agentr.store.run import RunStore
 from agentr.types import Outcome
 from agentr.ui.library import Library
-from agentr.ui.server import app, listen
+from agentr.ui.server import listen
 from agentr.ui.show import show_task, show_tree
 from tests.runs import measured_trees, written
 from tests.trees import door, episode
-from tests.ui.conftest import compared, growing
+from tests.ui.conftest import compared, growing, served
 
 REQUIRED = bool(os.environ.get("AGENTR_TEST_UI"))
 CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome") or ""
@@ -48,6 +45,8 @@ if not REQUIRED:
 
 from axe_playwright_python.sync_playwright import Axe  # noqa: E402
 from playwright.sync_api import Browser, Page, expect, sync_playwright  # noqa: E402
+
+from tests.docs.pictures import shots, take  # noqa: E402
 
 HOSTILE = "</script><img src=x onerror=\"document.title='taken'\">\u202egnp\0"
 TREE = "tree?stage=rounds%2F01%2Frevise&key=door"
@@ -81,28 +80,8 @@ def browser() -> Iterator[Browser]:
 def address(runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """The server as ``agentr ui`` starts it, over a copy of the run."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    with listen("127.0.0.1", 0) as opened, serving(runs, opened) as address:
+    with listen("127.0.0.1", 0) as opened, served(runs, opened) as address:
         yield address
-
-
-class serving:
-    """Serves a folder from a thread."""
-
-    def __init__(self, folder: Path, opened: socket.socket) -> None:
-        self._socket = opened
-        port = opened.getsockname()[1]
-        self.address = f"http://127.0.0.1:{port}/"
-        config = uvicorn.Config(app(Library([folder]), "127.0.0.1", port), log_level="error", lifespan="off")
-        self._server = uvicorn.Server(config)
-        self._thread = threading.Thread(target=self._server.run, kwargs={"sockets": [opened]}, daemon=True)
-
-    def __enter__(self) -> str:
-        self._thread.start()
-        return self.address
-
-    def __exit__(self, *_: Any) -> None:
-        self._server.should_exit = True
-        self._thread.join(30)
 
 
 def open_page(browser: Browser, address: str, **context: Any) -> Shown:
@@ -337,7 +316,7 @@ def test_what_cannot_be_read_is_a_sentence_and_the_rest_is_shown(shown: Shown, r
 
 
 def test_a_server_that_is_gone_is_said(browser: Browser, runs: Path) -> None:
-    with listen("127.0.0.1", 0) as opened, serving(runs, opened) as address:
+    with listen("127.0.0.1", 0) as opened, served(runs, opened) as address:
         shown = open_page(browser, address)
         page = shown.go("run/first")
     page.get_by_role("link", name="Patterns").click()
@@ -445,3 +424,13 @@ def test_reports_and_comparisons_are_accessible_and_fit(browser: Browser, runs: 
         assert shown.page.locator("img, script").count() == 0 and "\u202e" not in shown.page.inner_text("body")
         assert shown.asked == [path.as_uri()] and shown.errors == []
         shown.page.context.close()
+
+
+def test_pictures_of_all_pages_are_taken(browser: Browser, runs: Path, tmp_path: Path) -> None:
+    """As ``make pictures`` chooses them, of a small run and a comparison; only that of the siblings needs policies with weights."""
+    compared(runs)
+    found = [shot for shot in shots(Library([runs])) if not shot.click]
+    with listen("127.0.0.1", 0) as opened, served(runs, opened) as address:
+        take(browser, address, found, tmp_path, ["phone"])
+    names = {"runs", "run", "time", "tasks", "episodes", "patterns", "forest", "outline", "graph", "icicle", "dataset", "row", "compare"}
+    assert {path.name for path in tmp_path.glob("*.webp")} >= {f"{name}-phone.webp" for name in names}
