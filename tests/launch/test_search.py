@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+import subprocess
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -388,22 +390,13 @@ def test_a_checkpoint_searches_on_in_an_engine(stored: Path, tmp_path: Path) -> 
     node = turn_of(tree)
     hashes = []
     for name in ("one", "two"):
-        arguments = [
-            "search",
-            "--run",
-            str(stored),
-            "--tree",
-            tree.task.id,
-            "--turn",
-            str(node),
-            "--policy",
-            "rounds/01",
-            "--iterations",
-            "2",
-        ]
-        result = CliRunner().invoke(app, [*arguments, "--set", "cluster.dashboard=false", "--out", str(tmp_path / name)])
-        assert result.exit_code == 0, result.output + repr(result.exception)
-        assert "visits" in result.output and f"agentr show {tmp_path / name}" not in result.output.split("agentr ui")[0]
+        said = (
+            f"search --run {stored} --turn {node} --policy rounds/01 --iterations 2 --set cluster.dashboard=false --out {tmp_path / name}"
+        )
+        command = [sys.executable, "-m", "agentr.cli", *said.split(), "--tree", tree.task.id, "--set", "cluster.dashboard=false"]
+        done = subprocess.run(command, check=False, capture_output=True, text=True)  # its Ray has a token, which stays in a process
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert "visits" in done.stdout and f"agentr show {tmp_path / name}" not in done.stdout.split("agentr ui")[0]
         run = agentr.open(tmp_path / name)
         found = run.stage(STAGE)[tree.task.key]
         depth = tree.nodes[node].depth

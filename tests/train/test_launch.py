@@ -136,7 +136,7 @@ def two_workers(chain: list[TrainJob], dataset: Path, pairs: Path, start: Path, 
         make_online_job(start, folder / "online", workers=2),
         make_job(dataset, start, folder / "nan", workers=2, micro_batch_size=4, learning_rate=1e38, checkpoint_every=1),
     ]
-    with pytest.raises(RunError, match=r"nan failed: the loss is no longer a number at step \d+\. Lower train.learning_rate"):
+    with pytest.raises(RunError, match=r"nan failed: the loss is no longer a number at optimiser step \d+\. Lower train.learning_rate"):
         train_many(jobs)
     return jobs
 
