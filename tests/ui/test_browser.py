@@ -160,7 +160,7 @@ def test_what_to_type_to_search_on_with_a_policy_of_ones_choice(shown: Shown) ->
     page = shown.go(f"run/first/{TREE}&node=4")
     command = page.get_by_label("search on from this state", exact=True)
     expect(command).to_contain_text("--tree door --turn 4 --policy rounds/01")
-    page.get_by_label("Policy", exact=True).select_option("base model")
+    page.get_by_role("combobox", name="Policy", exact=True).select_option("base model")
     expect(command).to_contain_text("--turn 4 --policy base")
     expect(page.get_by_role("button", name="Copy: search on from this state")).to_be_visible()
 
@@ -266,7 +266,7 @@ def test_texts_of_models_and_worlds_are_shown_and_never_run(shown: Shown, runs: 
     ):
         page = shown.go(place)
         page.wait_for_load_state("networkidle")
-        assert page.locator("img").count() == 0 and "taken" not in page.title(), place
+        assert page.locator("img").count() == 0 and page.title() != "taken", place
         assert "\u202e" not in page.inner_text("body") and "\0" not in page.inner_text("body"), place
     shown.errors.clear()  # the browser reports the answer 404 of the last page as an error
 
@@ -297,19 +297,17 @@ def test_what_cannot_be_read_is_a_sentence_and_the_rest_is_shown(shown: Shown, r
     for place, said, rest in (
         ("run/first", "The results cannot be read", "Configuration"),
         ("run/first/tasks", "The evaluation of round 1 cannot be read", "Not measured under both"),
-        (f"run/first/{TREE}&node=4", "rows.parquet is damaged", "Taken."),
+        (f"run/first/{TREE}&node=4", "rows.parquet is damaged", "Time passes."),
         ("run/first/forest?stage=rounds%2F01%2Fcollect", "", "t1"),
     ):
         page = shown.go(place)
-        page.wait_for_load_state("networkidle")
-        alerts = page.get_by_role("alert")
-        assert said in " ".join(alerts.all_inner_texts()), place
         expect(page.locator("main")).to_contain_text(rest)
+        assert said in " ".join(page.get_by_role("alert").all_inner_texts()), place
     page.goto(f"{shown.address}#/run/first/tree?stage=rounds%2F01%2Fcollect&key=t1")
     expect(page.get_by_role("alert")).to_contain_text("trees/00000.parquet is damaged")
     shutil.rmtree(run)
     page.goto(f"{shown.address}#/run/first/patterns")
-    expect(page.get_by_role("alert")).to_contain_text("There is no run 'first'")
+    expect(page.get_by_role("alert")).to_contain_text("runs/first holds no run: there is no such folder.")
     page.goto(f"{shown.address}#/")
     expect(page.get_by_role("heading", name="Runs", level=1)).to_be_visible()
     shown.errors.clear()  # the browser reports answers 404
@@ -325,7 +323,7 @@ def test_a_server_that_is_gone_is_said(browser: Browser, runs: Path) -> None:
 
 
 def test_names_that_hide_or_reverse_text_are_named(shown: Shown, runs: Path) -> None:
-    name = "gnp.\u202eexe</script><img src=x onerror=\"document.title='taken'\">"
+    name = "gnp.\u202eexe<img src=x onerror=\"document.title='taken'\">"
     (runs / "first").rename(runs / name)
     tree = door()
     tree.task = replace(tree.task, id=HOSTILE, labels={HOSTILE: HOSTILE})
@@ -343,7 +341,7 @@ def test_names_that_hide_or_reverse_text_are_named(shown: Shown, runs: Path) -> 
         page.wait_for_load_state("networkidle")
         text = page.inner_text("body") + page.title() + " ".join(page.locator("option").all_inner_texts())
         assert "\u202e" not in text and "\0" not in text and "U+202E" in text, place
-        assert page.locator("img").count() == 0 and "taken" not in page.title(), place
+        assert page.locator("img").count() == 0 and page.title() != "taken", place
 
 
 # a comparison, files, curves ------------------------------------------------------------------------------------------
@@ -371,7 +369,7 @@ def test_a_row_lights_its_path_in_a_file(browser: Browser, made: Path, tmp_path:
     shown = open_page(browser, path.as_uri(), viewport={"width": 1400, "height": 900})
     page = shown.page
     page.goto(f"{path.as_uri()}#/run/run/tree?stage=rounds%2F01%2Frevise&key=door&view=outline")
-    page.get_by_label("Rows").select_option(label="row 0: revision (rounds/01/dataset)")
+    page.get_by_role("combobox", name="Rows").select_option(label="row 1: revision (rounds/01/dataset)")
     outline = page.get_by_role("tree")
     expect(outline.locator(".line.lit")).to_have_count(5)
     expect(outline.locator(".line.learnt")).to_have_count(2)
@@ -379,18 +377,19 @@ def test_a_row_lights_its_path_in_a_file(browser: Browser, made: Path, tmp_path:
     expect(page.locator(".turn.learnt")).to_have_count(2)
     expect(page.locator(".turn").first).to_contain_text("context")
     page.get_by_label("Show").select_option("tokens")
-    assert page.locator("pre.tokens .token.learnt").count() > 5
+    expect(page.locator("pre.tokens .token.learnt")).to_have_count(2)
+    assert page.locator("pre.tokens .token:not(.learnt)").count() > 0
     assert shown.asked == [path.as_uri()] and shown.errors == []
     page.context.close()
 
 
 def test_points_of_curves_are_reached_by_keyboard(shown: Shown) -> None:
     page = shown.go("run/first")
-    curve = page.get_by_role("slider", name=re.compile("loss by step"))
+    curve = page.get_by_role("slider", name=re.compile("loss by optimiser step"))
     curve.focus()
-    expect(curve).to_have_attribute("aria-valuetext", "step 1: warm start 2.5; round 1 2.5")
+    expect(curve).to_have_attribute("aria-valuetext", "step 1: warm start 2.50; round 1 2.50")
     page.keyboard.press("ArrowRight")
-    expect(curve).to_have_attribute("aria-valuetext", "step 2: warm start 0.5; round 1 0.5")
+    expect(curve).to_have_attribute("aria-valuetext", "step 2: warm start 0.500; round 1 0.500")
     page.keyboard.press("End")
     page.keyboard.press("Home")
     expect(curve).to_have_attribute("aria-valuenow", "1")
