@@ -25,6 +25,7 @@ from playwright.sync_api import Browser, Page, sync_playwright
 
 from agentr.observe.heldout import tasks
 from agentr.read.run import Run
+from agentr.store.layout import CONTROL
 from agentr.ui.library import Library
 from agentr.ui.server import listen
 from agentr.ui.views.forest import forest
@@ -142,9 +143,11 @@ def _tree(run: Run, stage: str) -> tuple[str, int]:
 
 
 def _flip(run: Run) -> str:
-    """The first task that the last policy won, and the one before it did not."""
-    lines = [line for line in tasks(run)["tasks"] if len(line["scores"]) > 1 and None not in line["scores"][-2:]]
-    return max(lines, key=lambda line: line["scores"][-1] - line["scores"][-2])["key"]
+    """The first task that the last policy won, and the first policy did not."""
+    found = tasks(run)
+    last = max(place for place, policy in enumerate(found["policies"]) if policy["title"] != CONTROL.title)
+    lines = [line for line in found["tasks"] if None not in (line["scores"][0], line["scores"][last])]
+    return max(lines, key=lambda line: line["scores"][last] - line["scores"][0])["key"]
 
 
 def take(browser: Browser, address: str, found: list[Shot], folder: Path, forms: Iterable[str] = SIZES) -> None:
