@@ -127,6 +127,7 @@ TITLE = "round 1: collect (stage 2 of 3)"
 def test_a_log_gets_a_line_now_and_then_and_a_terminal_the_same_in_its_log(
     tmp_path: Path, clock: Clock, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level(logging.INFO, "agentr")
     plain = shown(clock, tmp_path / "plain.log", terminal=False)
     told = [line for line in plain.splitlines() if " of 600 trees" in line]
     assert plain.splitlines()[0] == f"{TITLE} ..." and plain.splitlines()[-1] == f"done  {TITLE}  600.0 s"
