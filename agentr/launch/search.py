@@ -145,11 +145,10 @@ async def _replay(place: Place, config: Config, env: EnvClient, codec: ChatCodec
     try:
         agent = Agent.of(config, NoPolicy(), env, codec, await env.spec())
         begun, _ = await agent.start(tree.task, tree.seed)
-        for now, then in zip(begun.messages, tree.messages, strict=False):
-            if now != then:
-                raise DataError(
-                    f"the task {tree.task.id!r} opens otherwise now: recorded {then.content!r}, now {now.content!r}", hint=_OTHER
-                )
+        for told, recorded in zip(begun.messages, tree.messages, strict=False):  # one more or less is found below
+            if told != recorded:
+                message = f"the task {tree.task.id!r} opens otherwise now: recorded {recorded.content!r}, now {told.content!r}"
+                raise DataError(message, hint=_OTHER)
         if (begun.messages, begun.prompt_ids, begun.hiding) != (tree.messages, tree.prompt_ids, tree.hiding):
             raise DataError(f"the opening of task {tree.task.id!r} has other tokens now than in the tree", hint=_OTHER)
         await env.open(tree.task, place.recorded)
