@@ -2,8 +2,8 @@
 
 Some rollouts begin at the root. After each answer of the environment a rollout may split: with probability ``base + weight (H - H0)``, cut
 to [0, 1], for each branch that it may get, where H is the entropy of the turn that decides and H0 that of the rollout's first turn, or
-of a branch's own. The random part is deliberate: by entropy alone all branches gather on a few rollouts. Where no rollout goes on and leaves
-are missing, one more begins at the root. So a tree has exactly so many leaves.
+of a branch's own. The random part is deliberate: by entropy alone all branches gather on a few rollouts. Where no rollout goes on and
+leaves are missing, one more begins at the root. So a tree has exactly so many leaves.
 
 Entropies are estimated by -log p of the tokens drawn, whose mean is the entropy over the whole vocabulary; the original sums p log p over
 the ten likeliest tokens.
