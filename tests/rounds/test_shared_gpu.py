@@ -24,6 +24,7 @@ from agentr.cli import main
 
 def run_chain(config):
     from agentr.train.worker import run_chain
+    os.environ["ACCELERATE_TORCH_DEVICE"] = "cpu"  # Ray Train has named the GPU there
     run_chain({**config, "jobs": [replace(job, trainer=replace(job.trainer, use_gpu=False)) for job in config["jobs"]]})
 
 init, torch_config = ray.init, ray.train.torch.TorchConfig
