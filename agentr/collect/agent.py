@@ -17,6 +17,7 @@ from agentr.policy.base import GenerateRequest, Policy, cost_of
 from agentr.policy.chat import ChatCodec
 from agentr.search import Child, Expansion, Origin, Tree
 from agentr.search.tree import Node, Spent
+from agentr.secrets import Secret
 from agentr.seeds import derived_seed
 from agentr.tasks.formats import ActionFormat, Parsed, action_format
 from agentr.tasks.prompt import opening as opening_of
@@ -76,7 +77,7 @@ class Agent:
     turns: TurnsConfig = field(default_factory=TurnsConfig)
     policy_name: str = ""
     on_start: Callable[[Tree], None] = lambda tree: None
-    secrets: Mapping[str, str] = field(default_factory=lambda: os.environ, repr=False)
+    secrets: Mapping[str, str | Secret] = field(default_factory=lambda: os.environ, repr=False)
     meter: Meter = field(default_factory=Meter)
 
     @classmethod
@@ -87,7 +88,7 @@ class Agent:
         env: EnvClient,
         codec: ChatCodec,
         spec: EnvironmentSpec,
-        secrets: Mapping[str, str] | None = None,
+        secrets: Mapping[str, str | Secret] | None = None,
         meter: Meter | None = None,
     ) -> Agent:
         """Returns the agent of a configuration; it samples as ``collect`` says."""

@@ -18,6 +18,7 @@ from pydantic import BaseModel
 
 from agentr.envs.transport import EnvStats, RequestFailed, Transport, UnknownOnServer
 from agentr.errors import ConfigError
+from agentr.secrets import Secret
 from env_servers import protocol as wire
 from env_servers.registry import ClientDialect, Environment
 
@@ -29,7 +30,7 @@ MAX_QUOTED = 200
 class AgentGymTransport(Transport):
     """Answers our requests with what one of AgentGym's servers says."""
 
-    def __init__(self, environment: Environment, dialect: ClientDialect, token: str, timeout_s: float, stats: EnvStats) -> None:
+    def __init__(self, environment: Environment, dialect: ClientDialect, token: str | Secret, timeout_s: float, stats: EnvStats) -> None:
         super().__init__(token, timeout_s, stats)
         self._dialect = dialect
         self._spec = specification(environment)

@@ -27,6 +27,7 @@ from agentr.envs.lines import Failed, Full, Line, Rejected
 from agentr.envs.openenv_fields import Fields, fields_of
 from agentr.envs.transport import EnvStats, RequestFailed, Transport, UnknownOnServer
 from agentr.errors import ConfigError, InfraError
+from agentr.secrets import Secret
 from env_servers import protocol as wire
 from env_servers.seeds import SPLITS, seed_splits
 from env_servers.status import CallStatus
@@ -74,7 +75,7 @@ class OpenEnvTransport(Transport):
         name: What the environment is called in tasks and trees.
     """
 
-    def __init__(self, options: OpenEnvOptions, name: str, token: str, timeout_s: float, stats: EnvStats) -> None:
+    def __init__(self, options: OpenEnvOptions, name: str, token: str | Secret, timeout_s: float, stats: EnvStats) -> None:
         super().__init__(token, timeout_s, stats)
         self._options = options
         self._name = name

@@ -16,7 +16,8 @@ import aiohttp
 from pydantic import BaseModel, ValidationError
 
 from agentr.errors import ConfigError, InfraError
-from env_servers.protocol import ErrorBody
+from agentr.secrets import Kind, Secret, quoted
+from env_servers.protocol import TOKEN_ENV, ErrorBody
 
 Answer = TypeVar("Answer", bound=BaseModel)
 #: Most requests at a server at the same time, unless its specification says a smaller number. Others wait, before their deadline begins:
@@ -89,8 +90,8 @@ class Transport:
             Experts and splits are worked on beside them.
     """
 
-    def __init__(self, token: str, timeout_s: float, stats: EnvStats) -> None:
-        self._headers = {"Authorization": f"Bearer {token}"} if token else {}
+    def __init__(self, token: str | Secret, timeout_s: float, stats: EnvStats) -> None:
+        self._headers = Secret(Kind.ENVIRONMENT, TOKEN_ENV, token).bearer()
         self._timeout_s = timeout_s
         self._stats = stats
         self._http: aiohttp.ClientSession | None = None
@@ -168,9 +169,9 @@ class Transport:
                 message = f"{what}: no answer within {deadline_s:g} s"
                 raise RequestFailed(message, session_lost=True, server_down=True) from error
             except aiohttp.ClientConnectorError as error:
-                raise RequestFailed(f"{what}: {error}", session_lost=True, server_down=True) from error
+                raise RequestFailed(f"{what}: {quoted(error)}", session_lost=True, server_down=True) from None
             except (aiohttp.ClientError, OSError) as error:
-                raise RequestFailed(f"{what}: connection lost ({type(error).__name__}: {error})") from error
+                raise RequestFailed(f"{what}: connection lost ({type(error).__name__}: {quoted(error)})") from None
             finally:
                 self._stats.seconds += time.perf_counter() - start
 
@@ -186,18 +187,18 @@ def _failure(what: str, status: int, data: bytes, path: str) -> Exception:
     try:
         body = ErrorBody.model_validate_json(data)
     except ValidationError:
-        body = ErrorBody(error=data[:200].decode("utf-8", "replace"))
-    message = f"{what}: {status} {body.error}"
+        body = ErrorBody(error=data.decode("utf-8", "replace"))
+    message = f"{what}: {status} {quoted(body.error)}"
     if status == 410 or (status == 404 and path in SESSION_PATHS):
         return RequestFailed(message, session_lost=True, wait=False)
     if status in (429, 503):
         return RequestFailed(message)
     if status == 504 and path.startswith(LOOK_UP_PATHS):
-        return InfraError(message, hint=body.hint)
+        return InfraError(message, hint=quoted(body.hint))
     if status >= 500:
         return RequestFailed(message, session_lost=True)
     if status == 404:
-        return UnknownOnServer(message, hint=body.hint)
+        return UnknownOnServer(message, hint=quoted(body.hint))
     if status == 401:
         return InfraError(message, hint="Check the token that the client and the server were given.")
-    return InfraError(message, hint=body.hint)
+    return InfraError(message, hint=quoted(body.hint))

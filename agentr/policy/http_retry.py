@@ -9,6 +9,7 @@ from typing import Any
 import httpx
 
 from agentr.backoff import Backoff
+from agentr.secrets import quoted
 
 
 class TransientError(Exception):
@@ -37,9 +38,9 @@ def json_object(response: httpx.Response) -> dict[str, Any]:
     try:
         answer = response.json()
     except ValueError:
-        raise TransientError(f"malformed JSON: {response.text[:80]!r}") from None
+        raise TransientError(f"malformed JSON: {quoted(response.text, 80)!r}") from None
     if not isinstance(answer, dict):
-        raise TransientError(f"JSON that is not an object: {response.text[:80]!r}")
+        raise TransientError(f"JSON that is not an object: {quoted(response.text, 80)!r}")
     return answer
 
 

@@ -25,6 +25,7 @@ from agentr.policy.base import GenerateRequest, PolicyStats
 from agentr.policy.chat import ChatCodec
 from agentr.policy.http_retry import TransientError, json_object, pause_before_retry
 from agentr.policy.openai_tools import as_messages, as_turn
+from agentr.secrets import Kind, Secret, quoted
 from agentr.seeds import derived_seed
 from agentr.tasks.tools import schema
 from agentr.types import Completion, Cost, FinishReason
@@ -52,12 +53,12 @@ class OpenAIPolicy:
     """
 
     def __init__(
-        self, config: PolicyConfig, codec: ChatCodec, secrets: Mapping[str, str] = os.environ, *, backoff: Backoff = BACKOFF
+        self, config: PolicyConfig, codec: ChatCodec, secrets: Mapping[str, str | Secret] = os.environ, *, backoff: Backoff = BACKOFF
     ) -> None:
         api = config.openai
         if not api.model:
             raise ConfigError("policy.openai.model is empty.", hint="Name the model that the API should use.")
-        key = secrets.get(api.api_key_env, "")
+        key = Secret(Kind.API, api.api_key_env, secrets.get(api.api_key_env, ""))
         if not key:
             raise ConfigError(f"the environment variable {api.api_key_env} with the API key is not set.", hint=_KEY_HINT)
         if api.max_cost and not (api.prompt_price_per_mtok or api.completion_price_per_mtok):
@@ -70,7 +71,7 @@ class OpenAIPolicy:
         self._stats = PolicyStats()
         self._failed_in_a_row, self._failure = 0, ""
         self._client = httpx.AsyncClient(
-            headers={"Authorization": f"Bearer {key}"},
+            headers=key.bearer(),
             timeout=config.timeout_s,
             limits=httpx.Limits(max_connections=api.concurrency, max_keepalive_connections=api.concurrency),
         )
@@ -157,7 +158,7 @@ class OpenAIPolicy:
         except (TimeoutError, httpx.TimeoutException):
             raise TransientError(f"no answer within {self._config.timeout_s:g} s") from None
         except httpx.TransportError as error:
-            raise TransientError(f"{type(error).__name__}: {error}") from None
+            raise TransientError(quoted(f"{type(error).__name__}: {error}")) from None
         if response.status_code in (408, 409, 429) or response.status_code >= 500:
             raise TransientError(f"HTTP {response.status_code}", response.headers.get("Retry-After", ""))
         if response.status_code >= 400:
@@ -212,7 +213,7 @@ class OpenAIPolicy:
             )
 
     def _refused(self, response: httpx.Response) -> AgentrError:
-        said = " ".join(response.text.split())[:300]
+        said = quoted(response.text)
         where = f"{self._url} answered HTTP {response.status_code}: {said}"
         if response.status_code in (401, 403):
             return ConfigError(where, hint=f"Check the key in {self._config.openai.api_key_env}.")
