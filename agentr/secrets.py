@@ -126,7 +126,7 @@ def redact(text: str) -> str:
 
 def quoted(said: object, most: int = 300) -> str:
     """Returns what a stranger said, for a message: on one line, without secrets, and cut only then, since half a secret is one, too."""
-    text = said.decode("utf-8", "replace") if isinstance(said, bytes) else str(said)
+    text = said[: 1 << 16].decode("utf-8", "replace") if isinstance(said, bytes) else str(said)[: 1 << 16]
     return " ".join(redact(text).split())[:most]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -13,6 +14,7 @@ from agentr.config.policy import SamplingConfig
 from agentr.config.schema import Config
 from agentr.config.turns import CutOff, FullContext, PromptConfig, TurnsConfig, WithoutAction
 from agentr.envs.client import EnvClient, Recorded, Session
+from agentr.errors import PromptRefused
 from agentr.policy.base import GenerateRequest, Policy, cost_of
 from agentr.policy.chat import ChatCodec
 from agentr.search import Child, Expansion, Origin, Tree
@@ -24,6 +26,8 @@ from agentr.tasks.prompt import opening as opening_of
 from agentr.tasks.tools import tools_of
 from agentr.types import CallStatus, Completion, Cost, FinishReason, Message, Observation, Outcome, Sampling, Task
 from env_servers.protocol import EnvironmentSpec
+
+log = logging.getLogger(__name__)
 
 CUT_OFF = "The answer was cut off because it was too long. Answer briefly."
 
@@ -138,7 +142,10 @@ class Agent:
             reuse_prefix=reuse_prefix,
             tools=self.codec.calls is not None,
         )
-        completions, seconds = await self._drawn(request)
+        try:
+            completions, seconds = await self._drawn(request)
+        except PromptRefused as refused:
+            return self._refused(tree, expansion.node, session, expansion.n, refused)
         return await self._execute(tree, expansion.node, session, completions, cost_of(request, completions), seconds)
 
     async def act(self, tree: Tree, node: int, session: Session, text: str) -> Expanded:
@@ -168,9 +175,19 @@ class Agent:
         sampling = self._sampling(seed)
         sampling = replace(sampling, max_tokens=min(sampling.max_tokens, max(1, self.max_model_len - len(prompt))))
         request = GenerateRequest(prompt, 1, sampling, affinity=tree.task.key, messages=messages, tools=self.codec.calls is not None)
-        (drawn,), seconds = await self._drawn(request)
+        try:
+            (drawn,), seconds = await self._drawn(request)
+        except PromptRefused as refused:
+            return self._refused(tree, node, session, 1, refused)
         whole = replace(drawn, text=prefix + drawn.text, token_ids=(*begun, *drawn.token_ids), logprobs=())
         return await self._execute(tree, node, session, [whole], cost_of(request, [drawn]), seconds)
+
+    def _refused(self, tree: Tree, node: int, session: Session, n: int, refused: PromptRefused) -> Expanded:
+        """The end of the episode after ``node``: an empty turn for each that was to be drawn, which is no turn of the agent's."""
+        log.warning("the prompt after turn %d was refused, and the episode ends there: %s", node, refused)
+        outcome, so_far = Outcome.REFUSED, tree.nodes[node].reward
+        child = Child("", (), (), (), FinishReason.LENGTH, "", "", so_far, False, outcome=outcome, status=CallStatus.error)
+        return Expanded([child] * n, [session] * n, Cost(calls=1), {"refused": 1})
 
     async def _drawn(self, request: GenerateRequest) -> tuple[list[Completion], float]:
         """The completions of a request, and the seconds until they were there."""
