@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
@@ -24,6 +23,7 @@ from agentr.cluster.roles import Role, booked, matches, options, selector, sleep
 from agentr.collect.job import TreeJob
 from agentr.config.policy import PolicyBackend
 from agentr.config.schema import Config, TaskSelection
+from agentr.config.secrets import env_token
 from agentr.config.training import Share
 from agentr.envs.fleet import EnvServers
 from agentr.envs.pool import Urls
@@ -35,6 +35,7 @@ from agentr.rounds.coordinators import POLL_S, CoordinatorDied, Coordinators
 from agentr.rounds.diagnosis import Parts, diagnose
 from agentr.rounds.gauges import Gauges
 from agentr.rounds.watchdog import Watchdog
+from agentr.secrets import Secret
 from agentr.store.layout import Checkpoint, Layout, title_of
 from agentr.store.run import RunStore
 from agentr.store.summaries import TrainSummary
@@ -303,11 +304,11 @@ class Services:
                 self.reporter.say(f"        {self._spec.name} cannot copy a state: every branch is a reset and a replay, which is checked")
         return self._coordinators
 
-    def environment(self) -> tuple[Urls, str]:
+    def environment(self) -> tuple[Urls, Secret]:
         """Addresses and token of the environment servers: the user's, or our own."""
         env = self.config.env
         if env.url:
-            return [env.url], os.environ.get(env.token_env, "") if env.token_env else ""
+            return [env.url], env_token(env)
         if self._servers is None:
             self._start_ray()
             several = joined(self.config) and (len(nodes()) > 1 or self.config.cluster.wait_s > 0)
