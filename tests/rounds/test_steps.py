@@ -156,10 +156,9 @@ class DiesOnce:
 
 def test_rollouts_without_an_answer_of_the_reward_are_left_out_and_counted(tmp_path: Path) -> None:
     reward = f"method.rewards=[{{name: '{__name__}:DiesOnce'}}]"
-    assert trained(tmp_path, Made(), "method.steps=3", "collect.tasks.limit=2", reward).online_steps == 3
-    for step in (1, 2, 3):
-        manifest = json.loads((tmp_path / f"rounds/01/rollouts/{step:06d}/dataset/manifest.json").read_text())
-        assert manifest["dropped"] == {"a reward gave no answer": 1} and manifest["rows"] == 2
+    assert trained(tmp_path, Made(), "method.steps=1", "collect.tasks.limit=2", reward).online_steps == 1
+    manifest = json.loads((tmp_path / "rounds/01/rollouts/000001/dataset/manifest.json").read_text())
+    assert manifest["dropped"] == {"a reward gave no answer": 1} and manifest["rows"] == 2
 
 
 def test_every_task_has_its_turn_and_every_step_the_weights_before_it(tmp_path: Path) -> None:
