@@ -28,7 +28,7 @@ from agentr.store.files import disk, disk_errors, writing
 from agentr.store.seal import SEAL, SPARE, hash_of, read_checked
 
 #: What an archive leaves out: what a restart makes again or nobody needs.
-LEFT_OUT = (*(pattern for pattern in SPARE if pattern != SEAL), "logs", "tracking")
+LEFT_OUT = (*(pattern for pattern in SPARE if pattern != SEAL), "logs", "tracking", "token")
 
 #: Keys of events that name machines and people.
 _PRIVATE = ("host", "pid", "command", "source")
