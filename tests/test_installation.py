@@ -56,7 +56,6 @@ def test_a_policy_imitates_is_killed_and_goes_on(tmp_path: Path) -> None:
         driver.wait()
     finally:
         end(driver)
-    assert "rounds/01/collect" not in agentr.open(root).stages()
     run = finished(start(log, *command), root)
     assert list(run.stages()) == STAGES
     assert len(run.rounds[1].collect) == 8 and run.rounds[1].train.summary.steps == 4
