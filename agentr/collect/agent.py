@@ -8,6 +8,7 @@ import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from agentr.collect.meter import Meter
 from agentr.config.policy import SamplingConfig
@@ -185,8 +186,9 @@ class Agent:
     def _refused(self, tree: Tree, node: int, session: Session, n: int, refused: PromptRefused) -> Expanded:
         """The end of the episode after ``node``: an empty turn for each that was to be drawn, which is no turn of the agent's."""
         log.warning("the prompt after turn %d was refused, and the episode ends there: %s", node, refused)
-        outcome, so_far = Outcome.REFUSED, tree.nodes[node].reward
-        child = Child("", (), (), (), FinishReason.LENGTH, "", "", so_far, False, outcome=outcome, status=CallStatus.error)
+        nothing: dict[str, Any] = {"text": "", "token_ids": (), "bridge_ids": (), "logprobs": (), "action": "", "observation": ""}
+        so_far, ended = tree.nodes[node].reward, {"outcome": Outcome.REFUSED, "finish": FinishReason.LENGTH, "status": CallStatus.error}
+        child = Child(**nothing, **ended, reward=so_far, valid=False)
         return Expanded([child] * n, [session] * n, Cost(calls=1), {"refused": 1})
 
     async def _drawn(self, request: GenerateRequest) -> tuple[list[Completion], float]:
