@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from env_servers.mathtool.grading import boxed
+from env_servers.mathtool.reading import boxed
 from env_servers.mathtool.problems import Problem
 
 
