@@ -19,8 +19,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from env_servers.mathtool.reading import boxed
 from env_servers.mathtool.problems import Problem
+from env_servers.mathtool.reading import boxed
 
 
 def stem(path: Path) -> str:

@@ -1,7 +1,7 @@
 r"""Reads an answer once into what it means: one grammar for LaTeX, for what Python and sympy print, and for what people write.
 
-A reading takes the whole answer or none of it: what the grammar does not know is a text, which equals the same text alone. So nothing that is
-left over is overlooked. Nothing is run, and the work is bounded by the answer's length.
+A reading takes the whole answer or none of it: what the grammar does not know is a text, which equals the same text alone, so nothing
+is left over is overlooked. Nothing is run, and the work is bounded by the answer's length.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ class Term:
     """A meaning: an operator and what it is applied to.
 
     Attributes:
-        head: ``number``, ``name``, ``text``, ``unit``, ``relation``, ``matrix``, a pair of brackets (``()``, ``[)``; ``,`` for a bare list),
-            or an operator or function.
+        head: ``number``, ``name``, ``text``, ``unit``, ``relation``, ``matrix``, a pair of brackets (``()``, ``[)``; ``,`` for a bare
+            list), or an operator or function.
         args: Terms. Of a ``number`` its value and with how many decimals it was written (None: exactly); of ``name`` and ``text`` the
             letters; of ``unit`` a term and the unit; of ``relation`` signs and sides, in turn.
     """
@@ -39,42 +39,64 @@ class Unreadable(ValueError):
     """Means nothing that the grammar knows."""
 
 
-#: What LaTeX's commands and unicode's signs are in the grammar; commands that are not here and no name in it make a text.
-_COMMANDS = {
-    **{"cdot": "*", "times": "*", "div": "/", "le": "<=", "leq": "<=", "leqslant": "<=", "ge": ">=", "geq": ">=", "geqslant": ">=", "lt": "<"},
-    **{"gt": ">", "ne": "!=", "neq": "!=", "approx": "=", "pm": "±", "mp": "∓", "cup": "∪", "vee": "∪", "lor": "∪", "cap": "∩", "wedge": "∩"},
-    **{"land": "∩", "in": "∈", "infty": "oo", "emptyset": "EmptySet", "varnothing": "EmptySet", "mid": "|", "vert": "|", "lvert": "|"},
-    **{"rvert": "|", "{": "{", "}": "}", "lbrace": "{", "rbrace": "}", "%": "%", "_": "_", "colon": ":", "prime": "'", "circ": "°"},
-    **{"degree": "°", "varphi": "phi", "varepsilon": "epsilon", "lg": "log10", "dfrac": "frac", "tfrac": "frac", "cfrac": "frac", "\\": "\\"},
-    **{"dbinom": "binom", "tbinom": "binom"},
-}
+def _table(text: str) -> dict[str, str]:
+    words = text.split()
+    return dict(zip(words[::2], words[1::2], strict=True))
+
+
+#: Signs and names of the grammar for commands of LaTeX, for unicode's signs, and for functions as LaTeX, Python and sympy call them.
+_COMMANDS = _table(
+    r"""cdot * times * div / le <= leq <= leqslant <= ge >= geq >= geqslant >= lt < gt > ne != neq != approx = pm ± mp ∓ cup ∪ vee ∪ lor ∪
+    cap ∩ wedge ∩ land ∩ in ∈ infty oo emptyset EmptySet varnothing EmptySet mid | vert | lvert | rvert | { { } } lbrace { rbrace } % % _ _
+    colon : prime ' circ ° degree ° varphi phi varepsilon epsilon lg log10 dfrac frac tfrac frac cfrac frac dbinom binom tbinom binom \ \ """
+)
 _SIGNS = str.maketrans(
-    dict(zip("−–×·⋅∙÷∕⁄º∣∧∨’′≈⩽⩾", "--****///°|∩∪''=≤≥", strict=True)) | {"π": " pi ", "∞": " oo ", "∅": " EmptySet ", "ℝ": " Reals "}
+    _table("− - – - × * · * ⋅ * ∙ * ÷ / ∕ / ⁄ / º ° ∣ | ∧ ∩ ∨ ∪ ’ ' ′ ' ≈ = ⩽ ≤ ⩾ ≥")
+    | dict(zip("π∞∅ℝ", (" pi ", " oo ", " EmptySet ", " Reals "), strict=True))
 )
 _GREEK = "alpha beta gamma delta epsilon zeta eta theta iota kappa lambda lamda mu nu xi rho sigma tau upsilon phi chi psi omega".split()
-CONSTANTS = {"pi": "pi", "e": "e", "E": "e", "i": "i", "I": "i", "oo": "oo", "inf": "oo", "infinity": "oo"}
+CONSTANTS = _table("pi pi e e E e i i I i oo oo inf oo infinity oo")
 _TRIGONOMETRIC = "sin cos tan sec csc cot sinh cosh tanh".split()
+_SAME = "exp floor re im log log2 log10 root sqrt cbrt factorial binomial gcd lcm max min abs ceil".split() + _TRIGONOMETRIC
 _FUNCTIONS = {
-    **{name: name for name in "exp floor re im log root factorial binomial gcd lcm max min conjugate".split() + _TRIGONOMETRIC},
+    **{name: name for name in _SAME},
     **{before + name: "a" + name for name in _TRIGONOMETRIC for before in ("a", "arc", "ar")},
-    **{"ln": "log", "Abs": "abs", "abs": "abs", "fabs": "abs", "ceil": "ceil", "ceiling": "ceil", "comb": "binomial", "real_root": "root"},
-    **{"Max": "max", "Min": "min", "Rational": "/", "Fraction": "/", "Pow": "^", "log10": "log10", "log2": "log2", "sqrt": "sqrt"},
-    **{"cbrt": "cbrt", "Eq": "=", "Ne": "!=", "Lt": "<", "Le": "<=", "Gt": ">", "Ge": ">=", "Contains": "∈", "Union": "∪", "Or": "∪"},
-    **{"And": "∩", "Intersection": "∩", "FiniteSet": "{}", "Tuple": "()", "Point": "()", "Point2D": "()", "Point3D": "()", "Interval": "[]"},
-    **{"Intervalopen": "()", "IntervalLopen": "(]", "IntervalRopen": "[)", "Matrix": "matrix", "MutableDenseMatrix": "matrix"},
     **dict.fromkeys("Integer Float int float mpf mpc Decimal float64 int64 complex list tuple set array sorted".split(), "same"),
+    **_table(
+        """ln log Abs abs fabs abs ceiling ceil comb binomial real_root root Max max Min min Rational / Fraction / Pow ^ Eq = Ne !=
+        Lt < Le <= Gt > Ge >= Union ∪ Or ∪ And ∩ Intersection ∩ FiniteSet {} Tuple () Point () Point2D () Point3D () Interval []
+        Intervalopen () IntervalLopen (] IntervalRopen [) Matrix matrix MutableDenseMatrix matrix conjugate conj"""
+    ),
 }
-_RELATIONS = {"=": "=", "==": "=", ":=": "=", "∈": "=", "<": "<", "≤": "<=", "<=": "<=", ">": ">", "≥": ">=", ">=": ">=", "≠": "!=", "!=": "!="}
+_RELATIONS = _table("= = == = := = ∈ = < < ≤ <= <= <= > > ≥ >= >= >= ≠ != != !=")
+_CLOSING = _table("( )] [ )] { } | | lfloor rfloor lceil rceil")
+_MATRICES = "matrix pmatrix bmatrix Bmatrix smallmatrix".split()
 _OTHERS = "frac binom begin end lfloor rfloor lceil rceil EmptySet Reals True False angle triangle ell".split()
-_MATRICES = frozenset({"matrix", "pmatrix", "bmatrix", "Bmatrix", "smallmatrix"})
-_KNOWN = {*_GREEK, *(name.title() for name in _GREEK), *CONSTANTS, *_FUNCTIONS, *_OTHERS, *_MATRICES}
+_KNOWN = {*_GREEK, *map(str.title, _GREEK), *CONSTANTS, *_FUNCTIONS, *_OTHERS, *_MATRICES}
 _DIGITS = r"(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?:\.\d+|\.(?![\d.]))?|\.\d+"
 _TEN = r"\s*(?:\*|\\times|\\cdot)\s*10\s*(?:\^|\*\*)\s*(?:\{\s*([-+]?\d+)\s*\}|([-+]?\d+))"
 _NUMBER = re.compile(rf"({_DIGITS})(?:[eE]([-+]?\d+)|{_TEN})?|(\d*)\.(\d*)\\overline\s*\{{(\d+)\}}")
-_REPEATING = r"\d*\.\d*\\overline\s*\{\d+\}"
-_TOKEN = re.compile(rf"\s*(?P<number>{_REPEATING}|{_NUMBER.pattern})|\s*\\(?P<command>[A-Za-z]+|\S)|\s*(?P<word>@?[A-Za-z]+\d*)|\s*(?P<sign>\*\*|[<>!:=]=|\S)")
+_TOKEN = re.compile(
+    rf"\s*(?:(?P<number>\d*\.\d*\\overline\s*\{{\d+\}}|{_NUMBER.pattern})|\\(?P<command>[A-Za-z]+|\S)|(?P<word>@?[A-Za-z]+\d*)|"
+    r"(?P<sign>\*\*|[<>!:=]=|\S))"
+)
 _UPRIGHT = re.compile(r"\\(?:text(?:bf|it|rm|normal)?|mathrm|mathbf|mathit|mbox|operatorname|boldsymbol)\s*\{([^{}]*)\}")
 _SPACING = re.compile(r"\\(?:left|right)\s*\.?(?![A-Za-z])|\\(?:[,;:! ]|q?quad(?![a-z])|thinspace|displaystyle|[bB]igg?[lr]?(?![a-z]))|~")
+#: Rewritten in this order. An upright word gets a ``@``.
+_REWRITTEN = [
+    (r"(?<=\d)(?:\\!|\{,\}|,(?=\\!)|\\,(?=\d{3}))(?:\\!|\s)*(?=\d)", ","),
+    (_UPRIGHT.pattern, lambda match: " " + re.sub("[A-Za-z]+", r"@\g<0>", match[1]) + " "),
+    (_SPACING.pattern, " "),
+    (r"\b(?:sympy|c?math|np|numpy|sp|mpmath|S)\.(?=[A-Za-z])|(?<=\bInterval)\.", ""),
+    (r"\\mathbb\s*\{R\}", " Reals "),
+    (r"\^\s*(?:\{\s*(\\circ|\\prime)\s*\}|(\\circ|\\prime|°))", r"\1\2"),
+    (r"(?<=\()(['\"])([-+.\w/]+)\1(?=\))|^\s*(['\"])(.*)\3\s*$", r"\2\4"),
+    (r"(?<=[\])])\s*U\s*(?=[\[(])|(?<=\))\s*\|\s*(?=\()", "∪"),
+    (r"(?<=\))\s*&\s*(?=\()", "∩"),
+    (r"(?<=\d )m/s\b", "@m/@s"),
+    (r"(?<=\d)j\b", "*I"),
+    (r",?\s*@?\b(?:and|or)\b\s*", ", "),
+]
 
 
 def boxed(text: str) -> str:
@@ -111,53 +133,44 @@ def read(text: str) -> Term:
         if len(text) > MAX_CHARS or (re.fullmatch("[A-Za-z]{2,}", text) and text not in _KNOWN):
             raise Unreadable(text)
         return _Parser(_tokens(_simplified(text))).whole()
-    except (Unreadable, ZeroDivisionError):
+    except Unreadable:
         return Term("text", ("".join(_SPACING.sub(" ", _UPRIGHT.sub(r"\1", text)).split()).casefold(),))
 
 
 def _simplified(text: str) -> str:
-    """The same in fewer signs: upright words marked by ``@``, unicode's signs as ASCII's, without LaTeX's spaces."""
+    """The same in fewer signs: unicode's as ASCII's where there are such, without LaTeX's spaces."""
 
-    def script(match: re.Match) -> str:
-        kind = "_" if "<sub>" in unicodedata.decomposition(match[0][0]) else "^"
-        return f"{kind}{{{unicodedata.normalize('NFKC', match[0]).translate(_SIGNS)}}}"
-
-    def fraction(match: re.Match) -> str:
-        return f" {unicodedata.normalize('NFKC', match[0]).translate(_SIGNS)} "
+    def spelled(match: re.Match) -> str:
+        kind = {"<super>": "^{{{}}}", "<sub>": "_{{{}}}"}.get(unicodedata.decomposition(match[0][0]).split(" ")[0], " {} ")
+        return kind.format(unicodedata.normalize("NFKC", match[0]).translate(_SIGNS))
 
     def greek(match: re.Match) -> str:
         name = unicodedata.name(match[0]).split()
-        return f" {name[-1].title() if 'CAPITAL' in name else name[-1].lower()} " if name[-1].lower() in _GREEK else match[0]
+        return f" {name[-1].title() if 'CAPITAL' in name else name[-1].lower()} "
 
-    text = re.sub("[⁰¹²³⁴-⁹⁺⁻ⁿ]+|[₀-₉]+", script, text)
-    text = re.sub("[¼-¾⅐-⅞]", fraction, text).translate(_SIGNS)
-    text = re.sub("[α-ωΑ-Ω]", greek, unicodedata.normalize("NFKC", text).translate(_SIGNS))
-    text = re.sub(r"(?<=\d)(?:\\!|\{,\}|,(?=\\!)|\\,(?=\d{3}))(?:\\!|\s)*(?=\d)", ",", text)
-    text = _UPRIGHT.sub(lambda match: " " + re.sub("[A-Za-z]+", r"@\g<0>", match[1]) + " ", text)
-    text = re.sub(r"\b(?:sympy|c?math|np|numpy|sp|mpmath|S)\.(?=[A-Za-z])|\\mathbb(?=\{R\})", "", _SPACING.sub(" ", text))
-    text = re.sub(r"\^\s*(?:\{\s*(\\circ|\\prime)\s*\}|(\\circ|\\prime|°))", r"\1\2", text.replace("Interval.", "Interval"))
-    text = re.sub(r"(?<=\()(['\"])([-+.\w/]+)\1(?=\))|^(['\"])(.*)\3$", r"\2\4", text.strip())
-    text = re.sub(r"(?<=[\])])\s*U\s*(?=[\[(])", "∪", re.sub(r"(?<=\))\s*([|&])\s*(?=\()", lambda m: "∪∩"["|&".index(m[1])], text))
-    text = re.sub(r"(?<=\d)j\b", "*I", re.sub(r"(?<=\d )m/s\b", "@m/@s", text))
-    return re.sub(r",?\s*@?\b(?:and|or)\b\s*", ", ", text.replace("{R}", " Reals "))
+    text = re.sub("[⁰¹²³⁴-⁹⁺⁻ⁿ]+|[₀-₉]+|[¼-¾⅐-⅞]", spelled, text).translate(_SIGNS)
+    text = re.sub("[α-ρσ-ωΑ-Ω]", greek, unicodedata.normalize("NFKC", text).translate(_SIGNS))
+    for pattern, by in _REWRITTEN:
+        text = re.sub(pattern, by, text)
+    return text
 
 
 def _tokens(text: str) -> list[str]:
     """Numbers, names and signs. Any other word of up to three letters is as many factors (``xy``)."""
     found: list[str] = []
     for match in _TOKEN.finditer(text.rstrip()):
-        number, command, word, sign = match["number"], match["command"], match["word"], match["sign"]
+        command, word = match["command"], match["word"]
         if command and command not in _COMMANDS and command not in _KNOWN:
             raise Unreadable(text)
-        if word and (power := re.fullmatch(r"(@?[A-Za-z]+)([23])", word)) and wording.is_unit(power[1]):
-            found += [power[1], "^", power[2]]
-            continue
-        token = (number or (_COMMANDS.get(command, command) if command else word) or sign).strip()
         if word and not wording.known(word) and word.lstrip("@") not in _KNOWN:
-            if not (letters := re.fullmatch(r"@?([A-Za-z]\d*)|([A-Za-z]{2,3}\d*)", word)):
+            if (power := re.fullmatch(r"(@?[A-Za-z]+)([23])", word)) and wording.is_unit(power[1]):  # cm2
+                found += [power[1], "^", power[2]]
+            elif re.fullmatch(r"@?[A-Za-z]\d*|[A-Za-z]{2,3}\d*", word):
+                found += re.findall(r"[A-Za-z]\d*", word)
+            else:
                 raise Unreadable(text)
-            found += re.findall(r"[A-Za-z]\d*", word)
         else:
+            token = match["number"] or (_COMMANDS.get(command, command) if command else word) or match["sign"]
             found.append(token if wording.known(token) else token.lstrip("@"))
     return found
 
@@ -194,10 +207,10 @@ class _Parser:
 
     def _take(self, *signs: str) -> str:
         """The next token if it is one of these, else nothing."""
-        if self._next in signs and self._next:
-            self._at += 1
-            return self._tokens[self._at - 1]
-        return ""
+        if self._next not in signs:
+            return ""
+        self._at += 1
+        return self._tokens[self._at - 1]
 
     def _expect(self, *signs: str) -> str:
         if not (found := self._take(*signs)):
@@ -205,32 +218,31 @@ class _Parser:
         return found
 
     def whole(self) -> Term:
-        items = self._items()
+        items = self._items("")
         if self._next:
             raise Unreadable(self._next)
         return items[0] if len(items) == 1 else Term(",", tuple(items))
 
     def _items(self, *closing: str) -> list[Term]:
         found: list[Term] = []
-        while self._next not in closing or not closing:
+        while self._next not in closing:
             found.append(self._relation())
             if not self._take(",", ";"):
                 break
-            self._take(",")
         return found
 
     def _relation(self) -> Term:
-        found: list[Any] = [self._measured(self._union())]
+        found: list[Any] = [self._measured(self._sets())]
         while self._next in _RELATIONS:
-            found += [_RELATIONS[self._take(self._next)], self._measured(self._union())]
+            found += [_RELATIONS[self._take(self._next)], self._measured(self._sets())]
         if len(found) > 1:
             return Term("relation", tuple(found))
         while self._take(":"):
-            found.append(self._union())
+            found.append(self._sets())
         ratio = tuple(Term("/", (part, found[-1])) for part in found[:-1])
         return found[0] if not ratio else ratio[0] if len(ratio) == 1 else Term("()", ratio)
 
-    def _union(self) -> Term:
+    def _sets(self) -> Term:
         found = self._sum()
         while sign := self._take("∪", "∩"):
             found = Term(sign, (found, self._sum()))
@@ -244,35 +256,35 @@ class _Parser:
 
     def _product(self) -> Term:
         found = self._factor()
-        while True:
-            if self._next == "/" and self._unit_at(self._at + 1):
-                return found
+        while not (self._next == "/" and wording.is_unit(self._tokens[self._at + 1])):
             if sign := self._take("*", "/"):
                 found = Term(sign, (found, self._factor()))
             elif self._begins():
                 found = Term("*", (found, self._power()))
             else:
-                return found
+                break
+        return found
 
     def _begins(self) -> bool:
         """Whether a factor may begin here with no sign before it: no number may but after brackets, so that ``5 18`` is none."""
         token = self._next
         if token[:1].isalpha():
-            return token not in ("end", "rfloor", "rceil") and (not wording.known(token) or self._is_function())
-        if token[:1].isdigit():
-            return self._tokens[self._at - 1] == ")"
-        return token in ("(", "{", "√", "∛") or (token == "|" and not self._in_bars)
+            called = token in _FUNCTIONS and self._tokens[self._at + 1] in ("(", "{", "^", "_")
+            return token not in ("end", "rfloor", "rceil") and (called or not wording.known(token))
+        return (
+            token in ("(", "{", "√", "∛") or (token == "|" and not self._in_bars) or (token.isdigit() and self._tokens[self._at - 1] == ")")
+        )
 
     def _factor(self) -> Term:
         self._depth += 1
         if self._depth > MAX_DEPTH:
             raise Unreadable("nested too deeply")
         if sign := self._take("-", "+", "±", "∓"):
-            of = self._factor()
-            if sign == "-" and of.head == "number":
-                found = Term("number", (-of.args[0], of.args[1]))
-            else:
-                found = of if sign == "+" else Term(sign, (Term("number", (Fraction(0), None)), of))
+            found = self._factor()
+            if sign == "-" and found.head == "number":
+                found = Term("number", (-found.args[0], found.args[1]))
+            elif sign != "+":
+                found = Term(sign, (Term("number", (Fraction(0), None)), found))
         else:
             found = self._power()
         self._depth -= 1
@@ -281,7 +293,7 @@ class _Parser:
     def _power(self) -> Term:
         found = self._atom()
         while sign := self._take("!", "%", "°"):
-            found = Term({"!": "factorial"}.get(sign, sign), (found,))
+            found = Term("factorial" if sign == "!" else sign, (found,))
         return Term("^", (found, self._factor())) if self._take("^", "**") else found
 
     def _atom(self) -> Term:
@@ -289,16 +301,10 @@ class _Parser:
         if token[:1].isdigit() or (token[:1] == "." and len(token) > 1):
             return self._numeral()
         self._at += 1
-        if token in ("(", "[", "{"):
+        if token in _CLOSING:
             return self._group(token)
-        if token == "|":
-            self._in_bars, outside = True, self._in_bars
-            found = Term("abs", (self._sum(),))
-            self._expect("|")
-            self._in_bars = outside
-            return found
         if token in ("√", "∛"):
-            return Term({"√": "sqrt", "∛": "cbrt"}[token], (self._atom(),))
+            return Term("sqrt" if token == "√" else "cbrt", (self._atom(),))
         if re.fullmatch("@[A-Za-z]", token) or (token[:1].isalpha() and (not wording.known(token) or token in _FUNCTIONS)):
             return self._named(token.lstrip("@"))
         raise Unreadable(f"{token!r} begins nothing")
@@ -309,29 +315,30 @@ class _Parser:
         self._at += 1
         if self._take("_"):
             return Term("unit", (found, f"base {self._script()}"))
-        start, whole = self._at, _integer(found)
-        if whole is None or not (self._next.isdigit() and self._tokens[self._at + 1] == "/" or self._next == "frac"):
-            return found
-        above, below = (self._argument(), self._argument()) if self._take("frac") else (self._atom(), self._expect("/") and self._atom())
-        upper, lower = _integer(above), _integer(below)
-        if upper is not None and lower is not None and 0 < upper < lower:
-            return Term("+", (found, Term("/", (above, below))))
-        self._at = start
+        start = self._at
+        if _integer(found) is not None and (self._next == "frac" or (self._next.isdigit() and self._tokens[self._at + 1] == "/")):
+            part = self._atom() if self._next == "frac" else Term("/", (self._atom(), Term(self._expect("/"), ()) and self._atom()))
+            above, below = map(_integer, part.args)
+            if above is not None and below is not None and 0 < above < below:
+                return Term("+", (found, part))
+            self._at = start
         return found
 
     def _group(self, opening: str) -> Term:
-        self._in_bars, outside = False, self._in_bars
-        ahead = self._tokens[self._at : self._at + 2]
-        if opening == "{" and ahead[0].isalpha() and ahead[1] in ("|", "∈") and "|" in self._tokens[self._at :]:  # {x | 0 < x}
+        outside, self._in_bars = self._in_bars, opening == "|"
+        name, sign = self._tokens[self._at : self._at + 2]
+        if opening == "{" and name.isalpha() and sign in ("|", "∈") and "|" in self._tokens[self._at :]:  # {x | 0 < x}
             self._at = self._tokens.index("|", self._at) + 1
-        if opening == "{" and ahead[1] == ":":  # {x: 1, y: 2}
+        elif opening == "{" and sign == ":":  # {x: 1, y: 2}
             self._tokens[self._at :] = ["=" if token == ":" else token for token in self._tokens[self._at :]]
-        closing = ("}",) if opening == "{" else (")", "]")
+        closing = (_CLOSING[opening],) if len(_CLOSING[opening]) > 2 else tuple(_CLOSING[opening])
         items = self._items(*closing)
-        bare = len(items) == 1 and opening != "[" and self._tokens[self._at - 1] != ","
+        one = len(items) == 1 and self._tokens[self._at - 1] != ","
         sign = self._expect(*closing)
         self._in_bars = outside
-        return items[0] if bare else Term(opening + sign, tuple(items))
+        if opening in ("|", "lfloor", "lceil") and one:
+            return Term({"|": "abs"}.get(opening, opening[1:]), tuple(items))
+        return items[0] if one and opening != "[" else Term(opening + sign, tuple(items))
 
     def _argument(self) -> Term:
         """What a command of LaTeX is applied to: a group, or one digit or letter."""
@@ -342,22 +349,18 @@ class _Parser:
 
     def _script(self) -> str:
         """An index as it is written."""
-        if self._next and not self._take("{"):
-            self._at += 1
-            return self._tokens[self._at - 1]
-        start = self._at
-        while self._next and self._next != "}":
-            self._at += 1
-        self._expect("}")
-        return "".join(self._tokens[start : self._at - 1])
+        start, end = self._at, self._at + 1
+        if self._take("{"):
+            start, end = self._at, self._tokens.index("}", self._at) if "}" in self._tokens[self._at :] else len(self._tokens) - 1
+            self._at = end
+            self._expect("}")
+        else:
+            self._at += bool(self._next)
+        return "".join(self._tokens[start:end]) or self._expect("an index")
 
     def _named(self, name: str) -> Term:
         if name in ("frac", "binom"):
-            return Term({"frac": "/", "binom": "binomial"}[name], (self._argument(), self._argument()))
-        if name in ("lfloor", "lceil"):
-            found = Term({"lfloor": "floor", "lceil": "ceil"}[name], (self._sum(),))
-            self._expect(f"r{name[1:]}")
-            return found
+            return Term("/" if name == "frac" else "binomial", (self._argument(), self._argument()))
         if name == "begin":
             return self._matrix()
         if name == "EmptySet":
@@ -377,25 +380,17 @@ class _Parser:
 
     def _applied(self, function: str) -> Term:
         index: tuple[Term, ...] = ()
-        power = None
         if function == "sqrt" and self._take("["):
             index = (self._sum(),)
             self._expect("]")
-        if self._take("_"):
+        elif self._take("_"):
             index = (self._argument(),)
-        if self._take("^"):
-            power = self._factor()
+        power = self._factor() if self._take("^") else None
         if self._take("("):
-            self._at -= 1
-            self._tokens[self._at] = "["  # so that one argument stays a list of one
-            self._at += 1
-            found = self._group("[")
-            args = found.args
-        elif self._next == "{":
+            args = self._group("[").args  # as brackets that stay where there is one argument
+        elif function == "sqrt" or self._next == "{":
             found = self._atom()
             args = found.args if found.head == "{}" else (found,)
-        elif function == "sqrt":
-            args = (self._atom(),)
         else:
             found = self._factor()
             while self._begins() and self._next not in _FUNCTIONS:
@@ -408,12 +403,12 @@ class _Parser:
 
     def _matrix(self) -> Term:
         kind, rows = self._script(), [[]]
-        while (sign := self._next) != "end":
+        while self._next != "end":
             rows[-1].append(self._sum())
-            if (sign := self._expect("&", "\\", "end")) != "&":
+            if self._take("\\"):
                 rows.append([])
-            if sign == "end":
-                self._at -= 1
+            elif not self._take("&") and self._next != "end":
+                raise Unreadable(self._next)
         self._at += 1
         if self._script() != kind or kind not in _MATRICES:
             raise Unreadable(kind)
@@ -423,47 +418,40 @@ class _Parser:
         """With the unit, or what is counted, that follows."""
         unit: list[str] = []
         while token := self._next:
-            if unit and token == "/" and len(self._tokens[self._at + 1]) == 1:  # km/h
-                self._tokens[self._at + 1] = f"@{self._tokens[self._at + 1]}"
+            after = self._tokens[self._at + 1]
+            if unit and token == "/" and len(after) == 1:  # km/h
+                after = self._tokens[self._at + 1] = f"@{after}"
             if times := wording.MULTIPLES.get(token.lstrip("@")):
                 value = Term("*", (value, Term("number", (Fraction(times), None))))
-            elif self._unit_at(self._at):
+            elif wording.is_unit(token):
                 unit.append(wording.unit(token))
             elif unit and token in ("^", "**"):
                 self._at += 1
                 unit.append(f"^{self._script()}")
                 continue
-            elif token.lstrip("@") in ("/", "per", "of") and self._unit_at(self._at + 1):
-                unit += ["/"] * (token.lstrip("@") != "of")
+            elif (token := token.lstrip("@")) in ("/", "per", "of") and wording.is_unit(after):
+                unit += [] if token == "of" else ["/"]
             else:
                 break
             self._at += 1
-        name = " ".join(sorted(filter(None, unit)))
-        return Term("unit", (value, name)) if unit else value
-
-    def _is_function(self) -> bool:
-        return self._next in _FUNCTIONS and self._tokens[self._at + 1] in ("(", "{", "^", "_")
-
-    def _unit_at(self, at: int) -> bool:
-        return wording.is_unit(self._tokens[at])
+        return Term("unit", (value, " ".join(sorted(filter(None, unit))))) if unit else value
 
 
 def _made(function: str, args: tuple[Term, ...]) -> Term:
     """What a function of LaTeX, Python or sympy makes."""
-    if not args:
+    size = len(args)
+    if size == 0:
         return Term("{}", ())
-    if function in ("same", "/", "()", "∪", "∩") and len(args) == 1 or function == "log" and len(args) > 2:
+    if size == 1 and function in ("same", "/", "()", "∪", "∩"):
         return args[0]
     if function in ("∪", "∩"):
         return Term(function, (args[0], _made(function, args[1:])))
-    if function in _RELATIONS:
-        return Term("relation", (args[0], _RELATIONS[function], args[1]))
-    if function == "sqrt" and len(args) == 2:
-        function = "root"
+    if size == 2 and function in _RELATIONS:
+        return Term("relation", (args[0], function, args[1]))
     if function == "matrix":
-        rows = args[0].args if len(args) == 1 else ()
-        return Term("matrix", tuple(row if row.head == "[]" else Term("[]", (row,)) for row in rows))
-    if function == "[]" and len(args) in (2, 4):
-        left, right = (Term("name", ("oo",)) in (end, *end.args) or is_open.args == ("True",) for end, is_open in zip(args, args[2:] or args, strict=False))
+        return Term("matrix", tuple(row if row.head == "[]" else Term("[]", (row,)) for row in args[0].args))
+    if function == "[]":
+        infinite = [Term("name", ("oo",)) in (end, *end.args) for end in args[:2]]
+        left, right = (end or mark == Term("name", ("True",)) for end, mark in zip(infinite, (*args[2:], "", ""), strict=False))
         return Term(f"{'[('[left]}{'])'[right]}", args[:2])
-    return Term(function, args)
+    return Term("root" if function == "sqrt" and size == 2 else function, args)

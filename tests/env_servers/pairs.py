@@ -140,7 +140,14 @@ def printed(made: Any) -> list[str]:
 def _(chance: random.Random) -> Iterator[Pair]:
     while True:
         value = chance.randint(-99, 99) if chance.random() < 0.3 else chance.randint(-(10**7), 10**7)
-        ways = (str(value), f"{value:,}", f"{value:,}".replace(",", "{,}"), f"{value:,}".replace(",", ",\\!"), f"{value}.0", f"+{value}".replace("+-", "-"))
+        ways = (
+            str(value),
+            f"{value:,}",
+            f"{value:,}".replace(",", "{,}"),
+            f"{value:,}".replace(",", ",\\!"),
+            f"{value}.0",
+            f"+{value}".replace("+-", "-"),
+        )
         yield str(value), dressed(chance, chance.choice(ways)), True
         other = chance.choice((value + 1, -value or 1, value * 10 or 2, value + 1000, int(f"{value}1")))
         yield str(value), dressed(chance, chance.choice((str(other), f"{other:,}", f"{other}.0"))), False
@@ -165,14 +172,39 @@ def _(chance: random.Random) -> Iterator[Pair]:
     while True:
         ten, mantissa = chance.choice((-1, 1)) * chance.randint(4, 90), chance.randint(1, 99) / 10
         value = mantissa * 10.0**ten
-        ways = [repr(value), f"{mantissa} \\times 10^{{{ten}}}", f"{mantissa} \\cdot 10^{{{ten}}}", f"{mantissa}*10**{ten}", f"{mantissa}e{ten}"]
-        ways += [f"{mantissa} × 10{str(ten).translate(_POWERS)}", f"{mantissa}*10^({ten})"] + [f"{value:.{abs(ten) + 1}f}"] * (-12 < ten < 0)
+        ways = [
+            repr(value),
+            f"{mantissa} \\times 10^{{{ten}}}",
+            f"{mantissa} \\cdot 10^{{{ten}}}",
+            f"{mantissa}*10**{ten}",
+            f"{mantissa}e{ten}",
+        ]
+        ways += [f"{mantissa} × 10{str(ten).translate(_POWERS)}", f"{mantissa}*10^({ten})"] + [f"{value:.{abs(ten) + 1}f}"] * (
+            -12 < ten < 0
+        )
         yield chance.choice(ways[:3]), chance.choice(ways), True
-        other = chance.choice((f"{mantissa * 2}e{ten}", f"{mantissa}e{ten + 1}", f"{mantissa}e{-ten}", f"-{mantissa}e{ten}", f"{mantissa + 0.1:.1f}e{ten}", "0"))
+        other = chance.choice(
+            (
+                f"{mantissa * 2}e{ten}",
+                f"{mantissa}e{ten + 1}",
+                f"{mantissa}e{-ten}",
+                f"-{mantissa}e{ten}",
+                f"{mantissa + 0.1:.1f}e{ten}",
+                "0",
+            )
+        )
         yield chance.choice(ways), other, False
         two, base = chance.randint(20, 99), chance.randint(2, 9)
-        yield f"\\frac{{1}}{{{base}^{{{two}}}}}", chance.choice((f"{base}**-{two}", f"1/{base}**{two}", f"{base}^{{-{two}}}", f"1/{base**two}", repr(float(base) ** -two))), True
-        yield f"\\frac{{1}}{{{base}^{{{two}}}}}", chance.choice((f"{base}^{{-{two + 1}}}", f"1/{base**two + 1}", repr(float(base) ** -two * 1.001), "0")), False
+        yield (
+            f"\\frac{{1}}{{{base}^{{{two}}}}}",
+            chance.choice((f"{base}**-{two}", f"1/{base}**{two}", f"{base}^{{-{two}}}", f"1/{base**two}", repr(float(base) ** -two))),
+            True,
+        )
+        yield (
+            f"\\frac{{1}}{{{base}^{{{two}}}}}",
+            chance.choice((f"{base}^{{-{two + 1}}}", f"1/{base**two + 1}", repr(float(base) ** -two * 1.001), "0")),
+            False,
+        )
 
 
 @kind("fractions and mixed numbers")
@@ -185,11 +217,28 @@ def _(chance: random.Random) -> Iterator[Pair]:
         mixed = [f"{whole} {small}", f"{whole}{latex_fraction(part)}", f"{whole} {latex_fraction(part, 'dfrac')}", f"{whole} + {small}"]
         mixed = [f"{sign}{text}" for text in mixed[: 3 if sign else 4]] + ([f"{sign}{whole}{_VULGAR[part]}"] if part in _VULGAR else [])
         signed = -value if sign else value
-        alone = [str(signed), latex_fraction(signed), latex_fraction(signed, "dfrac"), f"Rational({signed.numerator}, {signed.denominator})"]
-        alone += [f"Fraction({signed.numerator}, {signed.denominator})", f"({signed.numerator})/({signed.denominator})", repr(float(signed))]
+        alone = [
+            str(signed),
+            latex_fraction(signed),
+            latex_fraction(signed, "dfrac"),
+            f"Rational({signed.numerator}, {signed.denominator})",
+        ]
+        alone += [
+            f"Fraction({signed.numerator}, {signed.denominator})",
+            f"({signed.numerator})/({signed.denominator})",
+            repr(float(signed)),
+        ]
         yield chance.choice(alone[:3]), chance.choice(mixed + alone), True
         yield chance.choice(mixed[:2]), chance.choice(alone), True
-        others = (whole * part, part, Fraction(whole), value + 1, 1 / value, whole + part + Fraction(1, 12), Fraction(int(f"{whole}{part.numerator}"), part.denominator))
+        others = (
+            whole * part,
+            part,
+            Fraction(whole),
+            value + 1,
+            1 / value,
+            whole + part + Fraction(1, 12),
+            Fraction(int(f"{whole}{part.numerator}"), part.denominator),
+        )
         other = chance.choice([o for o in others if o != value])
         yield chance.choice(alone[:3]), chance.choice((str(other), latex_fraction(other), repr(float(other)))), False
         yield latex_fraction(whole * part if whole * part != value else value + 1), chance.choice(mixed[:2]), False
@@ -233,7 +282,12 @@ def _(chance: random.Random) -> Iterator[Pair]:
 def _items(chance: random.Random) -> list:
     import sympy as s
 
-    values = [s.Integer(chance.randint(-20, 20)), s.Rational(chance.randint(1, 50), 7), s.sqrt(chance.choice((2, 3, 5, 7))), s.pi / chance.randint(2, 6)]
+    values = [
+        s.Integer(chance.randint(-20, 20)),
+        s.Rational(chance.randint(1, 50), 7),
+        s.sqrt(chance.choice((2, 3, 5, 7))),
+        s.pi / chance.randint(2, 6),
+    ]
     values += [s.Integer(chance.randint(21, 90)) for _ in range(3)]
     return chance.sample(list(dict.fromkeys(values)), chance.randint(2, 4))
 
@@ -250,13 +304,28 @@ def _(chance: random.Random) -> Iterator[Pair]:
         mixed = chance.sample(items, len(items))
         last = changed(chance, items[-1]) if items[-1] != 0 else s.Integer(1)
         other = [*items[:-1], last] if last not in items else items[:-1]
-        free = (tex(mixed), f"\\{{{tex(mixed)}\\}}", str(mixed), str(s.FiniteSet(*mixed)), f"{{{', '.join(map(str, mixed))}}}", ", ".join(map(str, mixed)))
+        free = (
+            tex(mixed),
+            f"\\{{{tex(mixed)}\\}}",
+            str(mixed),
+            str(s.FiniteSet(*mixed)),
+            f"{{{', '.join(map(str, mixed))}}}",
+            ", ".join(map(str, mixed)),
+        )
         free = (*free, tex(mixed, "; "), " and ".join(map(s.latex, mixed)), ", ".join(f"x = {s.latex(i)}" for i in mixed))
         yield chance.choice((tex(items), f"\\{{{tex(items)}\\}}")), chance.choice(free[:6]), True
         yield tex(items), chance.choice(free), True
         yield f"({tex(items)})", chance.choice((str(tuple(items)), f"\\left({tex(items)}\\right)", f"({tex(items, ',')})")), True
-        yield tex(items), chance.choice((tex(other), str(other), s.latex(items[0]), tex([*items, s.Integer(91)]), f"\\{{{tex(other)}\\}}")), False
-        yield f"({tex(items)})", chance.choice((str(tuple(other)), str(tuple(items[::-1])), f"\\{{{tex(other)}\\}}", s.latex(items[0]))), False
+        yield (
+            tex(items),
+            chance.choice((tex(other), str(other), s.latex(items[0]), tex([*items, s.Integer(91)]), f"\\{{{tex(other)}\\}}")),
+            False,
+        )
+        yield (
+            f"({tex(items)})",
+            chance.choice((str(tuple(other)), str(tuple(items[::-1])), f"\\{{{tex(other)}\\}}", s.latex(items[0]))),
+            False,
+        )
 
 
 @kind("intervals and inequalities")
@@ -265,7 +334,13 @@ def _(chance: random.Random) -> Iterator[Pair]:
 
     x = s.Symbol("x", real=True)
     while True:
-        low, high = sorted((s.Rational(chance.randint(-20, 20), chance.choice((1, 1, 2))), s.Integer(chance.randint(21, 40)) * chance.choice((1, s.sqrt(2)))), key=float)
+        low, high = sorted(
+            (
+                s.Rational(chance.randint(-20, 20), chance.choice((1, 1, 2))),
+                s.Integer(chance.randint(21, 40)) * chance.choice((1, s.sqrt(2))),
+            ),
+            key=float,
+        )
         left, right = chance.random() < 0.5, chance.random() < 0.5
         low, high = chance.choice(((low, high), (low, high), (-s.oo, high), (low, s.oo)))
         left, right = left or low == -s.oo, right or high == s.oo
@@ -276,7 +351,10 @@ def _(chance: random.Random) -> Iterator[Pair]:
             found = [tex, s.latex(made), str(made), str(made.as_relational(x)), f"x \\in {tex}", tex.replace("\\infty", "∞")]
             if low != -s.oo and high != s.oo:
                 signs = ["<" if left else "\\le", "<" if right else "\\leq"]
-                found += [f"{s.latex(low)} {signs[0]} x {signs[1]} {s.latex(high)}", f"{low} {signs[0]} x {signs[1]} {high}".replace("\\leq", "<=").replace("\\le", "≤")]
+                found += [
+                    f"{s.latex(low)} {signs[0]} x {signs[1]} {s.latex(high)}",
+                    f"{low} {signs[0]} x {signs[1]} {high}".replace("\\leq", "<=").replace("\\le", "≤"),
+                ]
             elif low == -s.oo:
                 found.append(f"x {'<' if right else '<='} {high}")
             else:
@@ -291,10 +369,20 @@ def _(chance: random.Random) -> Iterator[Pair]:
         yield same[0], chance.choice(ways(*chance.choice(flips + moves))), False
         if high != s.oo and low != -s.oo:
             gap = high + chance.randint(1, 5)
-            both = [f"{same[0]} \\cup ({s.latex(gap)}, \\infty)", str(s.Union(s.Interval(low, high, left, right), s.Interval.open(gap, s.oo)))]
-            both += [str(s.Union(s.Interval(low, high, left, right), s.Interval.open(gap, s.oo)).as_relational(x)), both[0].replace("\\cup", "∪")]
+            both = [
+                f"{same[0]} \\cup ({s.latex(gap)}, \\infty)",
+                str(s.Union(s.Interval(low, high, left, right), s.Interval.open(gap, s.oo))),
+            ]
+            both += [
+                str(s.Union(s.Interval(low, high, left, right), s.Interval.open(gap, s.oo)).as_relational(x)),
+                both[0].replace("\\cup", "∪"),
+            ]
             yield both[0], chance.choice(both), True
-            yield both[0], chance.choice([same[0], same[2], both[1].replace("open", "Lopen").replace(f"({gap}, oo", f"({gap + 1}, oo")]), False
+            yield (
+                both[0],
+                chance.choice([same[0], same[2], both[1].replace("open", "Lopen").replace(f"({gap}, oo", f"({gap + 1}, oo")]),
+                False,
+            )
 
 
 @kind("equations")
@@ -304,16 +392,50 @@ def _(chance: random.Random) -> Iterator[Pair]:
     x, y = s.symbols("x y")
     while True:
         value, made = constant(chance), expression(chance, "xab")
-        yield f"x = {s.latex(value)}", chance.choice((str(value), f"x = {value}", f"Eq(x, {value})", f"[{value}]", f"{{x: {value}}}", f"{value} = x")), True
+        yield (
+            f"x = {s.latex(value)}",
+            chance.choice((str(value), f"x = {value}", f"Eq(x, {value})", f"[{value}]", f"{{x: {value}}}", f"{value} = x")),
+            True,
+        )
         yield s.latex(value), chance.choice((f"x = {value}", f"x={s.latex(value)}", f"Eq(x, {value})")), True
         yield f"y = {s.latex(made)}", chance.choice((f"y = {made}", str(made), f"Eq(y, {made})", f"y={s.latex(made)}")), True
         a, b, c = chance.randint(2, 9), chance.randint(2, 9), chance.randint(2, 9)
         line = a * x + b * y - c
-        yield f"{s.latex(line)} = 0", chance.choice((f"{a}x + {b}y = {c}", f"{2 * line} = 0", f"y = {s.latex((c - a * x) / b)}", f"Eq({a * x + b * y}, {c})", f"{c} = {a * x + b * y}")), True
-        yield f"{s.latex(line)} = 0", chance.choice((f"{a}x + {b}y = {c + 1}", f"{a}x - {b}y = {c}", f"{line + x} = 0", f"{line}", "0", f"y = {c}")), False
-        yield f"x = {s.latex(value)}", chance.choice((f"y = {value}", f"x = {changed(chance, value)}", f"x > {value}", f"{changed(chance, value)} = x", f"x != {value}")), False
-        yield f"x = {a}, y = {a + b}", chance.choice((f"{{x: {a}, y: {a + b}}}", f"y = {a + b}, x = {a}", f"x={a} and y={a + b}", f"({a}, {a + b})")), True
-        yield f"x = {a}, y = {a + b}", chance.choice((f"{{x: {a + b}, y: {a}}}", f"({a + b}, {a})", f"x = {a}", f"x = {a}, z = {a + b}")), False
+        yield (
+            f"{s.latex(line)} = 0",
+            chance.choice(
+                (
+                    f"{a}x + {b}y = {c}",
+                    f"{2 * line} = 0",
+                    f"y = {s.latex((c - a * x) / b)}",
+                    f"Eq({a * x + b * y}, {c})",
+                    f"{c} = {a * x + b * y}",
+                )
+            ),
+            True,
+        )
+        yield (
+            f"{s.latex(line)} = 0",
+            chance.choice((f"{a}x + {b}y = {c + 1}", f"{a}x - {b}y = {c}", f"{line + x} = 0", f"{line}", "0", f"y = {c}")),
+            False,
+        )
+        yield (
+            f"x = {s.latex(value)}",
+            chance.choice(
+                (f"y = {value}", f"x = {changed(chance, value)}", f"x > {value}", f"{changed(chance, value)} = x", f"x != {value}")
+            ),
+            False,
+        )
+        yield (
+            f"x = {a}, y = {a + b}",
+            chance.choice((f"{{x: {a}, y: {a + b}}}", f"y = {a + b}, x = {a}", f"x={a} and y={a + b}", f"({a}, {a + b})")),
+            True,
+        )
+        yield (
+            f"x = {a}, y = {a + b}",
+            chance.choice((f"{{x: {a + b}, y: {a}}}", f"({a + b}, {a})", f"x = {a}", f"x = {a}, z = {a + b}")),
+            False,
+        )
 
 
 @kind("matrices and vectors")
@@ -326,7 +448,11 @@ def _(chance: random.Random) -> Iterator[Pair]:
     while True:
         height, width = chance.randint(2, 3), chance.randint(1, 3)
         rows = [[s.Rational(chance.randint(-12, 12), chance.choice((1, 1, 1, 3))) for _ in range(width)] for _ in range(height)]
-        yield tex(rows), chance.choice((str(s.Matrix(rows)), tex(rows, "bmatrix"), s.latex(s.Matrix(rows)), str(rows), repr(s.ImmutableMatrix(rows)))), True
+        yield (
+            tex(rows),
+            chance.choice((str(s.Matrix(rows)), tex(rows, "bmatrix"), s.latex(s.Matrix(rows)), str(rows), repr(s.ImmutableMatrix(rows)))),
+            True,
+        )
         other = [row[:] for row in rows]
         other[chance.randrange(height)][chance.randrange(width)] += chance.choice((1, -1, s.Rational(1, 3)))
         turned = s.Matrix(rows).T.tolist()
@@ -355,8 +481,10 @@ def _(chance: random.Random) -> Iterator[Pair]:
         yield gold, f"{gold} {chance.choice(after)}", False
 
 
-_THINGS = "apples books students dollars marbles eggs hours minutes cars cookies people children tickets points miles meters feet kg cm^2 km/h m/s square\\ feet".split()
-_THINGS += "square feet|years|days|cents|pages|boxes|pieces of candy|gallons of milk|miles per hour|square meters|cm|km|liters|inches|ways|red marbles|years old|girls|cats|trees".split("|")
+_THINGS = "apples books students dollars marbles eggs hours minutes cars cookies people children tickets points miles meters feet kg cm^2 km/h m/s".split()
+_THINGS += "square feet|years|days|cents|pages|boxes|pieces of candy|gallons of milk|miles per hour|square meters|cm|km|liters|inches|ways|red marbles|years old|girls|cats|trees".split(
+    "|"
+)
 _LEADS = """The answer is {}|the final answer is: {}|So the answer is {}.|Answer: {}|Therefore, the total is {}|x = {}|We get {}|It is {}|= {}|So we get {}.|Final answer: \\({}\\)|
 The number of apples is {}|The total cost is {}|Thus, the value of x is {}|There are {}|{} is the answer|{} is the final answer|approximately {}|The result is ${}$|The area is {}|
 The answer is \\boxed{{{}}}|**Answer:** {}|The probability is {}|Hence the sum is {}"""
@@ -380,7 +508,20 @@ def _(chance: random.Random) -> Iterator[Pair]:
 
 @kind("Markdown, unicode, number words")
 def _(chance: random.Random) -> Iterator[Pair]:
-    marks = ("**{}**", "*{}*", "`{}`", "__{}__", "_{}_", "***{}***", "The final answer is **{}**.", "**Answer: {}**", "```\n{}\n```", "**${}$**", "\u200b{}", "{}\u00a0")
+    marks = (
+        "**{}**",
+        "*{}*",
+        "`{}`",
+        "__{}__",
+        "_{}_",
+        "***{}***",
+        "The final answer is **{}**.",
+        "**Answer: {}**",
+        "```\n{}\n```",
+        "**${}$**",
+        "\u200b{}",
+        "{}\u00a0",
+    )
     small = "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen eighteen nineteen".split()
     tens = "twenty thirty forty fifty sixty seventy eighty ninety".split()
     while True:
@@ -390,10 +531,14 @@ def _(chance: random.Random) -> Iterator[Pair]:
             yield latex_fraction(gold), chance.choice(marks).format(latex_fraction(changed_)), False
         n = chance.randint(2, 99)
         words = small[n] if n < 20 else tens[n // 10 - 2] + (f"-{small[n % 10]}" if n % 10 else "")
-        yield str(n), chance.choice((words, words.title(), f"{n} ({words})", str(n).translate(_FULL_WIDTH), f"The answer is {words}.")), True
+        yield (
+            str(n),
+            chance.choice((words, words.title(), f"{n} ({words})", str(n).translate(_FULL_WIDTH), f"The answer is {words}.")),
+            True,
+        )
         yield str(n + 1), chance.choice((words, f"{n + 1} ({words})", str(n).translate(_FULL_WIDTH))), False
         yield f"-{n}", chance.choice((f"−{n}", f"–{n}", f"﹣{n}", f"－{n}")), True
-        yield str(n), chance.choice((f"−{n}", f"–{n}", f"√{n}", f"{n}²" , f"½{n}")), False
+        yield str(n), chance.choice((f"−{n}", f"–{n}", f"√{n}", f"{n}²", f"½{n}")), False
         yield f"\\sqrt{{{n}}}", f"√{n}", True
         yield f"{n}x^{{{n}}} + \\pi", f"{n}x{str(n).translate(_POWERS)} + π", True
         yield f"{n}x^{{{n}}} + \\pi", f"{n}x{str(n + 1).translate(_POWERS)} + π", False
@@ -407,9 +552,30 @@ def _(chance: random.Random) -> Iterator[Pair]:
         n, m = chance.randint(2, 60), chance.randint(2, 9)
         yield f"{n}", f"\\boxed{{{n}}}", True
         yield f"{n}\\sqrt{{{m}}}", f"{n}\\sqrt({m})", True
-        yield f"{n}", chance.choice((f"{n}\\sqrt({m})", f"{n}\\frac{{1}}", f"{n}\\sqrt", f"{n}^", f"{n}\\foo", f"{n}(", f"{n}, ...", f"{n}\\ldots", f"{n} \\pm {m}", f"{n}_")), False
+        yield (
+            f"{n}",
+            chance.choice(
+                (
+                    f"{n}\\sqrt({m})",
+                    f"{n}\\frac{{1}}",
+                    f"{n}\\sqrt",
+                    f"{n}^",
+                    f"{n}\\foo",
+                    f"{n}(",
+                    f"{n}, ...",
+                    f"{n}\\ldots",
+                    f"{n} \\pm {m}",
+                    f"{n}_",
+                )
+            ),
+            False,
+        )
         yield f"1 - \\frac{{{n}}}{{\\mathrm{{e}}}}", f"1 - {n}/e", True
-        yield f"1 - \\frac{{{n}}}{{\\mathrm{{e}}}}", chance.choice((f"1 + \\frac{{{n}}}{{\\mathrm{{e}}}}", f"1 - \\frac{{{n}}}{{\\mathrm{{f}}}}", f"1 - \\frac{{{n}}}", "1")), False
+        yield (
+            f"1 - \\frac{{{n}}}{{\\mathrm{{e}}}}",
+            chance.choice((f"1 + \\frac{{{n}}}{{\\mathrm{{e}}}}", f"1 - \\frac{{{n}}}{{\\mathrm{{f}}}}", f"1 - \\frac{{{n}}}", "1")),
+            False,
+        )
         yield f"{n}, {n + m}, ...", f"{n}, {n + m}, ...", True
         yield f"{n}, {n + m}, ...", chance.choice((f"{n}, {n + m}, {n + 2 * m}, ..", f"{n}, {n + m}", f"{n}, ...", f"{n}")), False
         yield f"\\frac{m}{m + 1 if m < 9 else 7}", f"\\frac{{{m}}}{{{m + 1 if m < 9 else 7}}}", True
@@ -424,15 +590,29 @@ def _(chance: random.Random) -> Iterator[Pair]:
     while True:
         text, other = chance.sample(_TEXTS.split("|"), 2)
         letter, wrong = chance.sample("ABCDE", 2)
-        yield f"\\text{{{text}}}", chance.choice((text, text.title(), f"**{text}**", f"The answer is {text}.", f"\\boxed{{\\text{{{text}}}}}")), True
+        yield (
+            f"\\text{{{text}}}",
+            chance.choice((text, text.title(), f"**{text}**", f"The answer is {text}.", f"\\boxed{{\\text{{{text}}}}}")),
+            True,
+        )
         yield f"\\text{{{text}}}", chance.choice((other, f"not {text}", f"{text} or {other}", f"{other} {text}", text[::-1])), False
-        yield f"\\text{{({letter})}}", chance.choice((letter, f"({letter})", f"\\text{{{letter}}}", f"**{letter}**", f"The answer is ({letter}).", f"{letter}.")), True
-        yield f"\\text{{({letter})}}", chance.choice((wrong, f"({wrong})", f"{letter} or {wrong}", f"({letter}{wrong})", f"not {letter}", f"{letter}, {wrong}")), False
+        yield (
+            f"\\text{{({letter})}}",
+            chance.choice((letter, f"({letter})", f"\\text{{{letter}}}", f"**{letter}**", f"The answer is ({letter}).", f"{letter}.")),
+            True,
+        )
+        yield (
+            f"\\text{{({letter})}}",
+            chance.choice((wrong, f"({wrong})", f"{letter} or {wrong}", f"({letter}{wrong})", f"not {letter}", f"{letter}, {wrong}")),
+            False,
+        )
 
 
 def of_data(folder: Path) -> Iterator[Pair]:
     """Pairs of the golds of public sets: one in another dress, and with another number in it."""
-    golds = [json.loads(line)["answer"].rpartition("#### ")[2].strip() for line in gzip.open(folder / "math" / "gsm8k_train.jsonl.gz", "rt")][:400]
+    golds = [
+        json.loads(line)["answer"].rpartition("#### ")[2].strip() for line in gzip.open(folder / "math" / "gsm8k_train.jsonl.gz", "rt")
+    ][:400]
     for name in ("math500_test", "aime24_test", "aime25_test"):
         golds += [str(json.loads(line)["answer"]) for line in (folder / "math" / f"{name}.jsonl").open()]
     chance = random.Random("data")
