@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from env_servers.mathtool.problems import Problem
-from env_servers.mathtool.reading import boxed
+from env_servers.mathtool.signs import boxed
 
 
 def stem(path: Path) -> str:

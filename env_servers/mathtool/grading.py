@@ -1,8 +1,8 @@
 r"""Grades answers: an answer is right if it means what the gold answer means (`reading.py`).
 
 - Exact values are equal exactly; expressions, wherever both are defined over the reals, or over the complex numbers where ``i`` occurs.
-- With a decimal on either side, values are equal within 1e-6 of the gold one; where the gold is a decimal, also if the answer, rounded to its
-  digits, is the gold (below 0.1 it needs two digits for that: 0.0001 is not 0.00012). Only zero equals zero. An answer ``2.0`` is exactly 2.
+- With a decimal on either side, values are equal within 1e-6 of the gold one; where the gold is a decimal, also if the answer, rounded to
+  its digits, is the gold (below 0.1 that takes two digits: 0.0001 is not 0.00012). Only zero equals zero. An answer ``2.0`` is exactly 2.
 - A unit, or what is counted, may be left out or added; two that differ are two answers. 50 %, 50 and 0.5 are one; so it is with degrees.
 - ``(1, 2)`` has an order, ``\{1, 2\}`` and ``1, 2`` have none; ``1, 2`` may come as Python's list, set or tuple. A name before a value
   (``x = 27``) may be left out or added. ``0 < x < 1``, ``Interval.open(0, 1)`` and ``(0, 1)`` are one.
@@ -16,7 +16,8 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any
 
-from env_servers.mathtool.reading import CONSTANTS, MAX_CHARS, Term, plain, read
+from env_servers.mathtool.reading import MAX_CHARS, Term, read
+from env_servers.mathtool.signs import CONSTANTS, plain
 from env_servers.mathtool.values import TooMuch, Values, names, terms
 
 _BRACKETS = frozenset(a + b for a in "([" for b in ")]") | {"{}", ","}
@@ -25,6 +26,7 @@ _LETTER_UNIT = re.compile(r"(?<=\d) ([mgshlLJNWVACFK])\Z")
 _CHOICE = re.compile(r"([A-Z])\s?[.:)]\s*(.+)")
 _INFINITE = Term("name", ("oo",))
 _LOWEST = Term("-", (read("0"), _INFINITE))
+_REALS = Term("name", ("Reals",))
 _LOCK = threading.RLock()
 
 #: The ends of an interval, and whether each belongs to it.
@@ -63,7 +65,7 @@ class _Judge:
             return gold == answer
         if "relation" in heads and (found := self._related(gold, answer)) is not None:
             return found
-        if heads & {"relation", "∪", "∩"}:
+        if heads & {"relation", "∪", "∩"} or _REALS in (gold, answer):
             one, other = _region(gold), _region(answer)
             return one is not None and other is not None and self._matched(one, other, self._same_interval)
         if heads & {"unit", "%", "°"}:
@@ -177,7 +179,7 @@ def _region(term: Term) -> list[_Interval] | None:
         return [(term.args[0], term.head[0] == "[", term.args[1], term.head[1] == "]")]
     if term.head in ("{}", "number"):
         return [(item, True, item, True) for item in (term.args if term.head == "{}" else (term,))]
-    if term == Term("name", ("Reals",)):
+    if term == _REALS:
         return [(_LOWEST, False, _INFINITE, False)]
     if term.head != "relation":
         return None

@@ -7,12 +7,24 @@ is left over is overlooked. Nothing is run, and the work is bounded by the answe
 from __future__ import annotations
 
 import re
-import unicodedata
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
 from env_servers.mathtool import wording
+from env_servers.mathtool.signs import (
+    CLOSING,
+    CONSTANTS,
+    FUNCTIONS,
+    KNOWN,
+    MATRICES,
+    NUMBER,
+    RELATIONS,
+    TRIGONOMETRIC,
+    Unreadable,
+    bare,
+    tokens,
+)
 
 #: Longer answers are texts: one that holds every number holds the right one, too.
 MAX_CHARS = 400
@@ -35,148 +47,21 @@ class Term:
     args: tuple[Any, ...]
 
 
-class Unreadable(ValueError):
-    """Means nothing that the grammar knows."""
-
-
-def _table(text: str) -> dict[str, str]:
-    words = text.split()
-    return dict(zip(words[::2], words[1::2], strict=True))
-
-
-#: Signs and names of the grammar for commands of LaTeX, for unicode's signs, and for functions as LaTeX, Python and sympy call them.
-_COMMANDS = _table(
-    r"""cdot * times * div / le <= leq <= leqslant <= ge >= geq >= geqslant >= lt < gt > ne != neq != approx = pm ± mp ∓ cup ∪ vee ∪ lor ∪
-    cap ∩ wedge ∩ land ∩ in ∈ infty oo emptyset EmptySet varnothing EmptySet mid | vert | lvert | rvert | { { } } lbrace { rbrace } % % _ _
-    colon : prime ' circ ° degree ° varphi phi varepsilon epsilon lg log10 dfrac frac tfrac frac cfrac frac dbinom binom tbinom binom \ \ """
-)
-_SIGNS = str.maketrans(
-    _table("− - – - × * · * ⋅ * ∙ * ÷ / ∕ / ⁄ / º ° ∣ | ∧ ∩ ∨ ∪ ’ ' ′ ' ≈ = ⩽ ≤ ⩾ ≥")
-    | dict(zip("π∞∅ℝ", (" pi ", " oo ", " EmptySet ", " Reals "), strict=True))
-)
-_GREEK = "alpha beta gamma delta epsilon zeta eta theta iota kappa lambda lamda mu nu xi rho sigma tau upsilon phi chi psi omega".split()
-CONSTANTS = _table("pi pi e e E e i i I i oo oo inf oo infinity oo")
-_TRIGONOMETRIC = "sin cos tan sec csc cot sinh cosh tanh".split()
-_SAME = "exp floor re im log log2 log10 root sqrt cbrt factorial binomial gcd lcm max min abs ceil".split() + _TRIGONOMETRIC
-_FUNCTIONS = {
-    **{name: name for name in _SAME},
-    **{before + name: "a" + name for name in _TRIGONOMETRIC for before in ("a", "arc", "ar")},
-    **dict.fromkeys("Integer Float int float mpf mpc Decimal float64 int64 complex list tuple set array sorted".split(), "same"),
-    **_table(
-        """ln log Abs abs fabs abs ceiling ceil comb binomial real_root root Max max Min min Rational / Fraction / Pow ^ Eq = Ne !=
-        Lt < Le <= Gt > Ge >= Union ∪ Or ∪ And ∩ Intersection ∩ FiniteSet {} Tuple () Point () Point2D () Point3D () Interval []
-        Intervalopen () IntervalLopen (] IntervalRopen [) Matrix matrix MutableDenseMatrix matrix conjugate conj"""
-    ),
-}
-_RELATIONS = _table("= = == = := = ∈ = < < ≤ <= <= <= > > ≥ >= >= >= ≠ != != !=")
-_CLOSING = _table("( )] [ )] { } | | lfloor rfloor lceil rceil")
-_MATRICES = "matrix pmatrix bmatrix Bmatrix smallmatrix".split()
-_OTHERS = "frac binom begin end lfloor rfloor lceil rceil EmptySet Reals True False angle triangle ell".split()
-_KNOWN = {*_GREEK, *map(str.title, _GREEK), *CONSTANTS, *_FUNCTIONS, *_OTHERS, *_MATRICES}
-_DIGITS = r"(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?:\.\d+|\.(?![\d.]))?|\.\d+"
-_TEN = r"\s*(?:\*|\\times|\\cdot)\s*10\s*(?:\^|\*\*)\s*(?:\{\s*([-+]?\d+)\s*\}|([-+]?\d+))"
-_NUMBER = re.compile(rf"({_DIGITS})(?:[eE]([-+]?\d+)|{_TEN})?|(\d*)\.(\d*)\\overline\s*\{{(\d+)\}}")
-_TOKEN = re.compile(
-    rf"\s*(?:(?P<number>\d*\.\d*\\overline\s*\{{\d+\}}|{_NUMBER.pattern})|\\(?P<command>[A-Za-z]+|\S)|(?P<word>@?[A-Za-z]+\d*)|"
-    r"(?P<sign>\*\*|[<>!:=]=|\S))"
-)
-_UPRIGHT = re.compile(r"\\(?:text(?:bf|it|rm|normal)?|mathrm|mathbf|mathit|mbox|operatorname|boldsymbol)\s*\{([^{}]*)\}")
-_SPACING = re.compile(r"\\(?:left|right)\s*\.?(?![A-Za-z])|\\(?:[,;:! ]|q?quad(?![a-z])|thinspace|displaystyle|[bB]igg?[lr]?(?![a-z]))|~")
-#: Rewritten in this order. An upright word gets a ``@``.
-_REWRITTEN = [
-    (r"(?<=\d)(?:\\!|\{,\}|,(?=\\!)|\\,(?=\d{3}))(?:\\!|\s)*(?=\d)", ","),
-    (_UPRIGHT.pattern, lambda match: " " + re.sub("[A-Za-z]+", r"@\g<0>", match[1]) + " "),
-    (_SPACING.pattern, " "),
-    (r"\b(?:sympy|c?math|np|numpy|sp|mpmath|S)\.(?=[A-Za-z])|(?<=\bInterval)\.", ""),
-    (r"\\mathbb\s*\{R\}", " Reals "),
-    (r"\^\s*(?:\{\s*(\\circ|\\prime)\s*\}|(\\circ|\\prime|°))", r"\1\2"),
-    (r"(?<=\()(['\"])([-+.\w/]+)\1(?=\))|^\s*(['\"])(.*)\3\s*$", r"\2\4"),
-    (r"(?<=[\])])\s*U\s*(?=[\[(])|(?<=\))\s*\|\s*(?=\()", "∪"),
-    (r"(?<=\))\s*&\s*(?=\()", "∩"),
-    (r"(?<=\d )m/s\b", "@m/@s"),
-    (r"(?<=\d)j\b", "*I"),
-    (r",?\s*@?\b(?:and|or)\b\s*", ", "),
-]
-
-
-def boxed(text: str) -> str:
-    r"""The content of the last ``\boxed{}`` of a text; empty without one."""
-    start = text.rfind("\\boxed{")
-    if start < 0:
-        return ""
-    depth = 0
-    for end in range(start + len("\\boxed"), len(text)):
-        depth += {"{": 1, "}": -1}.get(text[end], 0)
-        if depth == 0:
-            return text[start + len("\\boxed{") : end].strip()
-    return ""
-
-
-def plain(text: str) -> str:
-    r"""An answer without what only dresses it: ``\boxed{}``, marks of Markdown and of formulas, invisible signs, a full stop."""
-    text = boxed(text) or text
-    text = "".join(c for c in text if unicodedata.category(c) != "Cf").replace("`", " ").strip()
-    for mark in (r"\*\*\*", r"\*\*", r"\*", "__", "_"):
-        text = re.sub(rf"(?<![^\s(]){mark}(?![\s*_])(.+?)(?<![\s*_]){mark}(?=[\s.,:;!?)]|\Z)", r"\1", text)
-    text = re.sub(r"\\[\[\]()]|\$\$", " ", text)
-    text = re.sub(r"(?<!\\)\$((?:[^$\\]|\\.)*)\$", r" \1 ", text)
-    text = re.sub(r"\\?\$\s*([-+]?[\d.,]*\d)", r"\1 dollars ", text.strip())
-    return re.sub(r"(?<![.\s])\s*[.,;]\Z", "", " ".join(text.split()))
-
-
 def read(text: str) -> Term:
     """Reads a plain answer."""
     text = wording.unframed(text)
     try:
         if (value := wording.number(text)) is not None:
             return Term("number", (Fraction(value), None))
-        if len(text) > MAX_CHARS or (re.fullmatch("[A-Za-z]{2,}", text) and text not in _KNOWN):
+        if len(text) > MAX_CHARS or "@" in text or (re.fullmatch("[A-Za-z]{2,}", text) and text not in KNOWN):
             raise Unreadable(text)
-        return _Parser(_tokens(_simplified(text))).whole()
+        return _Parser(tokens(text)).whole()
     except Unreadable:
-        return Term("text", ("".join(_SPACING.sub(" ", _UPRIGHT.sub(r"\1", text)).split()).casefold(),))
-
-
-def _simplified(text: str) -> str:
-    """The same in fewer signs: unicode's as ASCII's where there are such, without LaTeX's spaces."""
-
-    def spelled(match: re.Match) -> str:
-        kind = {"<super>": "^{{{}}}", "<sub>": "_{{{}}}"}.get(unicodedata.decomposition(match[0][0]).split(" ")[0], " {} ")
-        return kind.format(unicodedata.normalize("NFKC", match[0]).translate(_SIGNS))
-
-    def greek(match: re.Match) -> str:
-        name = unicodedata.name(match[0]).split()
-        return f" {name[-1].title() if 'CAPITAL' in name else name[-1].lower()} "
-
-    text = re.sub("[⁰¹²³⁴-⁹⁺⁻ⁿ]+|[₀-₉]+|[¼-¾⅐-⅞]", spelled, text).translate(_SIGNS)
-    text = re.sub("[α-ρσ-ωΑ-Ω]", greek, unicodedata.normalize("NFKC", text).translate(_SIGNS))
-    for pattern, by in _REWRITTEN:
-        text = re.sub(pattern, by, text)
-    return text
-
-
-def _tokens(text: str) -> list[str]:
-    """Numbers, names and signs. Any other word of up to three letters is as many factors (``xy``)."""
-    found: list[str] = []
-    for match in _TOKEN.finditer(text.rstrip()):
-        command, word = match["command"], match["word"]
-        if command and command not in _COMMANDS and command not in _KNOWN:
-            raise Unreadable(text)
-        if word and not wording.known(word) and word.lstrip("@") not in _KNOWN:
-            if (power := re.fullmatch(r"(@?[A-Za-z]+)([23])", word)) and wording.is_unit(power[1]):  # cm2
-                found += [power[1], "^", power[2]]
-            elif re.fullmatch(r"@?[A-Za-z]\d*|[A-Za-z]{2,3}\d*", word):
-                found += re.findall(r"[A-Za-z]\d*", word)
-            else:
-                raise Unreadable(text)
-        else:
-            token = match["number"] or (_COMMANDS.get(command, command) if command else word) or match["sign"]
-            found.append(token if wording.known(token) else token.lstrip("@"))
-    return found
+        return Term("text", (bare(text),))
 
 
 def _number(text: str) -> Term:
-    match = _NUMBER.fullmatch(text)
+    match = NUMBER.fullmatch(text)
     if match is None:
         raise Unreadable(text)
     digits, *tens, whole, fixed, again = match.groups()
@@ -219,8 +104,8 @@ class _Parser:
 
     def whole(self) -> Term:
         items = self._items("")
-        if self._next:
-            raise Unreadable(self._next)
+        if self._next or not items or self._tokens[self._at - 1] in (",", ";"):
+            raise Unreadable("left over")
         return items[0] if len(items) == 1 else Term(",", tuple(items))
 
     def _items(self, *closing: str) -> list[Term]:
@@ -233,8 +118,8 @@ class _Parser:
 
     def _relation(self) -> Term:
         found: list[Any] = [self._measured(self._sets())]
-        while self._next in _RELATIONS:
-            found += [_RELATIONS[self._take(self._next)], self._measured(self._sets())]
+        while self._next in RELATIONS:
+            found += [RELATIONS[self._take(self._next)], self._measured(self._sets())]
         if len(found) > 1:
             return Term("relation", tuple(found))
         while self._take(":"):
@@ -269,7 +154,7 @@ class _Parser:
         """Whether a factor may begin here with no sign before it: no number may but after brackets, so that ``5 18`` is none."""
         token = self._next
         if token[:1].isalpha():
-            called = token in _FUNCTIONS and self._tokens[self._at + 1] in ("(", "{", "^", "_")
+            called = token in FUNCTIONS and self._tokens[self._at + 1] in ("(", "{", "^", "_")
             return token not in ("end", "rfloor", "rceil") and (called or not wording.known(token))
         return (
             token in ("(", "{", "√", "∛") or (token == "|" and not self._in_bars) or (token.isdigit() and self._tokens[self._at - 1] == ")")
@@ -301,11 +186,11 @@ class _Parser:
         if token[:1].isdigit() or (token[:1] == "." and len(token) > 1):
             return self._numeral()
         self._at += 1
-        if token in _CLOSING:
+        if token in CLOSING:
             return self._group(token)
         if token in ("√", "∛"):
             return Term("sqrt" if token == "√" else "cbrt", (self._atom(),))
-        if re.fullmatch("@[A-Za-z]", token) or (token[:1].isalpha() and (not wording.known(token) or token in _FUNCTIONS)):
+        if re.fullmatch("@[A-Za-z]", token) or (token[:1].isalpha() and (not wording.known(token) or token in FUNCTIONS)):
             return self._named(token.lstrip("@"))
         raise Unreadable(f"{token!r} begins nothing")
 
@@ -314,7 +199,9 @@ class _Parser:
         found = _number(self._tokens[self._at])
         self._at += 1
         if self._take("_"):
-            return Term("unit", (found, f"base {self._script()}"))
+            if not (base := self._script()).isdigit():
+                raise Unreadable(base)
+            return Term("unit", (found, f"base {base}"))
         start = self._at
         if _integer(found) is not None and (self._next == "frac" or (self._next.isdigit() and self._tokens[self._at + 1] == "/")):
             part = self._atom() if self._next == "frac" else Term("/", (self._atom(), Term(self._expect("/"), ()) and self._atom()))
@@ -331,7 +218,7 @@ class _Parser:
             self._at = self._tokens.index("|", self._at) + 1
         elif opening == "{" and sign == ":":  # {x: 1, y: 2}
             self._tokens[self._at :] = ["=" if token == ":" else token for token in self._tokens[self._at :]]
-        closing = (_CLOSING[opening],) if len(_CLOSING[opening]) > 2 else tuple(_CLOSING[opening])
+        closing = (CLOSING[opening],) if len(CLOSING[opening]) > 2 else tuple(CLOSING[opening])
         items = self._items(*closing)
         one = len(items) == 1 and self._tokens[self._at - 1] != ","
         sign = self._expect(*closing)
@@ -365,8 +252,8 @@ class _Parser:
             return self._matrix()
         if name == "EmptySet":
             return Term("{}", ())
-        if name in _FUNCTIONS:
-            return self._applied(_FUNCTIONS[name])
+        if name in FUNCTIONS:
+            return self._applied(FUNCTIONS[name])
         if name in CONSTANTS:
             return Term("name", (CONSTANTS[name],))
         name = re.sub(r"^([A-Za-z])(\d+)$", r"\1_\2", name)
@@ -393,10 +280,10 @@ class _Parser:
             args = found.args if found.head == "{}" else (found,)
         else:
             found = self._factor()
-            while self._begins() and self._next not in _FUNCTIONS:
+            while self._begins() and self._next not in FUNCTIONS:
                 found = Term("*", (found, self._power()))
             args = (found,)
-        if power is not None and _integer(power) == -1 and function in _TRIGONOMETRIC:
+        if power is not None and _integer(power) == -1 and function in TRIGONOMETRIC:
             function, power = f"a{function}", None
         found = _made(function, args + index)
         return found if power is None else Term("^", (found, power))
@@ -410,7 +297,7 @@ class _Parser:
             elif not self._take("&") and self._next != "end":
                 raise Unreadable(self._next)
         self._at += 1
-        if self._script() != kind or kind not in _MATRICES:
+        if self._script() != kind or kind not in MATRICES:
             raise Unreadable(kind)
         return Term("matrix", tuple(Term("[]", tuple(row)) for row in rows if row))
 
@@ -446,7 +333,7 @@ def _made(function: str, args: tuple[Term, ...]) -> Term:
         return args[0]
     if function in ("∪", "∩"):
         return Term(function, (args[0], _made(function, args[1:])))
-    if size == 2 and function in _RELATIONS:
+    if size == 2 and function in RELATIONS:
         return Term("relation", (args[0], function, args[1]))
     if function == "matrix":
         return Term("matrix", tuple(row if row.head == "[]" else Term("[]", (row,)) for row in args[0].args))

@@ -10,22 +10,32 @@ from fractions import Fraction
 from functools import cache
 from typing import Any
 
-from env_servers.mathtool.reading import CONSTANTS, Term
+from env_servers.mathtool.reading import Term
+from env_servers.mathtool.signs import CONSTANTS
 
 #: Decimals agree within so much of the gold value.
 TOLERANCE = Fraction(1, 10**6)
 #: Digits of the two evaluations: of equal values the second is closer than the first.
 DIGITS = (60, 120)
-#: Larger values are none: bits of an exact one, and of a magnitude. Points of a comparison, and evaluated terms of a judgement.
-MAX_BITS, MAX_MAGNITUDE, POINTS, MAX_WORK = 200_000, 1_000_000, 12, 40_000
+#: Larger values are none: bits of an exact one, of a magnitude, of the magnitude of a function's argument.
+MAX_BITS, MAX_MAGNITUDE, MAX_ARGUMENT = 200_000, 1_000_000, 10_000
+#: Points of a comparison, and evaluated terms of a judgement.
+POINTS, MAX_WORK = 12, 40_000
 IMAGINARY = Term("name", ("i",))
 _FUNCTIONS = frozenset(
-    "sin cos tan sec csc cot asin acos atan asec acsc acot sinh cosh tanh sech csch coth asinh acosh atanh exp factorial binomial floor ceil "
-    "re im conj".split()
+    "sin cos tan sec csc cot asin acos atan asec acsc acot sinh cosh tanh sech csch coth asinh acosh atanh exp factorial binomial floor "
+    "ceil re im conj".split()
 )
 _EXACT: dict[str, Callable[..., Any]] = {
-    "+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.truediv, "abs": abs, "min": min, "max": max,
-    "%": lambda a: a / 100, "[]": lambda a: a,
+    "+": operator.add,
+    "-": operator.sub,
+    "*": operator.mul,
+    "/": operator.truediv,
+    "abs": abs,
+    "min": min,
+    "max": max,
+    "%": lambda a: a / 100,
+    "[]": lambda a: a,
 }
 
 
@@ -60,9 +70,14 @@ class Values:
         variables = names(gold, answer)
         points = POINTS if variables else 1
         for complex_ in (False, True)[IMAGINARY in terms(gold, answer) :]:
-            found = [self._equal_at(gold, answer, _point(variables, n), complex_) for n in range(points)]
-            if False in found or found.count(True) >= min(2, points):
-                return False not in found
+            agreed = 0
+            for n in range(points):
+                found = self._equal_at(gold, answer, _point(variables, n), complex_)
+                if found is False:
+                    return False
+                agreed += found is True
+            if agreed >= min(2, points):
+                return True
         return False
 
     def proportional(self, gold: Term, answer: Term, positive: bool) -> bool:
@@ -74,7 +89,7 @@ class Values:
                 ratios.append(_real(_context(DIGITS[0]), given) / _real(_context(DIGITS[0]), wanted))
             except ArithmeticError:
                 continue
-        near = 1e-6 if _is_decimal(gold) or _is_decimal(answer) else 1e-40
+        near = 1e-6 if _has_decimal(gold) or _has_decimal(answer) else 1e-40
         return len(ratios) > 1 and all(r != 0 and (r > 0 or not positive) and abs(r - ratios[0]) <= abs(r) * near for r in ratios)
 
     def _equal_at(self, gold: Term, answer: Term, point: dict[str, Fraction], complex_: bool) -> bool | None:
@@ -92,7 +107,7 @@ class Values:
                     return False
                 error = abs(given - wanted)
                 close = bool(error <= 1e-40 * abs(low2 - low) or error <= context.mpf(10) ** -100 * max(abs(wanted), abs(given)))
-            if close or wanted == 0 or given == 0 or not (_is_decimal(gold) or _is_decimal(answer)):
+            if close or wanted == 0 or given == 0 or not (_has_decimal(gold) or _is_decimal(answer)):
                 return close
             error, size = _fraction(abs(given - wanted)), _fraction(abs(wanted))
         except Undefined:
@@ -112,6 +127,8 @@ class Values:
             return term.args[0]
         if term.head == "name":
             name = term.args[0]
+            if name in ("Reals", "True", "False"):
+                raise Undefined
             return point[name] if name in point else +{"pi": context.pi, "e": context.e, "i": context.j, "oo": context.inf}[name]
         args = [self._at(arg, point, digits, complex_) for arg in term.args if isinstance(arg, Term)]
         try:
@@ -140,11 +157,13 @@ def _context(digits: int) -> Any:
     return context
 
 
-def _is_decimal(term: Term) -> bool:
-    """Whether a decimal is in it; ``2.0`` alone is the integer."""
-    if term.head == "number" and term.args[0].denominator == 1 and (term.args[1] or 0) > 0:
-        return False
+def _has_decimal(term: Term) -> bool:
     return any(t.head == "number" and t.args[1] is not None for t in terms(term))
+
+
+def _is_decimal(answer: Term) -> bool:
+    """Whether an answer is a decimal or has one; Python's ``2.0`` is the integer."""
+    return _has_decimal(answer) and not (answer.head == "number" and answer.args[0].denominator == 1 and answer.args[1] > 0)
 
 
 def _real(context: Any, value: Any) -> Any:
@@ -185,6 +204,8 @@ def _applied(context: Any, head: str, args: list[Any], complex_: bool) -> Any:
     numbers = [_real(context, arg) for arg in args]
     if head in _EXACT:
         return _EXACT[head](*(args if exact else numbers))
+    if any(number and not context.isinf(number) and abs(context.mag(number)) > MAX_ARGUMENT for number in numbers):
+        raise Undefined
     if head in ("log", "log2", "log10"):
         base = {"log2": 2, "log10": 10}.get(head) or (numbers[1] if len(numbers) > 1 else context.e)
         return context.log(numbers[0]) / context.log(base)

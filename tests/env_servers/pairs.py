@@ -459,14 +459,17 @@ def _(chance: random.Random) -> Iterator[Pair]:
         yield tex(rows), chance.choice((str(s.Matrix(other)), tex(other), str(other), *([tex(turned)] if turned != rows else []))), False
 
 
-_DENIALS = """is wrong|is incorrect|is not right|is impossible|, no|or so they say|dozens|dozen|millions|thousand|hundreds|halves|thirds|quarters|squared|cubed|factorial|
-over seven|out of ten|below zero|minus one|plus two|times three|divided by two|but maybe four|or 43|and 44|to 50|less than x|at most|at least|or more|or less|ish|maybe|
-perhaps|not sure|I guess|unless x = 0|fails|does not work|never|nope|pi|x|i|!|^2|crores|lakhs|gross|score|mod 5|percentage points more|+ C|- 1|/ 2|* 3|? No, 43|
-; 43|, 43|is too small|was my first guess|contradicts the premise|tenths|hundredths|modulo 7|th root of 2|if n is even|would be an error|bananas is wrong|is false|is bigger|
-is the wrong answer|is not the answer|and a half|point five|degrees below zero|thousand dollars|million people|dozen eggs|wrong|incorrect|false|undefined|e-05|e3|k|M"""
-_BEFORE = """not {}|no, not {}|anything but {}|never {}|more than {}|less than {}|at most {}|twice {}|half of {}|the square of {}|minus {}|the wrong answer is {}|it cannot be {}|
-the answer is not {}|it isn't {}|about twice {}|the opposite of {}|one over {}|1/{}|sqrt({})|-{}|the answer plus one is {}|nor {}|double {}|41 or {}|41 and {}|41, {}|10{}|
-the incorrect value is {}|x > {}|is it {}?|rather not {}|everything except {}|square root of {}|two times {}|the negative of the answer is {}|log {}"""
+_DENIALS = """is wrong|is incorrect|is not right|is impossible|, no|or so they say|dozens|dozen|millions|thousand|hundreds|halves|thirds|
+quarters|squared|cubed|factorial|over seven|out of ten|below zero|minus one|plus two|times three|divided by two|but maybe four|
+or 43|and 44|to 50|less than x|at most|at least|or more|or less|ish|maybe|perhaps|not sure|I guess|unless x = 0|fails|
+does not work|never|nope|pi|x|i|!|^2|crores|lakhs|gross|score|mod 5|percentage points more|+ C|- 1|/ 2|* 3|? No, 43|; 43|, 43|
+is too small|was my first guess|contradicts the premise|tenths|hundredths|modulo 7|th root of 2|if n is even|would be an error|
+bananas is wrong|is false|is bigger|is the wrong answer|is not the answer|and a half|point five|degrees below zero|
+thousand dollars|million people|dozen eggs|wrong|incorrect|false|undefined|e-05|e3|k|M"""
+_BEFORE = """not {}|no, not {}|anything but {}|never {}|more than {}|less than {}|at most {}|twice {}|half of {}|the square of {}|minus {}|
+the wrong answer is {}|it cannot be {}|the answer is not {}|it isn't {}|about twice {}|the opposite of {}|one over {}|1/{}|
+sqrt({})|-{}|the answer plus one is {}|nor {}|double {}|41 or {}|41 and {}|41, {}|10{}|the incorrect value is {}|x > {}|is it {}?|
+rather not {}|everything except {}|square root of {}|two times {}|the negative of the answer is {}|log {}"""
 
 
 @kind("words that make it another answer")
@@ -481,13 +484,13 @@ def _(chance: random.Random) -> Iterator[Pair]:
         yield gold, f"{gold} {chance.choice(after)}", False
 
 
-_THINGS = "apples books students dollars marbles eggs hours minutes cars cookies people children tickets points miles meters feet kg cm^2 km/h m/s".split()
-_THINGS += "square feet|years|days|cents|pages|boxes|pieces of candy|gallons of milk|miles per hour|square meters|cm|km|liters|inches|ways|red marbles|years old|girls|cats|trees".split(
-    "|"
-)
-_LEADS = """The answer is {}|the final answer is: {}|So the answer is {}.|Answer: {}|Therefore, the total is {}|x = {}|We get {}|It is {}|= {}|So we get {}.|Final answer: \\({}\\)|
-The number of apples is {}|The total cost is {}|Thus, the value of x is {}|There are {}|{} is the answer|{} is the final answer|approximately {}|The result is ${}$|The area is {}|
-The answer is \\boxed{{{}}}|**Answer:** {}|The probability is {}|Hence the sum is {}"""
+_THINGS = """apples|books|students|dollars|marbles|eggs|hours|minutes|cars|cookies|people|children|tickets|points|miles|meters|feet|kg|cm^2|
+km/h|m/s|square feet|years|days|cents|pages|boxes|pieces of candy|gallons of milk|miles per hour|square meters|cm|km|liters|
+inches|ways|red marbles|years old|girls|cats|trees""".replace("\n", "").split("|")
+_LEADS = """The answer is {}|the final answer is: {}|So the answer is {}.|Answer: {}|Therefore, the total is {}|x = {}|We get {}|It is {}|
+= {}|So we get {}.|Final answer: \\({}\\)|The number of apples is {}|The total cost is {}|Thus, the value of x is {}|There are {}|
+{} is the answer|{} is the final answer|approximately {}|The result is ${}$|The area is {}|The answer is \\boxed{{{}}}|
+**Answer:** {}|The probability is {}|Hence the sum is {}"""
 
 
 @kind("sentences, units, things")
@@ -522,7 +525,8 @@ def _(chance: random.Random) -> Iterator[Pair]:
         "\u200b{}",
         "{}\u00a0",
     )
-    small = "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen eighteen nineteen".split()
+    small = """zero one two three four five six seven eight nine ten
+        eleven twelve thirteen fourteen fifteen sixteen seventeen eighteen nineteen""".split()
     tens = "twenty thirty forty fifty sixty seventy eighty ninety".split()
     while True:
         value = fraction(chance)
@@ -581,14 +585,16 @@ def _(chance: random.Random) -> Iterator[Pair]:
         yield f"\\frac{m}{m + 1 if m < 9 else 7}", f"\\frac{{{m}}}{{{m + 1 if m < 9 else 7}}}", True
 
 
-_TEXTS = "Monday|Wednesday|scalene|Alice|Bob|Charlie|north|south|west|prime|composite|rhombus|trapezoid|blue|green|heads|tails|increasing|decreasing|convergent|"
-_TEXTS += "Evelyn|Navin|east|ellipse|even|odd|hyperbola|Tuesday|yes|no|True|False|none|infinitely many|no solution|red|circle|Friday|Thursday|parallel|the empty set|isosceles"
+_TEXTS = """July|August|Maria|Kevin|Lena|Otto|Paul|Rosa|sine|cosine|left|right|up|down|first|second|square|rectangle|acute|obtuse|collinear|
+Monday|Wednesday|scalene|Alice|Bob|Charlie|north|south|west|prime|composite|rhombus|trapezoid|blue|green|heads|tails|increasing|
+decreasing|convergent|Evelyn|Navin|east|ellipse|even|odd|hyperbola|Tuesday|yes|no|True|False|none|infinitely many|no solution|red|
+circle|Friday|Thursday|parallel|the empty set|isosceles""".replace("\n", "").split("|")
 
 
 @kind("texts and choices")
 def _(chance: random.Random) -> Iterator[Pair]:
     while True:
-        text, other = chance.sample(_TEXTS.split("|"), 2)
+        text, other = chance.sample(_TEXTS, 2)
         letter, wrong = chance.sample("ABCDE", 2)
         yield (
             f"\\text{{{text}}}",
@@ -608,15 +614,18 @@ def _(chance: random.Random) -> Iterator[Pair]:
         )
 
 
-def of_data(folder: Path) -> Iterator[Pair]:
-    """Pairs of the golds of public sets: one in another dress, and with another number in it."""
-    golds = [
-        json.loads(line)["answer"].rpartition("#### ")[2].strip() for line in gzip.open(folder / "math" / "gsm8k_train.jsonl.gz", "rt")
-    ][:400]
+def of_data(folder: Path, every: int = 1) -> Iterator[Pair]:
+    """Pairs of the golds of public sets: one in another dress, and with another number in it.
+
+    Args:
+        every: Takes every so many of them.
+    """
+    lines = gzip.decompress((folder / "math" / "gsm8k_train.jsonl.gz").read_bytes()).decode().splitlines()[:400]
+    golds = [json.loads(line)["answer"].rpartition("#### ")[2].strip() for line in lines]
     for name in ("math500_test", "aime24_test", "aime25_test"):
-        golds += [str(json.loads(line)["answer"]) for line in (folder / "math" / f"{name}.jsonl").open()]
+        golds += [str(json.loads(line)["answer"]) for line in (folder / "math" / f"{name}.jsonl").read_text().splitlines()]
     chance = random.Random("data")
-    for gold in golds:
+    for gold in golds[::every]:
         yield gold, dressed(chance, gold), True
         yield gold, chance.choice(("The answer is {}", "**{}**", "final answer: \\({}\\)", "Answer: ${}$")).format(gold), True
         numbers = list(re.finditer(r"(?<![\d.,_^{])\d+(?![\d.,])", gold))
