@@ -1,7 +1,7 @@
 r"""Reads an answer once into what it means: one grammar for LaTeX, for what Python and sympy print, and for what people write.
 
-A reading takes the whole answer or none of it: what the grammar does not know is a text, which equals the same text alone, so nothing
-is left over is overlooked. Nothing is run, and the work is bounded by the answer's length.
+A reading takes the whole answer or none of it: what the grammar does not know is a text, which equals the same text alone. So nothing is
+overlooked because it is left over. Nothing is run, and the work is bounded by the answer's length.
 """
 
 from __future__ import annotations
@@ -204,10 +204,11 @@ class _Parser:
             return Term("unit", (found, f"base {base}"))
         start = self._at
         if _integer(found) is not None and (self._next == "frac" or (self._next.isdigit() and self._tokens[self._at + 1] == "/")):
-            part = self._atom() if self._next == "frac" else Term("/", (self._atom(), Term(self._expect("/"), ()) and self._atom()))
-            above, below = map(_integer, part.args)
-            if above is not None and below is not None and 0 < above < below:
-                return Term("+", (found, part))
+            above = self._argument() if self._take("frac") else self._atom()
+            self._take("/")
+            below = self._argument()
+            if 0 < (_integer(above) or 0) < (_integer(below) or 0):
+                return Term("+", (found, Term("/", (above, below))))
             self._at = start
         return found
 
@@ -230,8 +231,9 @@ class _Parser:
     def _argument(self) -> Term:
         """What a command of LaTeX is applied to: a group, or one digit or letter."""
         if self._next.isdigit() and len(self._next) > 1:
-            digit, self._tokens[self._at] = self._next[0], self._next[1:]
-            return _number(digit)
+            self._tokens[self._at : self._at + 1] = [self._next[0], self._next[1:]]
+            self._at += 1
+            return _number(self._tokens[self._at - 1])
         return self._atom()
 
     def _script(self) -> str:

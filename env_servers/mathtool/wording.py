@@ -41,7 +41,8 @@ def unframed(text: str) -> str:
     if (again := _AGAIN.fullmatch(text)) and (said := number(again[2] or again[3])) is not None:
         digits = again[1] or again[4]
         return digits if digits.replace(",", "") == str(said) else text
-    return text
+    one = re.fullmatch(r"1 ([a-z]+)", text)
+    return f"{text}s" if one and is_unit(f"{one[1]}s") else text
 
 
 def number(text: str) -> int | None:
