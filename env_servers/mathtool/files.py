@@ -19,8 +19,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from env_servers.mathtool.grading import boxed
 from env_servers.mathtool.problems import Problem
+from env_servers.mathtool.signs import boxed
 
 
 def stem(path: Path) -> str:
