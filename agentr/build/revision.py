@@ -20,7 +20,7 @@ from agentr.policy.chat import ChatCodec
 from agentr.search.revision import Revision, Splice
 from agentr.search.tree import Node, Origin, Tree
 from agentr.store.rows import Dropped, Row
-from agentr.tasks.formats import ActionFormat
+from agentr.tasks.formats import ActionFormat, begun, written
 from agentr.types import Outcome
 
 
@@ -55,8 +55,11 @@ def revision_rows(
                 yield dropped(tree, "executed revision earned less than the good path", places)
                 continue
             turns, context = targets.turns(tree.path(revision.end), tree.nodes[revision.transition].depth)
+        elif (wait := _wait(action_format, revision.reflection)) is None:
+            yield dropped(tree, "reflection that the format cannot hold", places)
+            continue
         else:
-            turns = _spliced(tree, revision, codec, action_format, targets.reasoning)
+            turns = _spliced(tree, revision, inserted(codec, wait, "ok.", True, targets.reasoning), targets.reasoning)
         rows = make_rows(
             tree,
             turns,
@@ -95,11 +98,16 @@ def _rank(path: list[Node]) -> tuple[int, int, float, int]:
     return sum(not n.valid for n in path), len(path), -sum(sum(n.logprobs) for n in path), path[-1].id
 
 
-def _spliced(tree: Tree, revision: Revision, codec: ChatCodec, action_format: ActionFormat, on_reasoning: bool) -> list[Turn]:
+def _wait(action_format: ActionFormat, reflection: str) -> str | None:
+    """The turn with the reflection; where ``wait`` is no action of the format, it stands there as text. Nothing carries it out."""
+    opening = begun(action_format, reflection) if action_format.thinks else ""
+    return written(action_format, reflection, "wait") or (None if opening is None else f"{opening}\nwait".strip())
+
+
+def _spliced(tree: Tree, revision: Revision, wait: Turn, on_reasoning: bool) -> list[Turn]:
     bad = tree.path(revision.transition)
     # A transition inside the shared prefix continues after itself: the state is the same there.
     good = tree.path(revision.good)[min(tree.nodes[revision.ancestor].depth, len(bad)) :]
-    wait = inserted(codec, action_format.compose(revision.reflection, "wait"), "ok.", True, on_reasoning)
     return [*recorded(bad, trained=False), wait, *recorded(good, trained=True, on_reasoning=on_reasoning)]
 
 

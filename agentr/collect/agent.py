@@ -15,6 +15,7 @@ from agentr.config.turns import CutOff, FullContext, PromptConfig, TurnsConfig, 
 from agentr.envs.client import EnvClient, Recorded, Session
 from agentr.policy.base import GenerateRequest, Policy, cost_of
 from agentr.policy.chat import ChatCodec
+from agentr.policy.template import REASONS
 from agentr.search import Child, Expansion, Origin, Tree
 from agentr.search.tree import Node, Spent
 from agentr.seeds import derived_seed
@@ -137,8 +138,8 @@ class Agent:
             reuse_prefix=reuse_prefix,
             tools=self.codec.calls is not None,
         )
-        completions, seconds = await self._drawn(request)
-        return await self._execute(tree, expansion.node, session, completions, cost_of(request, completions), seconds)
+        completions, cost, seconds = await self._drawn(request)
+        return await self._execute(tree, expansion.node, session, completions, cost, seconds)
 
     async def act(self, tree: Tree, node: int, session: Session, text: str) -> Expanded:
         """Takes a given turn (an expert's, a revision's) instead of drawing one."""
@@ -167,16 +168,43 @@ class Agent:
         sampling = self._sampling(seed)
         sampling = replace(sampling, max_tokens=min(sampling.max_tokens, max(1, self.max_model_len - len(prompt))))
         request = GenerateRequest(prompt, 1, sampling, affinity=tree.task.key, messages=messages, tools=self.codec.calls is not None)
-        (drawn,), seconds = await self._drawn(request)
+        (drawn,), cost, seconds = await self._drawn(request, prefix)
         whole = replace(drawn, text=prefix + drawn.text, token_ids=(*begun, *drawn.token_ids), logprobs=())
-        return await self._execute(tree, node, session, [whole], cost_of(request, [drawn]), seconds)
+        return await self._execute(tree, node, session, [whole], cost, seconds)
 
-    async def _drawn(self, request: GenerateRequest) -> tuple[list[Completion], float]:
-        """The completions of a request, and the seconds until they were there."""
+    async def _drawn(self, request: GenerateRequest, prefix: str = "") -> tuple[list[Completion], Cost, float]:
+        """The completions of a request, which go on after ``prefix``, their cost, and the seconds until they were there."""
         started = time.monotonic()
         completions = await self.policy.generate(request)
+        cost = cost_of(request, completions)
+        for number, drawn in enumerate(completions):
+            while (room := request.sampling.max_tokens - len(drawn.token_ids)) > 0 and self._stopped_in_thought(prefix, drawn):
+                seed = derived_seed(request.sampling.seed, "go on", number, room)
+                so_far = Message("assistant", prefix + drawn.text)
+                more = replace(
+                    request,
+                    prompt_ids=(*request.prompt_ids, *drawn.token_ids),
+                    n=1,
+                    sampling=replace(request.sampling, max_tokens=room, seed=seed),
+                    messages=(*request.messages[: -1 if prefix else None], so_far),
+                )
+                (rest,) = await self.policy.generate(more)
+                cost += replace(cost_of(more, [rest]), completions=0)  # it is the same one still
+                ids = (*drawn.token_ids, *rest.token_ids)
+                drawn = replace(rest, text=self.codec.decode(ids), token_ids=ids, logprobs=(*drawn.logprobs, *rest.logprobs))
+            completions[number] = drawn
         completions = [replace(c, text=self.codec.told(c.text, c.token_ids)) for c in completions] if self.codec.calls else completions
-        return completions, round(time.monotonic() - started, 4)
+        return completions, cost, round(time.monotonic() - started, 4)
+
+    def _stopped_in_thought(self, prefix: str, drawn: Completion) -> bool:
+        """Whether a stop string ended a turn that only names it: no action was begun yet, so there is none for it to end.
+
+        Engines know strings and not where they stand; going on costs one more request, and its prompt is cached. Turns of an API are
+        closed already, and stay as they are.
+        """
+        if not drawn.text.endswith(self.format.stop) or drawn.token_ids[-1:] == (self.codec.end_id,):
+            return False
+        return not self.read(prefix + drawn.text, (*self.codec.begin(prefix), *drawn.token_ids)).begun
 
     def _sampling(self, seed: int, temperature: float | None = None) -> Sampling:
         own = self.sampling
@@ -212,8 +240,10 @@ class Agent:
         return self.read(completion.text, completion.token_ids)
 
     def said(self, text: str, ids: Sequence[int]) -> str:
-        """Returns what of a turn its format reads: all but its reasoning, unless the format reads that itself."""
-        return text if self.format.reasons else self.codec.answer(text, ids)
+        """Returns what of a turn its format reads: all but its reasoning, unless the format reads that itself, from its beginning on."""
+        if not self.format.reasons:
+            return self.codec.answer(text, ids)
+        return f"{REASONS}{text}" if self.codec.begins_in_reasoning(text, ids) else text
 
     def read(self, text: str, ids: Sequence[int]) -> Parsed:
         """Parses a turn."""
