@@ -18,13 +18,7 @@ _INLINE = re.compile(r"\s*(`{1,3})(?:py(?:thon)?\d*[ \t]+)?([^`\n]+)\1\s*", re.I
 
 
 class Block(NamedTuple):
-    """The first action in tags.
-
-    Attributes:
-        thought: What stands before it, without the tags of thoughts.
-        verb: ``python``, ``search`` or ``answer``.
-        body: What stands in the tags, as it is.
-    """
+    """An action in tags: the thought before it, ``python``, ``search`` or ``answer``, and what stands in the tags, as it is."""
 
     thought: str
     verb: str
@@ -46,10 +40,9 @@ def tagged(text: str) -> Block | None:
 
 
 def spoken(action: str) -> tuple[str, str]:
-    """Returns verb and text of an action, from ``verb: text`` or tags; both empty if it is neither."""
-    if line := _LINE.fullmatch(action):
-        return line[1].lower(), line[2]
-    return block[1:] if (block := tagged(action)) else ("", "")
+    """Returns verb and text of an action ``verb: text``; both empty if it is none."""
+    line = _LINE.fullmatch(action)
+    return (line[1].lower(), line[2]) if line else ("", "")
 
 
 def fenced(text: str) -> str | None:
@@ -71,5 +64,6 @@ def dedented(code: str) -> str:
     Unlike by `textwrap.dedent`, lines of blanks stay as they are: they may stand in a string.
     """
     lines = code.split("\n")
-    margin = os.path.commonprefix([line[: len(line) - len(line.lstrip(" \t"))] for line in lines if line.strip()])  # noqa: RUF071 - of texts, no paths
+    indents = [line[: len(line) - len(line.lstrip(" \t"))] for line in lines if line.strip()]
+    margin = os.path.commonprefix(indents)  # noqa: RUF071 - of texts, not of paths
     return "\n".join(line.removeprefix(margin) for line in lines).strip()

@@ -20,7 +20,7 @@ from agentr.policy.chat import ChatCodec
 from agentr.search.revision import Revision, Splice
 from agentr.search.tree import Node, Origin, Tree
 from agentr.store.rows import Dropped, Row
-from agentr.tasks.formats import ActionFormat, begun, written
+from agentr.tasks.formats import ActionFormat, written
 from agentr.types import Outcome
 
 
@@ -55,10 +55,11 @@ def revision_rows(
                 yield dropped(tree, "executed revision earned less than the good path", places)
                 continue
             turns, context = targets.turns(tree.path(revision.end), tree.nodes[revision.transition].depth)
-        elif (wait := _wait(action_format, revision.reflection)) is None:
+        elif (begun := written(action_format, revision.reflection)) is None:
             yield dropped(tree, "reflection that the format cannot hold", places)
             continue
-        else:
+        else:  # where ``wait`` is no action of the format it stands there as text: nothing carries it out
+            wait = written(action_format, revision.reflection, "wait") or f"{begun}\nwait".strip()
             turns = _spliced(tree, revision, inserted(codec, wait, "ok.", True, targets.reasoning), targets.reasoning)
         rows = make_rows(
             tree,
@@ -96,12 +97,6 @@ def count_splices(trees: Iterable[Tree]) -> dict[str, int]:
 
 def _rank(path: list[Node]) -> tuple[int, int, float, int]:
     return sum(not n.valid for n in path), len(path), -sum(sum(n.logprobs) for n in path), path[-1].id
-
-
-def _wait(action_format: ActionFormat, reflection: str) -> str | None:
-    """The turn with the reflection; where ``wait`` is no action of the format, it stands there as text. Nothing carries it out."""
-    opening = begun(action_format, reflection) if action_format.thinks else ""
-    return written(action_format, reflection, "wait") or (None if opening is None else f"{opening}\nwait".strip())
 
 
 def _spliced(tree: Tree, revision: Revision, wait: Turn, on_reasoning: bool) -> list[Turn]:

@@ -175,36 +175,36 @@ class Agent:
     async def _drawn(self, request: GenerateRequest, prefix: str = "") -> tuple[list[Completion], Cost, float]:
         """The completions of a request, which go on after ``prefix``, their cost, and the seconds until they were there."""
         started = time.monotonic()
-        completions = await self.policy.generate(request)
+        completions = [*await self.policy.generate(request)]
         cost = cost_of(request, completions)
-        for number, drawn in enumerate(completions):
-            while (room := request.sampling.max_tokens - len(drawn.token_ids)) > 0 and self._stopped_in_thought(prefix, drawn):
-                seed = derived_seed(request.sampling.seed, "go on", number, room)
-                so_far = Message("assistant", prefix + drawn.text)
-                more = replace(
-                    request,
-                    prompt_ids=(*request.prompt_ids, *drawn.token_ids),
-                    n=1,
-                    sampling=replace(request.sampling, max_tokens=room, seed=seed),
-                    messages=(*request.messages[: -1 if prefix else None], so_far),
-                )
-                (rest,) = await self.policy.generate(more)
-                cost += replace(cost_of(more, [rest]), completions=0)  # it is the same one still
-                ids = (*drawn.token_ids, *rest.token_ids)
-                drawn = replace(rest, text=self.codec.decode(ids), token_ids=ids, logprobs=(*drawn.logprobs, *rest.logprobs))
-            completions[number] = drawn
+        for number, completion in enumerate(completions):
+            completions[number], more = await self._gone_on(request, prefix, number, completion)
+            cost += more
         completions = [replace(c, text=self.codec.told(c.text, c.token_ids)) for c in completions] if self.codec.calls else completions
         return completions, cost, round(time.monotonic() - started, 4)
 
-    def _stopped_in_thought(self, prefix: str, drawn: Completion) -> bool:
-        """Whether a stop string ended a turn that only names it: no action was begun yet, so there is none for it to end.
+    async def _gone_on(self, request: GenerateRequest, prefix: str, number: int, drawn: Completion) -> tuple[Completion, Cost]:
+        """A turn without the ends that stop strings made in its thought, which only named them, and what it took to go on.
 
-        Engines know strings and not where they stand; going on costs one more request, and its prompt is cached. Turns of an API are
-        closed already, and stay as they are.
+        Engines know strings, and not where they stand. Turns of an API are closed already, and stay as they are.
         """
-        if not drawn.text.endswith(self.format.stop) or drawn.token_ids[-1:] == (self.codec.end_id,):
-            return False
-        return not self.read(prefix + drawn.text, (*self.codec.begin(prefix), *drawn.token_ids)).begun
+        last, cost, asked = drawn, Cost(), request.sampling
+        while last.text.endswith(self.format.stop) and last.token_ids[-1:] != (self.codec.end_id,):
+            room = asked.max_tokens - len(drawn.token_ids)
+            if room < 1 or self.read(prefix + drawn.text, (*self.codec.begin(prefix), *drawn.token_ids)).begun:
+                break
+            more = replace(
+                request,
+                prompt_ids=(*request.prompt_ids, *drawn.token_ids),
+                n=1,
+                sampling=replace(asked, max_tokens=room, seed=derived_seed(asked.seed, "go on", number, room)),
+                messages=(*request.messages[: -1 if prefix else None], Message("assistant", prefix + drawn.text)),
+            )
+            (last,) = await self.policy.generate(more)
+            cost += replace(cost_of(more, [last]), completions=0)  # the same one still
+            ids, logprobs = (*drawn.token_ids, *last.token_ids), (*drawn.logprobs, *last.logprobs)
+            drawn = replace(last, text=self.codec.decode(ids), token_ids=ids, logprobs=logprobs)
+        return drawn, cost
 
     def _sampling(self, seed: int, temperature: float | None = None) -> Sampling:
         own = self.sampling

@@ -262,7 +262,7 @@ def _dotlist(overrides: Sequence[str], texts: bool = False) -> dict[str, Any]:
     given = [item.partition("=") for item in overrides if item not in overlays]
     try:
         data: Any = OmegaConf.to_container(
-            OmegaConf.from_dotlist([f"{key}={json.dumps(value) if texts else value}" for key, _, value in given])
+            OmegaConf.from_dotlist([f"{key}={json.dumps(parse_texts(value)) if texts else value}" for key, _, value in given])
         )
         if overlays:
             data[SECTION] = {NAME: overlays[-1].partition("=")[2], **data.get(SECTION, {})}

@@ -88,14 +88,9 @@ def _label(words: str, before: str = "", flags: int = 0) -> re.Pattern[str]:
     return re.compile(rf"^[ \t]*{before}([*_]*)({words})([*_]*:[*_]*)[ \t]*", re.MULTILINE | flags)
 
 
-_THOUGHT = _label(r"Thought(?: ?\d+)?", r"(?:#+[ \t]*)?", re.IGNORECASE)
-
-
 def _thought(text: str) -> str:
     """What stands before an action, without its label."""
-    text = text.strip()
-    label = _THOUGHT.match(text)
-    return text[label.end() :].strip() if label else text
+    return re.sub(r"\A\s*(?:#+[ \t]*)?[*_]*Thought(?: ?\d+)?[*_]*:[*_]*", "", text, flags=re.IGNORECASE).strip()
 
 
 class ReAct(ActionFormat):
@@ -247,18 +242,11 @@ def _block(verb: str, body: str, thought: str) -> Parsed:
     return Parsed(f"{verb}: {body}", thought) if body else Parsed(None, thought, f"The {verb} block is empty.")
 
 
-def written(format: ActionFormat, thought: str, action: str) -> str | None:
-    """Returns a turn, without its thought where the format has none; None if the format cannot hold it."""
+def written(format: ActionFormat, thought: str, action: str = "") -> str | None:
+    """Returns a turn, or its beginning up to an ``action``, without a thought where the format has none; None if it cannot hold them."""
+    thought = thought if format.thinks else ""
     try:
-        return format.compose(thought if format.thinks else "", action)
-    except Unwritable:
-        return None
-
-
-def begun(format: ActionFormat, thought: str) -> str | None:
-    """Returns the beginning of a turn, up to its action; None if the format cannot hold the thought."""
-    try:
-        return format.begin(thought)
+        return format.compose(thought, action) if action else format.begin(thought)
     except Unwritable:
         return None
 

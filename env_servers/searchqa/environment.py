@@ -37,7 +37,7 @@ from env_servers.searchqa.files import load_questions
 from env_servers.searchqa.hints import suggest, sums
 from env_servers.searchqa.questions import Question, fiction_questions
 from env_servers.status import CallStatus
-from env_servers.turns import code_of, spoken
+from env_servers.turns import code_of, spoken, tagged
 
 #: What an action lacks that has nothing after its verb.
 EMPTY = {"search": "query", "answer": "answer", "python": "code"}
@@ -187,7 +187,7 @@ class SearchQA(Environment[SearchState]):
         return SearchState(task_id), Observed(_clean(f"Question: {self.question(task_id).text}{allowed}{self._limits.announced()}"))
 
     def step(self, state: SearchState, action: str) -> Observed:
-        verb, text = spoken(_clean(action))
+        verb, text = _parse(_clean(action))
         if verb == "python" and self._tool is None:
             return Observed.failed("There is no Python tool here. Search, or answer.")
         if verb and not text.strip():
@@ -291,6 +291,12 @@ class SearchQA(Environment[SearchState]):
 def _sandbox() -> Sandbox:
     """One for all environments of a process."""
     return Sandbox()
+
+
+def _parse(action: str) -> tuple[str, str]:
+    """Verb and text of an action, from ``verb: text`` or the tags of AgentGym and ET-Agent; both empty if it is neither."""
+    block = tagged(action)
+    return spoken(action) if block is None or spoken(action)[0] else (block.verb, block.body)
 
 
 def _result(text: str, status: CallStatus) -> Observed:

@@ -90,6 +90,7 @@ CODE = "Thought: I write code, then\nEnd Action\nfor it. Now:\nAction:\nprint('E
         (Tags(), NAMED, 3, "search: the door"),
         (Tags(), NAMED.replace("</think>", ""), 4, None),
         (Tags(), "<think>So.</think><search></search>", 1, None),
+        (Tags(), "<think>So: </search>", 2, None),
         (CodeAct(), CODE, 2, "python: print('End Action')"),
     ],
 )
