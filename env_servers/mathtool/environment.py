@@ -26,9 +26,10 @@ from env_servers.calls import CallLimits, read_calls
 from env_servers.mathtool import files, grading
 from env_servers.mathtool.problems import Problem, generated, generated_splits
 from env_servers.protocol import EnvironmentSpec
-from env_servers.sandbox import Limits, PythonTool, Sandbox, SandboxFailure, code_of, launch
+from env_servers.sandbox import Limits, PythonTool, Sandbox, SandboxFailure, launch
+from env_servers.sandbox.sandbox import SETUP
+from env_servers.turns import code_of, spoken
 
-_ACTION = re.compile(r"\s*(python|answer):(.*)", re.IGNORECASE | re.DOTALL)
 _NOT_UNDERSTOOD = "That is neither code nor an answer. Run Python code, or give your answer."
 
 
@@ -149,13 +150,11 @@ class MathTool(Environment[MathState]):
         return MathState(task_id), Observed(f"Problem: {self._problem(task_id).question}{allowed}{self._limits.announced()}")
 
     def step(self, state: MathState, action: str) -> Observed:
-        match = _ACTION.fullmatch(action)
-        if match is None or not match[2].strip():
+        verb, text = spoken(action)
+        if verb not in ("python", "answer") or not text.strip():
             return Observed.failed(_NOT_UNDERSTOOD)
         try:
-            if match[1].lower() == "python":
-                return self._python(state, code_of(match[2]))
-            return self._answer(state, match[2].strip())
+            return self._python(state, code_of(text)) if verb == "python" else self._answer(state, text.strip())
         except SandboxFailure as error:
             raise Unavailable(str(error), "Nothing was changed; the same step may be tried again.") from error
 
