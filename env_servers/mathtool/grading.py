@@ -13,6 +13,7 @@ import re
 from fractions import Fraction
 from functools import lru_cache
 
+from env_servers.boxed import boxed
 from env_servers.sandbox import Sandbox, Status
 
 #: Longer answers are wrong: a text that holds every number holds the right one, too.
@@ -71,19 +72,6 @@ class Grader:
 
     def _verified(self, answer: str, gold: str) -> bool:
         return self._sandbox.run(_CHECK.format(gold=gold, answer=answer)).status is Status.OK
-
-
-def boxed(text: str) -> str:
-    r"""The content of the last ``\boxed{}`` of a text; empty without one."""
-    start = text.rfind("\\boxed{")
-    if start < 0:
-        return ""
-    depth = 0
-    for end in range(start + len("\\boxed"), len(text)):
-        depth += {"{": 1, "}": -1}.get(text[end], 0)
-        if depth == 0:
-            return text[start + len("\\boxed{") : end].strip()
-    return ""
 
 
 def plain(text: str) -> str:
