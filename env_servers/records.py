@@ -10,30 +10,35 @@ from pathlib import Path
 from typing import Any
 
 
-def read_records(file: Path) -> Iterator[tuple[str, Any]]:
-    """The records of a ``.parquet``, ``.json`` (a list), ``.jsonl`` or ``.jsonl.gz`` file, each with its place for an error to name.
+def read_records(file: Path, first: int = 0) -> Iterator[tuple[str, Any]]:
+    """The records of a table (Parquet), a JSON list or JSON lines, also gzipped, each with its place for an error to name.
+
+    Args:
+        first: Number of the first record of a table or a list.
 
     Raises:
-        ValueError: The file cannot be read, or has another ending.
+        ValueError: The file cannot be read, or is none of these.
     """
-    if file.name.endswith((".jsonl", ".jsonl.gz")):
-        yield from ((f"{file}, line {number}", record) for number, record in read_jsonl(file))
-        return
-    if file.suffix == ".parquet":
-        import pyarrow
-        from pyarrow import parquet
+    records, text = None, ""
+    try:
+        data = file.read_bytes()
+        if data.startswith(b"PAR1"):
+            from pyarrow import parquet
 
-        try:
             records = parquet.read_table(file).to_pylist()
-        except (OSError, pyarrow.ArrowException) as error:
-            raise ValueError(f"{file} is no table (Parquet) that can be read: {error}") from error
-    elif file.suffix == ".json":
-        records = read_json(file)
-        if not isinstance(records, list):
-            raise ValueError(f"{file}: a .json file of records holds a list")
-    else:
-        raise ValueError(f"{file}: records are in a .parquet, .jsonl, .jsonl.gz or .json file")
-    yield from ((f"{file}, record {number}", record) for number, record in enumerate(records))
+        else:
+            text = (gzip.decompress(data) if data.startswith(b"\x1f\x8b") else data).decode("utf-8-sig")
+    except (OSError, EOFError, zlib.error, ValueError) as error:  # ArrowInvalid is a ValueError
+        raise ValueError(f"{file} cannot be read: {error}") from error
+    if text.lstrip().startswith("["):
+        records = _value(text, str(file))
+    if records is not None:
+        yield from ((f"{file}, entry {number}", record) for number, record in enumerate(records, first))
+        return
+    # Not splitlines(): a text may hold other line separators, which JSON does not escape.
+    for number, line in enumerate(text.split("\n"), 1):
+        if line.strip():
+            yield f"{file}, line {number}", _value(line, f"{file}, line {number}")
 
 
 def read_jsonl(file: Path) -> Iterator[tuple[int, Any]]:

@@ -1,13 +1,10 @@
 """Reads questions with their answers, in the forms in which the usual sets come.
 
-A record is known by its columns; one that no form has is refused, since it may be what decides: another name of the answers, a mark that
-says that there is none.
-
 - ``question`` (or ``problem``, ``input``) and a column of answers: GSM8K, MATH, AIME, HotpotQA, MuSiQue, FlashRAG, ET-Agent.
 - ``reward_model.ground_truth`` with ``extra_info.question``, ``question`` or ``prompt``: the tables of verl, ARPO, DAPO, Search-R1.
 
-Answers are a text, a number, a list of them, or one of the objects of Search-R1 (``target``), TriviaQA (``value``, ``aliases``) and SQuAD
-(``text``). What is null, NaN or blank is not there.
+Answers are a text, a number (of problems), a list of them, or an object of Search-R1, SQuAD or TriviaQA. What is null, NaN or blank is not
+there. A column that no set has is refused: it may hold more answers, or say that there is none.
 """
 
 from __future__ import annotations
@@ -33,31 +30,18 @@ _NOT_READ = frozenset(
     "supporting_facts evidences evidences_id entity_ids answer_id question_decomposition entity_pages search_results solution messages "
     "agent_name tools_kwargs interaction_kwargs".split()
 )
-#: The objects in which answers come: their keys that hold answers, and those that do not.
-_OBJECTS = (
-    (("target",), frozenset[str]()),
-    (("text",), frozenset({"answer_start"})),
-    (
-        ("value", "aliases"),
-        frozenset({"type", "normalized_aliases", "normalized_value", "matched_wiki_entity_name", "normalized_matched_wiki_entity_name"}),
-    ),
+#: The keys that hold the answers in the objects of Search-R1, SQuAD and TriviaQA, and what else these have.
+_ANSWERS = ({"target"}, {"text"}, {"value", "aliases"})
+_NO_ANSWERS = frozenset(
+    "answer_start type normalized_value normalized_aliases matched_wiki_entity_name normalized_matched_wiki_entity_name".split()
 )
 
 
 @dataclass(frozen=True)
 class Entry:
-    """A record with a question.
-
-    Attributes:
-        number: Of the record in its file, from 0.
-        where: Its place, for errors.
-        answers: Texts, none of them blank.
-        column: Name of the column that they are from.
-        record: All its columns that are there; their names in small letters.
-    """
+    """A record with a question: its number, from 0, its answers, the column that they are from, and all columns, in small letters."""
 
     number: int
-    where: str
     question: str
     answers: tuple[str, ...]
     column: str
@@ -68,25 +52,21 @@ class LeftOut(Exception):
     """A record that is read and no task; the text says why."""
 
 
-def read_table(
-    file: Path, read: Callable[[Entry], Any], *, columns: Sequence[str], ability: Callable[[str], bool], numbers: bool = False
-) -> dict[int, Any]:
-    """What ``read`` makes of the entries of a file, by number. Records without question or answer are left out; how many, and which
-    columns are not read, is logged.
+def read_table(file: Path, read: Callable[[Entry], Any], columns: Sequence[str], *, math: bool) -> list[Any]:
+    """What ``read`` makes of the entries of a file. What is left out, and which columns are not read, is counted and logged.
 
     Args:
         columns: Names of the columns that may hold the answers; the first one that is not blank does.
-        ability: Whether records of an ability (as verl's tables name it, in lower case) are meant.
-        numbers: Whether answers may be numbers.
+        math: Whether problems of mathematics are meant, by the ``ability`` of verl's tables, or all others.
 
     Raises:
         ValueError: The file cannot be read, holds a record that is no such entry (the message names it), or none that is meant.
     """
-    made: dict[int, Any] = {}
+    made = []
     left_out, not_read = Counter[str](), Counter[str]()
     for number, (where, record) in enumerate(read_records(file)):
         try:
-            made[number] = read(_entry(number, where, record, columns, ability, numbers, not_read))
+            made.append(read(_entry(number, record, columns, math, not_read)))
         except LeftOut as reason:
             left_out[str(reason)] += 1
         except ValueError as error:
@@ -94,94 +74,83 @@ def read_table(
     said = "".join(f"; left out, {reason}: {count:,}" for reason, count in left_out.items())
     if not made:
         raise ValueError(f"{file} holds no problems or questions{said}")
-    if said or not_read:
-        columns_ = ", ".join(f"{name} ({count:,})" for name, count in sorted(not_read.items())) or "none"
-        log.warning("%s: read: %s%s; columns that are not read: %s", file, f"{len(made):,}", said, columns_)
+    said += "".join(f"; column not read, {name}: {count:,}" for name, count in sorted(not_read.items()))
+    if said:
+        log.warning("%s: read: %s%s", file, f"{len(made):,}", said)
     return made
 
 
-def _entry(
-    number: int, where: str, record: Any, columns: Sequence[str], ability: Callable[[str], bool], numbers: bool, not_read: Counter[str]
-) -> Entry:
-    if not isinstance(record, dict):
-        raise ValueError(f"an object is wanted, not {type(record).__name__}")
-    fields = {str(key).casefold(): value for key, value in record.items()}
+def _entry(number: int, record: Any, columns: Sequence[str], math: bool, not_read: Counter[str]) -> Entry:
+    fields = {key.casefold(): value for key, value in _object(record, "the record").items()}
+    there = {key: value for key, value in fields.items() if not _blank(value)}
     if len(fields) < len(record):
         raise ValueError("two of its columns have the same name but for capitals")
-    there = {key: value for key, value in fields.items() if not _blank(value)}
     if unknown := sorted(there.keys() - _READ - _NOT_READ - {*columns}):
         raise ValueError(f"the column {unknown[0]!r} is not known; leave it out of the file, or rename it, if it holds the answer")
     not_read.update(there.keys() & _NOT_READ - {*columns})
-    kind = _text(there.get("ability", ""), "ability").casefold()
-    if kind and not ability(kind):
-        raise LeftOut(f"of the ability {kind}")
-    if (answerable := there.get("answerable", True)) not in (True, False):
-        raise ValueError(f"answerable is true or false, not {answerable!r}")
-    if not answerable:
+    ability = _text(there.get("ability", ""), "ability").casefold()
+    if ability and (ability == "math") is not math:
+        raise LeftOut(f"of the ability {ability}")
+    if there.get("answerable", True) not in (True, False):
+        raise ValueError(f"answerable is true or false, not {there['answerable']!r}")
+    if not there.get("answerable", True):
         raise LeftOut("not answerable")
     if "reward_model" in there:
-        column, found = "reward_model", _only(there["reward_model"], "reward_model", "ground_truth", "style").get("ground_truth")
-    else:
-        if not fields.keys() & {*columns}:
-            raise ValueError(f"it has no column {' or '.join(columns)}")
+        column, found = "reward_model", _object(there["reward_model"], "reward_model", "ground_truth", "style").get("ground_truth")
+    elif fields.keys() & {*columns}:
         column = next((name for name in columns if name in there), "")
         found = there.get(column)
-    answers = [*_answers(found, column, numbers), *_answers(there.get("answer_aliases"), "answer_aliases", numbers)]
+    else:
+        raise ValueError(f"it has no column {' or '.join(columns)}")
+    answers = [*_answers(found, column, math), *_answers(there.get("answer_aliases"), "answer_aliases", math)]
     if not answers:
         raise LeftOut("without an answer")
-    return Entry(number, where, _question(there, fields), tuple(dict.fromkeys(answers)), column, there)
+    return Entry(number, _question(there), tuple(dict.fromkeys(answers)), column, there)
 
 
-def _question(there: Mapping[str, Any], fields: Mapping[str, Any]) -> str:
-    about = there.get("extra_info", {})
-    said = {_text(there[name], name) for name in _QUESTIONS if name in there}
+def _question(there: Mapping[str, Any]) -> str:
+    about, asked = there.get("extra_info"), there.get("prompt", ())
     if isinstance(about, dict) and not _blank(about.get("question")):
         return _text(about["question"], "extra_info.question")
+    said = {_text(there[name], name) for name in _QUESTIONS if name in there}
+    if not said:
+        turns = [_object(turn, "prompt", "role", "content") for turn in asked] if isinstance(asked, list) else []
+        texts = [turn.get("content") for turn in turns if turn.get("role") == "user"] if turns else [asked] if asked else []
+        said = {_text(text, "prompt") for text in texts}
     if len(said) > 1:
-        raise ValueError(f"its columns {', '.join(name for name in _QUESTIONS if name in there)} differ")
-    if said:
-        return said.pop()
-    asked = there.get("prompt", ())
-    if isinstance(asked, str):
-        return _text(asked, "prompt")
-    turns = [_only(turn, "prompt", "role", "content") for turn in asked] if isinstance(asked, list) else []
-    asked = [_text(turn.get("content"), "prompt") for turn in turns if turn.get("role") == "user"]
-    if len(asked) > 1:
-        raise ValueError("its prompt has several turns of the user, and none of them is named as the question")
-    if not asked and not fields.keys() & {*_QUESTIONS, "prompt"}:
-        raise ValueError(f"it has no column {', '.join(_QUESTIONS)} or prompt")
-    if not asked:
+        raise ValueError("it asks several questions: its columns differ, or its prompt has several turns of the user")
+    if not said:
         raise LeftOut("without a question")
-    return asked[0]
+    return said.pop()
 
 
 def _answers(value: Any, where: str, numbers: bool) -> list[str]:
     if _blank(value):
         return []
     if isinstance(value, list):
-        return [answer for part in value for answer in _answers(None if _blank(part) else part, where, numbers)]
+        return [answer for part in value for answer in _answers(part, where, numbers)]
     if isinstance(value, dict):
-        for names, others in _OBJECTS:
-            if value.keys() <= {*names, *others} and names[0] in value:
-                return [answer for name in names for answer in _answers(value.get(name), f"{where}.{name}", numbers)]
-        raise ValueError(f"the answers in {where} are an object with the keys {', '.join(map(str, value))}, which is no form that is known")
+        names = next((names for names in _ANSWERS if value.keys() & names and value.keys() <= names | _NO_ANSWERS), None)
+        if names is None:
+            raise ValueError(f"the answers in {where} are an object with the keys {', '.join(value)}, which is no form that is known")
+        return [answer for name in value if name in names for answer in _answers(value[name], f"{where}.{name}", numbers)]
     if numbers and isinstance(value, int | float) and not isinstance(value, bool):
         return [str(value)]
     text = _text(value, where)
     try:
         parsed = json.loads(text) if text[0] in "[{" else None
-    except (ValueError, RecursionError):
+    except (ValueError, RecursionError):  # an interval or a set
         return [text]
     if isinstance(parsed, dict) or (isinstance(parsed, list) and any(isinstance(part, str | dict) for part in parsed)):
         raise ValueError(f"the answer in {where} is JSON written as a text; make lists and objects of it")
     return [text]
 
 
-def _only(value: Any, where: str, *keys: str) -> dict[str, Any]:
-    """Returns an object that has no other keys than these."""
+def _object(value: Any, where: str, *keys: str) -> dict[str, Any]:
+    """Returns an object; if keys are given, one that has no others."""
     if not isinstance(value, dict):
         raise ValueError(f"{where}: an object is wanted, not {type(value).__name__}")
-    if unknown := [key for key in value if key not in keys and not _blank(value[key])]:
+    if unknown := [key for key in value if keys and key not in keys and not _blank(value[key])]:
         raise ValueError(f"{where}: the key {unknown[0]!r} is not known")
     return value
 
@@ -189,10 +158,7 @@ def _only(value: Any, where: str, *keys: str) -> dict[str, Any]:
 def _text(value: Any, where: str) -> str:
     if not isinstance(value, str):
         raise ValueError(f"{where}: a text is wanted, not {type(value).__name__}")
-    try:
-        value.encode()
-    except UnicodeEncodeError:
-        raise ValueError(f"{where}: the text holds half a character (a lone surrogate)") from None
+    value.encode()  # half a surrogate pair, as cut-off emoji leave it in JSON: a ValueError
     return value.strip()
 
 

@@ -36,29 +36,22 @@ def read(path: Path) -> dict[str, Problem]:
             "problems: github.com/dongguanting/ARPO (evaluation/data, ARPO/rl_datasets)"
         )
 
-    def problem(entry: Entry) -> Problem:
+    def problem(entry: Entry) -> tuple[str, Problem]:
         level = re.search(r"\d+", str(entry.record.get("level", "")))
-        return Problem(entry.question, _answer(entry), stem(path), int(level[0]) if level else 0)
+        return f"{stem(path)}/{entry.number}", Problem(entry.question, _answer(entry), stem(path), int(level[0]) if level else 0)
 
-    columns = ("answer", "solution")
-    found = read_table(path, problem, columns=columns, ability=lambda ability: ability == "math", numbers=True)
-    return {f"{stem(path)}/{number}": problem for number, problem in found.items()}
+    return dict(read_table(path, problem, ("answer", "solution"), math=True))
 
 
 def _answer(entry: Entry) -> str:
     text = entry.answers[0]
     _, marked, after = text.rpartition("####")
     if entry.column == "answer" and marked:
-        answer, *_ = after.strip().split("\n")
-        return _there(re.sub(r"(?<=\d),(?=\d{3})", "", answer.strip()), "nothing stands behind ####")
-    if entry.column == "solution" or "\\boxed" in text or "\\fbox" in text:
-        return _there(boxed(text), f"no \\boxed{{}} in {entry.column}")
-    if entry.column == "answer" and "\n" in text and "\\begin{" not in text:
+        text = re.sub(r"(?<=\d),(?=\d{3})", "", after.strip().split("\n")[0].strip())
+    elif entry.column == "solution" or "\\boxed" in text or "\\fbox" in text:
+        text = boxed(text)
+    elif entry.column == "answer" and "\n" in text and "\\begin{" not in text:
         raise ValueError("answer has several lines, and neither #### nor \\boxed{} says which part of it is the answer")
+    if not text:
+        raise LeftOut(f"nothing behind #### or in a \\boxed{{}} of {entry.column}")
     return text
-
-
-def _there(answer: str, why: str) -> str:
-    if not answer:
-        raise LeftOut(why)
-    return answer

@@ -36,5 +36,4 @@ def _load(split: str, file: Path) -> list[Question]:
         labels = tuple((name, entry.record[name]) for name in LABELS if isinstance(entry.record.get(name), str | int))
         return Question(f"{split}/{entry.number}", split, entry.question, entry.answers, normalise(entry.question), labels)
 
-    columns = ("golden_answers", "answer", "answers")
-    return [*read_table(file, read, columns=columns, ability=lambda ability: ability != "math").values()]
+    return read_table(file, read, ("golden_answers", "answer", "answers"), math=False)

@@ -140,8 +140,9 @@ def test_what_is_no_task_is_left_out_and_counted_and_columns_that_are_not_read_a
     path = written(tmp_path / "file.jsonl", records)
     assert list(files.read(path)) == ["file/0"]
     assert caplog.messages == [
-        f"{path}: read: 1; left out, without an answer: 5; left out, of the ability qa: 1; left out, no \\boxed{{}} in solution: 1; "
-        "left out, without a question: 1; columns that are not read: data_source (7), id (1)"
+        f"{path}: read: 1; left out, without an answer: 5; left out, of the ability qa: 1; "
+        "left out, nothing behind #### or in a \\boxed{} of solution: 1; left out, without a question: 1; "
+        "column not read, data_source: 7; column not read, id: 1"
     ]
 
 
@@ -164,12 +165,12 @@ def test_questions_without_an_answer_are_left_out(tmp_path: Path) -> None:
         ({"answer": [["b"], {"c": 1}]}, "an object with the keys c"),
         ({"answer": '["b", "c"]'}, "JSON written as a text"),
         ({"answer": '{"target": ["b"]}'}, "JSON written as a text"),
-        ({"answer": "half \ud83d"}, "half a character"),
+        ({"answer": "half \ud83d"}, "surrogates not allowed"),
         ({"question": 1}, "question: a text is wanted, not int"),
         ({"question": None, "prompt": [{"role": "user", "content": [{"type": "image"}]}]}, "prompt: a text is wanted, not list"),
-        ({"question": None, "prompt": [{"role": "user", "content": "a"}] * 2}, "several turns of the user"),
+        ({"question": None, "prompt": [{"role": "user", "content": text} for text in "ab"]}, "it asks several questions"),
         ({"question": None, "prompt": [{"role": "user", "content": "a", "weight": 0}]}, "prompt: the key 'weight' is not known"),
-        ({"problem": "another"}, "its columns question, problem differ"),
+        ({"problem": "another"}, "it asks several questions"),
         ({"Question": "?"}, "the same name but for capitals"),
         ({"ability": 3}, "ability: a text is wanted"),
         ({"answerable": "no"}, "answerable is true or false"),
@@ -188,7 +189,7 @@ def test_what_is_not_known_is_refused_with_its_place(tmp_path: Path, change: dic
 def test_numbers_answer_problems_and_no_questions(tmp_path: Path) -> None:
     path = written(tmp_path / "file.json", [{"question": "?", "answer": 1994}])
     assert problems(path) == [("?", "1994")]
-    with pytest.raises(ValueError, match=r"file\.json, record 0: .*a text is wanted, not int"):
+    with pytest.raises(ValueError, match=r"file\.json, entry 0: .*a text is wanted, not int"):
         questions(path)
 
 
@@ -235,7 +236,7 @@ def test_any_record_is_read_or_refused_and_no_key_becomes_an_answer(tmp_path_fac
         try:
             found = read(path)
         except ValueError as error:
-            assert "any.json, record 1: no question with its answer: " in str(error)
+            assert "any.json, entry 1: no question with its answer: " in str(error)
             continue
         assert all(key.casefold() in KNOWN for key, value in record.items() if not _blank(value))
         texts = {text for value in record.values() for text in leaves(value)}
