@@ -190,16 +190,32 @@ def offered(entry: dict[str, Any]) -> tuple[Tool, ...]:
 
 
 def _tool(tool: Any) -> Tool:
-    said = _there(_there(tool).get("function", tool))
-    _check_keys(said, {"name", "description", "parameters", "type"}, frozenset({"strict"}), Counter())
+    said = _function(tool, "description", "parameters", "strict")
     parameters = _there(said.get("parameters", {"type": "object", "properties": {}}))
     # Not validated: what a call of a foreign tool would do in an environment is not known, and not needed.
-    return Tool.model_construct(name=_name(said), description=_text(said.get("description", "")), parameters=parameters, action="")
+    return Tool.model_construct(name=said["name"], description=_text(said.get("description", "")), parameters=parameters, action="")
+
+
+def _call(call: Any) -> tuple[str, dict[str, Any]]:
+    said = _function(call, "arguments")
+    arguments = said.get("arguments", {})
+    return said["name"], _there(json.loads(arguments) if isinstance(arguments, str) else arguments)
+
+
+def _function(value: Any, *keys: str) -> dict[str, Any]:
+    """Returns a function of OpenAI's API, bare or below the key ``function``."""
+    said = _there(_there(value).get("function", value))
+    _check_keys(said, {"name", "id", "type", "index", *keys}, frozenset(), Counter())
+    if not re.fullmatch(r"[\w.:/-]+", _text(said.get("name"))):
+        raise ValueError(f"{said['name']!r} is no name of a tool")
+    return said
 
 
 def _alpaca(entry: dict[str, Any]) -> list[ImportedTurn]:
     asked = "\n".join(filter(None, (_text(entry["instruction"]), _text(entry.get("input", "")))))
-    history = entry.get("history", ())
+    history = entry.get("history", [])
+    if not isinstance(history, list) or not all(isinstance(pair, list) and len(pair) == 2 for pair in history):
+        raise ValueError("history: a list of pairs of texts is wanted")
     said = [ImportedTurn(Message(*turn)) for pair in history for turn in zip(("user", "assistant"), map(_text, pair), strict=True)]
     return [*said, ImportedTurn(Message("user", asked))]
 
@@ -254,7 +270,7 @@ def _turn(turn: dict[str, Any], notes: Counter[str]) -> ImportedTurn:
     if speaker not in _ROLES:
         raise ValueError(f"the speaker {speaker!r} is none of {', '.join(_ROLES)}")
     calling = turn.get("tool_calls") or turn.get("function_call") or []
-    content = "" if calling and not turn.keys() & {"value", "content"} else _content(_one(turn, "value", "content"))
+    content = "" if calling and not turn.keys() & {"value", "content"} else _text(_one(turn, "value", "content"))
     if speaker in _CALLERS:
         calling, content = json.loads(content), ""
     role = _ROLES[speaker]
@@ -267,29 +283,6 @@ def _turn(turn: dict[str, Any], notes: Counter[str]) -> ImportedTurn:
     if calls and role != "assistant":
         raise ValueError(f"the speaker {speaker!r} calls tools")
     return ImportedTurn(Message(role, content), marks.pop() if marks else None, calls)
-
-
-def _call(call: Any) -> tuple[str, dict[str, Any]]:
-    said = _there(_there(call).get("function", call))
-    _check_keys(said, {"name", "arguments", "id", "type", "index"}, frozenset(), Counter())
-    arguments = said.get("arguments", {})
-    return _name(said), _there(json.loads(arguments) if isinstance(arguments, str) else arguments)
-
-
-def _name(said: dict[str, Any]) -> str:
-    name = _text(said.get("name"))
-    if not re.fullmatch(r"[\w.:/-]+", name):
-        raise ValueError(f"{name!r} is no name of a tool")
-    return name
-
-
-def _content(value: Any) -> str:
-    """Returns a text, also one in parts."""
-    if isinstance(value, list) and all(
-        isinstance(part, dict) and part.keys() == {"type", "text"} and part["type"] == "text" for part in value
-    ):
-        value = "".join(_text(part["text"]) for part in value)
-    return _text(value)
 
 
 def _one(turn: dict[str, Any], *keys: str) -> Any:

@@ -124,7 +124,7 @@ def _read_all(path: Path, format: str, train_opening: bool, notes: Counter[str])
             if format != "auto" and not isinstance(found, FORMATS[format]):
                 raise ValueError(f"it is no entry of {format}")
             tools = offered(entry)
-        except (KeyError, TypeError, ValueError) as error:
+        except ValueError as error:
             raise DataError(f"{where}: {error}", hint="docs/your_own_trajectories.md shows an entry of each format.") from error
         kind = kind or type(found)
         if not isinstance(found, kind):

@@ -275,7 +275,7 @@ def test_pairs_that_cannot_be_trained_on_are_counted(tmp_path: Path, change: dic
         ("eto-dpo", ETO_SFT, "it is no entry of eto-dpo"),
         ("eto-dpo", {"prompt": [], "chosen": []}, "the keys prompt, chosen are those of no form"),
         ("eto-dpo", {"prompt": 1, "chosen": [], "rejected": []}, "a list of turns is wanted, not int"),
-        ("llamafactory", ALPACA | {"history": [["Hi"]], "output": "x"}, "zip"),
+        ("llamafactory", ALPACA | {"history": [["Hi"]], "output": "x"}, "history: a list of pairs"),
         ("llamafactory", "text", "an object is wanted, not str"),
     ],
 )
@@ -354,9 +354,9 @@ def test_sequences_become_verls_table(tmp_path: Path) -> None:
     rows, _ = imported(tmp_path, SEQUENCES, "sharegpt")
     made = export_rows(tmp_path / "out.parquet", list(rows) * 401, CODEC, "verl")
     assert made.entries == 3 * 401
-    assert made.changed == {"have turns of the agent that are context, and verl trains on them": {"imported": 401}}
+    assert made.changed["have turns of the agent that are context, and verl trains on them"] == {"imported": 401}
     table = pq.read_table(tmp_path / "out.parquet", use_threads=False).to_pylist()
-    assert len(table) == 3 * 401 and set(table[0]["extra_info"]) == {"id", "kind"}
+    assert len(table) == 3 * 401 and set(table[0]["extra_info"]) == {"id", "kind", "reward"}
     roles = {"human": "user", "gpt": "assistant", "system": "system"}
     for line, entry in zip(table, SEQUENCES * 401, strict=True):
         said = [(roles[turn["from"]], turn["value"]) for turn in entry["conversations"]]
