@@ -1,11 +1,12 @@
-"""Reads JSON, lines of JSON and tables (Parquet) from a user's file."""
+"""Reads JSON, lines of JSON and tables (Parquet) from a user's file, and checks what their objects hold."""
 
 from __future__ import annotations
 
 import gzip
 import json
 import zlib
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Set
 from pathlib import Path
 from typing import Any
 
@@ -19,39 +20,22 @@ def read_records(file: Path, first: int = 0) -> Iterator[tuple[str, Any]]:
     Raises:
         ValueError: The file cannot be read, or is none of these.
     """
-    records, text = None, ""
     try:
-        data = file.read_bytes()
-        if data.startswith(b"PAR1"):
+        with file.open("rb") as opened:
+            head = opened.read(4)
+        if head == b"PAR1":
             from pyarrow import parquet
 
-            records = parquet.read_table(file).to_pylist()
-        else:
-            text = (gzip.decompress(data) if data.startswith(b"\x1f\x8b") else data).decode("utf-8-sig")
-    except (OSError, EOFError, zlib.error, ValueError) as error:  # ArrowInvalid is a ValueError
-        raise ValueError(f"{file} cannot be read: {error}") from error
-    if text.lstrip().startswith("["):
-        records = _value(text, str(file))
-    if records is not None:
-        yield from ((f"{file}, entry {number}", record) for number, record in enumerate(records, first))
-        return
-    # Not splitlines(): a text may hold other line separators, which JSON does not escape.
-    for number, line in enumerate(text.split("\n"), 1):
-        if line.strip():
-            yield f"{file}, line {number}", _value(line, f"{file}, line {number}")
-
-
-def read_jsonl(file: Path) -> Iterator[tuple[int, Any]]:
-    """Line number (from 1) and value of each line that is not empty.
-
-    Raises:
-        ValueError: A line is not JSON, or the file cannot be read.
-    """
-    try:
-        with gzip.open(file, "rt", encoding="utf-8-sig") if file.suffix == ".gz" else file.open(encoding="utf-8-sig") as lines:
+            yield from ((f"{file}, entry {number}", record) for number, record in enumerate(parquet.read_table(file).to_pylist(), first))
+            return
+        # Lines end with a line feed alone: a text may hold other line separators, which JSON does not escape.
+        with (gzip.open if head[:2] == b"\x1f\x8b" else open)(file, "rt", encoding="utf-8-sig", newline="\n") as lines:
             for number, line in enumerate(lines, 1):
-                if line.strip():
-                    yield number, _value(line, f"{file}, line {number}")
+                if line.lstrip().startswith("[") and number == 1:
+                    records = enumerate(_value(line + lines.read(), str(file)), first)
+                    yield from ((f"{file}, entry {number}", record) for number, record in records)
+                elif line.strip():
+                    yield f"{file}, line {number}", _value(line, f"{file}, line {number}")
     except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
         raise ValueError(f"{file} cannot be read: {error}") from error
 
@@ -63,10 +47,9 @@ def read_json(file: Path) -> Any:
         ValueError: It is not JSON, or cannot be read.
     """
     try:
-        text = file.read_text(encoding="utf-8-sig")
+        return _value(file.read_text(encoding="utf-8-sig"), str(file))
     except (OSError, UnicodeDecodeError) as error:
         raise ValueError(f"{file} cannot be read: {error}") from error
-    return _value(text, str(file))
 
 
 def _value(text: str, where: str) -> Any:
@@ -82,3 +65,37 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(found) < len(pairs):
         raise ValueError("a key is there twice")
     return found
+
+
+def checked(value: Any, where: str, known: Set[str], not_read: Set[str] = frozenset(), count: Counter[str] | None = None) -> dict[str, Any]:
+    """An object without what is null. Keys of ``not_read`` are known to say nothing of what is read, and counted.
+
+    Raises:
+        ValueError: It is no object, or has a key that is not known and says something. ``where`` says in the message what it is.
+    """
+    at = f"{where}: " if where else ""
+    if not isinstance(value, dict):
+        raise ValueError(f"{at}an object is wanted, not {type(value).__name__}")
+    for key in sorted(value.keys() - known):
+        if not blank(value[key]) and key not in not_read:
+            raise ValueError(f"{at}the key {key!r} is not known; leave it out of the file, or rename it if it says what a known one does")
+        if not blank(value[key]) and count is not None:
+            count[key] += 1
+    return {key: part for key, part in value.items() if part is not None}
+
+
+def text_of(value: Any, where: str) -> str:
+    """A text that can be encoded.
+
+    Raises:
+        ValueError: It is none, or holds half a surrogate pair, as cut-off emoji leave it in JSON.
+    """
+    if not isinstance(value, str):
+        raise ValueError(f"{where}: a text is wanted, not {type(value).__name__}")
+    value.encode()
+    return value
+
+
+def blank(value: Any) -> bool:
+    """Whether a value says nothing: null, NaN, or empty."""
+    return value is None or value != value or value in ([], {}) or (isinstance(value, str) and not value.strip())

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from env_servers.records import read_records
+from env_servers.records import blank, checked, read_records, text_of
 
 log = logging.getLogger(__name__)
 
@@ -81,14 +81,11 @@ def read_table(file: Path, read: Callable[[Entry], Any], columns: Sequence[str],
 
 
 def _entry(number: int, record: Any, columns: Sequence[str], math: bool, not_read: Counter[str]) -> Entry:
-    fields = {key.casefold(): value for key, value in _object(record, "the record").items()}
-    there = {key: value for key, value in fields.items() if not _blank(value)}
+    fields = {str(key).casefold(): value for key, value in record.items()} if isinstance(record, dict) else record
+    there = {key: value for key, value in checked(fields, "", _READ | {*columns}, _NOT_READ, not_read).items() if not blank(value)}
     if len(fields) < len(record):
         raise ValueError("two of its columns have the same name but for capitals")
-    if unknown := sorted(there.keys() - _READ - _NOT_READ - {*columns}):
-        raise ValueError(f"the column {unknown[0]!r} is not known; leave it out of the file, or rename it, if it holds the answer")
-    not_read.update(there.keys() & _NOT_READ - {*columns})
-    ability = _text(there.get("ability", ""), "ability").casefold()
+    ability = text_of(there.get("ability", ""), "ability").strip().casefold()
     if ability and (ability == "math") is not math:
         raise LeftOut(f"of the ability {ability}")
     if there.get("answerable", True) not in (True, False):
@@ -96,7 +93,7 @@ def _entry(number: int, record: Any, columns: Sequence[str], math: bool, not_rea
     if not there.get("answerable", True):
         raise LeftOut("not answerable")
     if "reward_model" in there:
-        column, found = "reward_model", _object(there["reward_model"], "reward_model", "ground_truth", "style").get("ground_truth")
+        column, found = "reward_model", checked(there["reward_model"], "reward_model", {"ground_truth", "style"}).get("ground_truth")
     elif fields.keys() & {*columns}:
         column = next((name for name in columns if name in there), "")
         found = there.get(column)
@@ -109,23 +106,24 @@ def _entry(number: int, record: Any, columns: Sequence[str], math: bool, not_rea
 
 
 def _question(there: Mapping[str, Any]) -> str:
-    about, asked = there.get("extra_info"), there.get("prompt", ())
-    if isinstance(about, dict) and not _blank(about.get("question")):
-        return _text(about["question"], "extra_info.question")
-    said = {_text(there[name], name) for name in _QUESTIONS if name in there}
+    about, asked = there.get("extra_info"), there.get("prompt", [])
+    said = [about["question"]] if isinstance(about, dict) and not blank(about.get("question")) else []
     if not said:
-        turns = [_object(turn, "prompt", "role", "content") for turn in asked] if isinstance(asked, list) else []
-        texts = [turn.get("content") for turn in turns if turn.get("role") == "user"] if turns else [asked] if asked else []
-        said = {_text(text, "prompt") for text in texts}
-    if len(said) > 1:
+        said = [there[name] for name in _QUESTIONS if name in there]
+    if not said and isinstance(asked, list):
+        said = [
+            turn.get("content") for turn in (checked(turn, "prompt", {"role", "content"}) for turn in asked) if turn.get("role") == "user"
+        ]
+    texts = {text_of(text, "the question").strip() for text in said or [asked] if not blank(text)}
+    if len(texts) > 1:
         raise ValueError("it asks several questions: its columns differ, or its prompt has several turns of the user")
-    if not said:
+    if not texts:
         raise LeftOut("without a question")
-    return said.pop()
+    return texts.pop()
 
 
 def _answers(value: Any, where: str, numbers: bool) -> list[str]:
-    if _blank(value):
+    if blank(value):
         return []
     if isinstance(value, list):
         return [answer for part in value for answer in _answers(part, where, numbers)]
@@ -136,7 +134,7 @@ def _answers(value: Any, where: str, numbers: bool) -> list[str]:
         return [answer for name in value if name in names for answer in _answers(value[name], f"{where}.{name}", numbers)]
     if numbers and isinstance(value, int | float) and not isinstance(value, bool):
         return [str(value)]
-    text = _text(value, where)
+    text = text_of(value, where).strip()
     try:
         parsed = json.loads(text) if text[0] in "[{" else None
     except (ValueError, RecursionError):  # an interval or a set
@@ -144,23 +142,3 @@ def _answers(value: Any, where: str, numbers: bool) -> list[str]:
     if isinstance(parsed, dict) or (isinstance(parsed, list) and any(isinstance(part, str | dict) for part in parsed)):
         raise ValueError(f"the answer in {where} is JSON written as a text; make lists and objects of it")
     return [text]
-
-
-def _object(value: Any, where: str, *keys: str) -> dict[str, Any]:
-    """Returns an object; if keys are given, one that has no others."""
-    if not isinstance(value, dict):
-        raise ValueError(f"{where}: an object is wanted, not {type(value).__name__}")
-    if unknown := [key for key in value if keys and key not in keys and not _blank(value[key])]:
-        raise ValueError(f"{where}: the key {unknown[0]!r} is not known")
-    return value
-
-
-def _text(value: Any, where: str) -> str:
-    if not isinstance(value, str):
-        raise ValueError(f"{where}: a text is wanted, not {type(value).__name__}")
-    value.encode()  # half a surrogate pair, as cut-off emoji leave it in JSON: a ValueError
-    return value.strip()
-
-
-def _blank(value: Any) -> bool:
-    return value is None or value != value or value in ([], {}) or (isinstance(value, str) and not value.strip())

@@ -20,7 +20,7 @@ import itertools
 import json
 import re
 from collections import Counter
-from collections.abc import Sequence, Set
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -28,7 +28,7 @@ from typing import Any, Literal
 from agentr.errors import DataError
 from agentr.types import Message
 from env_servers.protocol import Tool
-from env_servers.records import read_records
+from env_servers.records import checked, read_records, text_of
 
 #: Speakers whose text is a call of a tool, as JSON (LLaMA-Factory, ms-swift).
 _CALLERS = ("function_call", "tool_call")
@@ -128,34 +128,36 @@ def acknowledged(entries: Sequence[Any]) -> bool:
     return all(map(begins, entries[:_LOOKED_AT]))
 
 
-def parse_entry(entry: Any, train_opening: bool, notes: Counter[str]) -> list[ImportedTurn] | ImportedPair | ImportedTokens:
+def parse_entry(entry: Any, opened: bool, notes: Counter[str]) -> list[ImportedTurn] | ImportedPair | ImportedTokens | LeftOut:
     """Parses one entry.
 
     Args:
-        train_opening: Whether the first turn of the agent in a conversation is trained on where the file does not say.
+        opened: Whether the first turn of the agent in a conversation is an acknowledgement, which is context if the file does not say.
         notes: Counts what of entries is not read.
 
+    Returns:
+        What it holds, or why it is left out: it is an example of what not to say.
+
     Raises:
-        LeftOut: It is an example of what not to say.
         ValueError: It has none of the forms, or a key that is not known.
     """
-    there = _there(entry)
-    names = [key for key in _CONVERSATIONS if key in there]
-    form = {"conversations" if key in names else key for key in there} & set[str]().union(*_FORMS)
-    if form not in _FORMS or len(names) > 1:
-        raise ValueError(f"the keys {', '.join(there) or '(none)'} are those of no form that is known")
+    keys = {key for key, value in entry.items() if value is not None} if isinstance(entry, dict) else set[str]()
+    names = [key for key in _CONVERSATIONS if key in keys]
+    form = {"conversations" if key in names else key for key in keys} & set[str]().union(*_FORMS)
     pair = any("rejected" in key for key in form)
     known = {*form, *names, "id", "reward", "system", "tools", *(("input", "history") if "instruction" in form else ())}
-    _check_keys(there, known if pair else known | _LABELS, _NOT_READ, notes)
+    if isinstance(entry, dict) and (form not in _FORMS or len(names) > 1):
+        raise ValueError(f"the keys {', '.join(entry) or '(none)'} are those of no form that is known")
+    there = checked(entry, "", known if pair else known | _LABELS, _NOT_READ, notes)
     if not all(_flag(there[key], key) for key in sorted(_LABELS & there.keys())):
-        raise LeftOut("labelled as a bad example")
+        return LeftOut("labelled as a bad example")
     if "input_ids" in form:
         return _tokens(there["input_ids"], there["labels"])
 
     def said(key: str, alone: Literal["user", "assistant"] = "assistant") -> list[ImportedTurn]:
         return _said(there[key], alone, notes)
 
-    system = [ImportedTurn(Message("system", _text(there["system"])))] if there.get("system") else []
+    system = [ImportedTurn(Message("system", text_of(there["system"], "system")))] if there.get("system") else []
     start = "prompt" if "prompt" in form else names[0] if names else ""
     begun = [*system, *(_alpaca(there) if "instruction" in form else said(start, "user") if start else [])]
     if "completion" in form:
@@ -170,9 +172,9 @@ def parse_entry(entry: Any, train_opening: bool, notes: Counter[str]) -> list[Im
         return _parted([*system, *said("chosen")], [*system, *said("rejected")])
     if pair:
         return ImportedPair(begun, *(_without(begun, said(key)) for key in ("chosen", "rejected")))
-    opening = next((i for i, turn in enumerate(begun) if turn.message.role == "assistant"), None)
-    if opening is not None and begun[opening].loss is None and not train_opening:
-        begun[opening] = replace(begun[opening], loss=False)
+    first = next((i for i, turn in enumerate(begun) if turn.message.role == "assistant"), None)
+    if opened and first is not None and begun[first].loss is None:
+        begun[first] = replace(begun[first], loss=False)
     return begun
 
 
@@ -191,32 +193,39 @@ def offered(entry: dict[str, Any]) -> tuple[Tool, ...]:
 
 def _tool(tool: Any) -> Tool:
     said = _function(tool, "description", "parameters", "strict")
-    parameters = _there(said.get("parameters", {"type": "object", "properties": {}}))
+    parameters = said.get("parameters") or {"type": "object", "properties": {}}
+    if not isinstance(parameters, dict):
+        raise ValueError("parameters: an object is wanted")
     # Not validated: what a call of a foreign tool would do in an environment is not known, and not needed.
-    return Tool.model_construct(name=said["name"], description=_text(said.get("description", "")), parameters=parameters, action="")
+    return Tool.model_construct(
+        name=said["name"], description=text_of(said.get("description", ""), "description"), parameters=parameters, action=""
+    )
 
 
 def _call(call: Any) -> tuple[str, dict[str, Any]]:
     said = _function(call, "arguments")
-    arguments = said.get("arguments", {})
-    return said["name"], _there(json.loads(arguments) if isinstance(arguments, str) else arguments)
+    arguments = json.loads(said["arguments"]) if isinstance(said.get("arguments"), str) else said.get("arguments", {})
+    if not isinstance(arguments, dict):
+        raise ValueError("arguments: an object is wanted")
+    return said["name"], arguments
 
 
 def _function(value: Any, *keys: str) -> dict[str, Any]:
     """Returns a function of OpenAI's API, bare or below the key ``function``."""
-    said = _there(_there(value).get("function", value))
-    _check_keys(said, {"name", "id", "type", "index", *keys}, frozenset(), Counter())
-    if not re.fullmatch(r"[\w.:/-]+", _text(said.get("name"))):
+    keys_of_both = {"name", "id", "type", "index", *keys}
+    outer = checked(value, "tools", {"function", *keys_of_both})
+    said = checked(outer.get("function", outer), "function", keys_of_both)
+    if not re.fullmatch(r"[\w.:/-]+", text_of(said.get("name"), "name")):
         raise ValueError(f"{said['name']!r} is no name of a tool")
     return said
 
 
 def _alpaca(entry: dict[str, Any]) -> list[ImportedTurn]:
-    asked = "\n".join(filter(None, (_text(entry["instruction"]), _text(entry.get("input", "")))))
+    asked = "\n".join(filter(None, (text_of(entry.get(key, ""), key) for key in ("instruction", "input"))))
     history = entry.get("history", [])
-    if not isinstance(history, list) or not all(isinstance(pair, list) and len(pair) == 2 for pair in history):
+    if not isinstance(history, list) or not all(isinstance(pair, list) and [type(t) for t in pair] == [str, str] for pair in history):
         raise ValueError("history: a list of pairs of texts is wanted")
-    said = [ImportedTurn(Message(*turn)) for pair in history for turn in zip(("user", "assistant"), map(_text, pair), strict=True)]
+    said = [ImportedTurn(Message(*turn)) for pair in history for turn in zip(("user", "assistant"), pair, strict=True)]
     return [*said, ImportedTurn(Message("user", asked))]
 
 
@@ -251,26 +260,26 @@ def _tokens(ids: Any, labels: Any) -> ImportedTokens:
 def _said(value: Any, alone: Literal["user", "assistant"], notes: Counter[str]) -> list[ImportedTurn]:
     """Returns the messages of a list, of a single turn, or of a text; a text has the role ``alone``."""
     if isinstance(value, str):
-        return [ImportedTurn(Message(alone, _text(value)))]
+        return [ImportedTurn(Message(alone, text_of(value, alone)))]
     if not isinstance(value, list | dict):
         raise ValueError(f"a list of turns is wanted, not {type(value).__name__}")
     found = []
     for number, turn in enumerate(value if isinstance(value, list) else [value], 1):
         try:
-            found.append(_turn(_there(turn), notes))
+            found.append(_turn(turn, notes))
         except ValueError as error:
             raise ValueError(f"turn {number}: {error}") from error
     return found
 
 
-def _turn(turn: dict[str, Any], notes: Counter[str]) -> ImportedTurn:
+def _turn(said: Any, notes: Counter[str]) -> ImportedTurn:
     known = {"from", "role", "value", "content", "tool_calls", "function_call", *_MARKS}
-    _check_keys(turn, known, _NOT_READ_OF_TURNS, notes, " of a turn")
-    speaker = _text(_one(turn, "from", "role"))
+    turn = checked(said, "", known, _NOT_READ_OF_TURNS, notes)
+    speaker = _one(turn, "from", "role")
     if speaker not in _ROLES:
         raise ValueError(f"the speaker {speaker!r} is none of {', '.join(_ROLES)}")
     calling = turn.get("tool_calls") or turn.get("function_call") or []
-    content = "" if calling and not turn.keys() & {"value", "content"} else _text(_one(turn, "value", "content"))
+    content = "" if calling and not turn.keys() & {"value", "content"} else _one(turn, "value", "content")
     if speaker in _CALLERS:
         calling, content = json.loads(content), ""
     role = _ROLES[speaker]
@@ -285,36 +294,14 @@ def _turn(turn: dict[str, Any], notes: Counter[str]) -> ImportedTurn:
     return ImportedTurn(Message(role, content), marks.pop() if marks else None, calls)
 
 
-def _one(turn: dict[str, Any], *keys: str) -> Any:
-    found = [turn[key] for key in keys if key in turn]
+def _one(turn: dict[str, Any], *keys: str) -> str:
+    found = [key for key in keys if key in turn]
     if len(found) != 1:
         raise ValueError(f"{' and '.join(keys)} are both there" if found else f"{' or '.join(keys)} is missing")
-    return found[0]
-
-
-def _there(value: Any) -> dict[str, Any]:
-    """Returns what of an object is not null."""
-    if not isinstance(value, dict):
-        raise ValueError(f"an object is wanted, not {type(value).__name__}")
-    return {key: part for key, part in value.items() if part is not None}
-
-
-def _check_keys(there: dict[str, Any], known: Set[str], not_read: Set[str], notes: Counter[str], of: str = "") -> None:
-    for key in sorted(there.keys() - known):
-        if key in not_read:
-            notes[f"the key {key!r}{of}"] += 1
-        elif there[key] not in ("", [], {}):
-            raise ValueError(f"the key {key!r} is not known; leave it out of the file if it does not say what is to be learnt")
+    return text_of(turn[found[0]], found[0])
 
 
 def _flag(value: Any, key: str) -> bool:
     if value not in (True, False):
         raise ValueError(f"{key} is true or false, not {value!r}")
     return bool(value)
-
-
-def _text(value: Any) -> str:
-    if not isinstance(value, str):
-        raise ValueError(f"a text is wanted, not {type(value).__name__}")
-    value.encode()  # half a surrogate pair, as cut-off emoji leave it in JSON, has no tokens
-    return value

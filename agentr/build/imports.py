@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 import json
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +39,6 @@ def import_file(
     codec: ChatCodec,
     max_length: int,
     *,
-    train_opening: bool = False,
     kind: str = "imported",
     dialect: Dialect | None = Dialect.auto,
     notes: Counter[str] | None = None,
@@ -49,7 +48,6 @@ def import_file(
     Args:
         format: One of ``agentr.build.entries.FORMATS``, or ``auto`` for whatever form an entry has.
         max_length: Entries with more tokens are left out; of a pair, those whose longer side has more.
-        train_opening: Also train on the acknowledgement that follows the instruction in ``eto-sft``, as the original does.
         kind: The rows' kind in their provenance.
         dialect: How the model writes calls of the tools that an entry offers; None leaves out entries that offer others than ``codec``.
         notes: Counts what of entries is not read.
@@ -61,7 +59,7 @@ def import_file(
     rows: list[Any] = []
     dropped: Counter[str] = Counter()
     offering: dict[str, ChatCodec] = {"": codec}
-    for number, (entry, found, tools) in enumerate(_read_all(path, format, train_opening, Counter() if notes is None else notes), 1):
+    for number, (entry, found, tools) in enumerate(_read_all(path, format, Counter() if notes is None else notes), 1):
         try:
             origin = Provenance(f"{path.name}#{number}", (), kind, _detail(entry))
             if isinstance(found, LeftOut):
@@ -69,7 +67,7 @@ def import_file(
             key = json.dumps([schema(tool) for tool in tools]) if tools else ""
             if key not in offering:
                 offering[key] = _offering(codec, tools, key, dialect)
-            row = _row(found, offering[key], origin)
+            row = _MAKE[type(found)](found, offering[key], origin)
             if row.longest > max_length:
                 raise LeftOut(f"longer than {max_length} tokens")
         except LeftOut as reason:
@@ -89,13 +87,11 @@ def demonstrated_turns(paths: Sequence[Path]) -> dict[str, tuple[str, ...]]:
     """
     turns: dict[str, tuple[str, ...]] = {}
     for path in paths:
-        for number, (entry, found, _) in enumerate(_read_all(path, "auto", False, Counter()), 1):
+        for number, (entry, found, _) in enumerate(_read_all(path, "auto", Counter()), 1):
             if isinstance(found, LeftOut):
                 continue
             if not isinstance(found, list):
-                raise DataError(
-                    f"{path} holds no conversations, and expert trajectories are wanted", hint="Read them with 'agentr import'."
-                )
+                raise DataError(f"{path} holds no conversations, and expert trajectories are wanted", hint="See 'agentr import'.")
             if not isinstance(entry.get("id"), str | int):
                 raise DataError(f"{path}, entry {number} has no id", hint="Give each trajectory the id of its task.")
             own = [turn for turn in found if turn.message.role == "assistant"]
@@ -107,27 +103,23 @@ def demonstrated_turns(paths: Sequence[Path]) -> dict[str, tuple[str, ...]]:
     return turns
 
 
-def _read_all(path: Path, format: str, train_opening: bool, notes: Counter[str]) -> Iterator[tuple[dict[str, Any], Any, tuple[Tool, ...]]]:
+def _read_all(path: Path, format: str, notes: Counter[str]) -> Iterator[tuple[dict[str, Any], Any, tuple[Tool, ...]]]:
     """Yields the entries of a file, all of one kind, each with its parsed form, or why it is left out, and the tools that it offers."""
     if format != "auto" and format not in FORMATS:
         raise DataError(f"unknown import format {format!r}", hint=f"Formats: auto, {', '.join(FORMATS)}.")
     entries = read_entries(path)
-    opening = train_opening or not (format == "eto-sft" or (format == "auto" and acknowledged([entry for _, entry in entries])))
+    opened = format == "eto-sft" or (format == "auto" and acknowledged([entry for _, entry in entries]))
     kind: type | None = None
     for where, entry in entries:
         try:
-            try:
-                found = parse_entry(entry, opening, notes)
-            except LeftOut as reason:
-                yield entry, reason, ()
-                continue
-            if format != "auto" and not isinstance(found, FORMATS[format]):
+            found = parse_entry(entry, opened, notes)
+            if format != "auto" and not isinstance(found, (LeftOut, *FORMATS[format])):
                 raise ValueError(f"it is no entry of {format}")
             tools = offered(entry)
         except ValueError as error:
             raise DataError(f"{where}: {error}", hint="docs/your_own_trajectories.md shows an entry of each format.") from error
-        kind = kind or type(found)
-        if not isinstance(found, kind):
+        kind = type(found) if kind in (None, LeftOut) else kind
+        if not isinstance(found, (LeftOut, kind)):
             raise DataError(
                 f"{where} differs in kind from those before it; a dataset holds conversations or pairs",
                 hint="Put the conversations and the pairs into files of their own.",
@@ -149,12 +141,6 @@ def _offering(codec: ChatCodec, tools: tuple[Tool, ...], key: str, dialect: Dial
     if dialect is None:
         raise LeftOut("it offers other tools than the run's agents have")
     return codec.plain.offering(tools, TurnsConfig(format=TurnFormat.tool_calls, dialect=dialect))
-
-
-def _row(found: list[ImportedTurn] | ImportedPair | ImportedTokens, codec: ChatCodec, origin: Provenance) -> Row | Preference:
-    if isinstance(found, ImportedPair):
-        return _preference(found, codec, origin)
-    return _sequence(found, codec, origin) if isinstance(found, list) else _tokens(found, codec, origin)
 
 
 def _tokens(found: ImportedTokens, codec: ChatCodec, origin: Provenance) -> Row:
@@ -236,3 +222,10 @@ def _check_answers(turns: Sequence[Message]) -> None:
 def _check_alternate(turns: Sequence[Message], first: int) -> None:
     if any(turn.role not in (("user", "tool"), ("assistant",))[(i + first) % 2] for i, turn in enumerate(turns)):
         raise LeftOut("the turns do not alternate")
+
+
+_MAKE: dict[type, Callable[[Any, ChatCodec, Provenance], Row | Preference]] = {
+    list: _sequence,
+    ImportedPair: _preference,
+    ImportedTokens: _tokens,
+}

@@ -97,9 +97,9 @@ def test_what_is_no_experts_trajectory(tmp_path: Path, entry: dict[str, Any], co
 # formats --------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("train_opening", "trained"), [(False, ""), (True, "OK<|im_end|>")])
-def test_eto_demonstrations(tmp_path: Path, train_opening: bool, trained: str) -> None:
-    (row,), dropped = imported(tmp_path, [ETO_SFT], "eto-sft", train_opening=train_opening)
+@pytest.mark.parametrize(("format", "trained"), [("eto-sft", ""), ("sharegpt", "OK<|im_end|>")])
+def test_eto_demonstrations(tmp_path: Path, format: str, trained: str) -> None:
+    (row,), dropped = imported(tmp_path, [ETO_SFT], format)
     assert text(row.input_ids, row.loss_mask) == trained + "Action: take<|im_end|>Action: open<|im_end|>"
     messages = [Message("assistant" if t["from"] == "gpt" else "user", t["value"]) for t in DEMONSTRATION]
     assert list(row.input_ids) == CODEC.prompt(messages[:-1]) + CODEC.turn("Action: open")
@@ -266,11 +266,11 @@ def test_pairs_that_cannot_be_trained_on_are_counted(tmp_path: Path, change: dic
         ("sharegpt", {"conversation": []}, "the keys conversation are those of no form that is known"),
         ("sharegpt", {"conversations": [{"from": "human"}]}, "turn 1: value or content is missing"),
         ("sharegpt", {"conversations": [{"from": "bard", "value": "x"}]}, "turn 1: the speaker 'bard' is none of human"),
-        ("sharegpt", {"conversations": [{"from": ["human"], "value": "x"}]}, "turn 1: a text is wanted, not list"),
+        ("sharegpt", {"conversations": [{"from": ["human"], "value": "x"}]}, "turn 1: from: a text is wanted, not list"),
         ("sharegpt", {"conversations": [human("x") | {"content": "y"}]}, "turn 1: value and content are both there"),
         ("sharegpt", {"conversations": [human("x"), gpt("y", loss="no")]}, "turn 2: loss is true or false, not 'no'"),
         ("sharegpt", {"conversations": [human("\ud83d"), gpt("y")]}, "turn 1: .*surrogates not allowed"),
-        ("eto-sft", {"conversations": [gpt(3)]}, "turn 1: a text is wanted, not int"),  # type: ignore[arg-type]
+        ("eto-sft", {"conversations": [gpt(3)]}, "turn 1: value: a text is wanted, not int"),  # type: ignore[arg-type]
         ("eto-sft", ETO_DPO, "it is no entry of eto-sft"),
         ("eto-dpo", ETO_SFT, "it is no entry of eto-dpo"),
         ("eto-dpo", {"prompt": [], "chosen": []}, "the keys prompt, chosen are those of no form"),

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 
 from env_servers.boxed import boxed
 from env_servers.mathtool import files
+from env_servers.records import blank
 from env_servers.searchqa.files import load_questions
-from env_servers.tables import _NOT_READ, _blank
+from env_servers.tables import _NOT_READ
 
 INPUTS = Path(__file__).parents[1] / "inputs"
 
@@ -158,7 +159,7 @@ def test_questions_without_an_answer_are_left_out(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "complaint"),
     [
-        ({"final_answer": "7"}, "the column 'final_answer' is not known"),
+        ({"final_answer": "7"}, "the key 'final_answer' is not known"),
         ({"answer": {"label": "b"}}, "an object with the keys label"),
         ({"answer": {"target": ["b"], "x": 1}}, "an object with the keys target, x"),
         ({"answer": True}, "a text is wanted, not bool"),
@@ -166,8 +167,8 @@ def test_questions_without_an_answer_are_left_out(tmp_path: Path) -> None:
         ({"answer": '["b", "c"]'}, "JSON written as a text"),
         ({"answer": '{"target": ["b"]}'}, "JSON written as a text"),
         ({"answer": "half \ud83d"}, "surrogates not allowed"),
-        ({"question": 1}, "question: a text is wanted, not int"),
-        ({"question": None, "prompt": [{"role": "user", "content": [{"type": "image"}]}]}, "prompt: a text is wanted, not list"),
+        ({"question": 1}, "the question: a text is wanted, not int"),
+        ({"question": None, "prompt": [{"role": "user", "content": [{"type": "image"}]}]}, "the question: a text is wanted, not list"),
         ({"question": None, "prompt": [{"role": "user", "content": text} for text in "ab"]}, "it asks several questions"),
         ({"question": None, "prompt": [{"role": "user", "content": "a", "weight": 0}]}, "prompt: the key 'weight' is not known"),
         ({"problem": "another"}, "it asks several questions"),
@@ -238,7 +239,7 @@ def test_any_record_is_read_or_refused_and_no_key_becomes_an_answer(tmp_path_fac
         except ValueError as error:
             assert "any.json, entry 1: no question with its answer: " in str(error)
             continue
-        assert all(key.casefold() in KNOWN for key, value in record.items() if not _blank(value))
+        assert all(key.casefold() in KNOWN for key, value in record.items() if not blank(value))
         texts = {text for value in record.values() for text in leaves(value)}
         for answer in found[1:]:
             for text in [answer[1]] if isinstance(answer[1], str) else answer[1]:
