@@ -27,7 +27,6 @@ from env_servers.mathtool import files, grading
 from env_servers.mathtool.problems import Problem, generated, generated_splits
 from env_servers.protocol import EnvironmentSpec
 from env_servers.sandbox import Limits, PythonTool, Sandbox, SandboxFailure, launch
-from env_servers.sandbox.sandbox import SETUP
 from env_servers.turns import code_of, spoken
 
 _NOT_UNDERSTOOD = "That is neither code nor an answer. Run Python code, or give your answer."

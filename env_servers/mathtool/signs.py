@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import unicodedata
 
+from env_servers.boxed import boxed
 from env_servers.mathtool import wording
 
 
@@ -71,19 +72,6 @@ _REWRITTEN = [
     (r"(?<=\d)j\b", "*I"),
     (r",?\s*@?\b(?:and|or)\b\s*", ", "),
 ]
-
-
-def boxed(text: str) -> str:
-    r"""The content of the last ``\boxed{}`` of a text; empty without one."""
-    start = text.rfind("\\boxed{")
-    if start < 0:
-        return ""
-    depth = 0
-    for end in range(start + len("\\boxed"), len(text)):
-        depth += {"{": 1, "}": -1}.get(text[end], 0)
-        if depth == 0:
-            return text[start + len("\\boxed{") : end].strip()
-    return ""
 
 
 def plain(text: str) -> str:

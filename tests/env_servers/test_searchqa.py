@@ -585,19 +585,6 @@ def test_a_missing_key_is_named(monkeypatch: pytest.MonkeyPatch):
         load("searchqa", {"retriever": "web"})
 
 
-def test_a_damaged_question_file_is_named(tmp_path: Path):
-    for text in (
-        '{"question": "Who?"}',
-        '{"question": 1, "answer": "x"}',
-        '{"question": "Who?", "answer": []}',
-        '{"question": "Who?", "answer": ""}',
-        "[]",
-    ):
-        (tmp_path / "q.jsonl").write_text(f'{{"question": "a", "answer": "b"}}\n{text}\n')
-        with pytest.raises(ValueError, match=r"q\.jsonl, entry 1: not a question"):
-            SearchQA(questions=str(tmp_path / "q.jsonl"))
-
-
 def test_what_is_missing_is_said_without_failing():
     needed = SearchQA.requirements()
     assert {r.name for r in needed if not r.optional} == {"BM25 search (bm25s, PyStemmer)"}
