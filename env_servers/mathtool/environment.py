@@ -27,7 +27,6 @@ from env_servers.mathtool import files, grading
 from env_servers.mathtool.problems import Problem, generated, generated_splits
 from env_servers.protocol import EnvironmentSpec
 from env_servers.sandbox import Limits, PythonTool, Sandbox, SandboxFailure, launch
-from env_servers.sandbox.sandbox import SETUP
 from env_servers.turns import code_of, spoken
 
 _NOT_UNDERSTOOD = "That is neither code nor an answer. Run Python code, or give your answer."
@@ -112,7 +111,6 @@ class MathTool(Environment[MathState]):
             raise ValueError("the files of two splits have the same name; task ids need different ones")
         self._sandbox = _sandbox(cpu_s, memory_mb)
         self._tool = PythonTool(self._sandbox, max_output)
-        self._grader = grading.Grader(self._sandbox)
 
     @cached_property
     def spec(self) -> EnvironmentSpec:
@@ -124,9 +122,9 @@ class MathTool(Environment[MathState]):
 
     @classmethod
     def requirements(cls) -> list[Requirement]:
-        verify = all(importlib.util.find_spec(module) for module in ("math_verify", "sympy"))
+        sympy = all(importlib.util.find_spec(module) for module in ("mpmath", "sympy"))
         return [
-            Requirement("math-verify and sympy", verify, "pip install 'agentr[math]'"),
+            Requirement("sympy", sympy, "pip install 'agentr[math]'"),
             Requirement("Linux namespaces, which isolate code", launch.available(), "apt install bubblewrap (see env_servers/sandbox)"),
         ]
 
@@ -170,7 +168,7 @@ class MathTool(Environment[MathState]):
         return Observed(text, valid=not told.status.failed, status=told.status)
 
     def _answer(self, state: MathState, answer: str) -> Observed:
-        correct = self._grader.correct(answer, self._problem(state.task).answer)
+        correct = grading.correct(answer, self._problem(state.task).answer)
         state.answers += 1
         state.done = correct or state.answers >= self.attempts
         scores = {"math": float(correct)} if state.done else {}
@@ -231,7 +229,5 @@ class MathTool(Environment[MathState]):
 def _sandbox(cpu_s: int, memory_mb: int) -> Sandbox:
     """One sandbox for all environments of a process that ask for the same."""
     return Sandbox(
-        packages=("numpy", "sympy", "mpmath", *grading.PACKAGES),
-        setup=SETUP + grading.SETUP,
         limits=Limits(cpu_s=cpu_s, wall_s=2.0 * cpu_s, memory_mb=memory_mb),
     )
