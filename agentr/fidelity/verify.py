@@ -113,16 +113,15 @@ def differs(rule: Rule, *, published: bool) -> str:
     Raises:
         CannotRun: Something is not installed.
     """
-    config = configured(rule.method, {**rule.settings, **(rule.switches if published else {})})
-    for case in rule.cases:
-        try:
-            answer = check_of(rule)(config, **case.given)
-        except CannotRun:
-            raise
-        except Exception as error:  # noqa: BLE001 - whatever a changed formula raises is another answer
-            return f"an error, {type(error).__name__}: {error}"
-        if difference := compare(answer, case.expected, rule.tolerance):
-            return difference
+    try:
+        config = configured(rule.method, {**rule.settings, **(rule.switches if published else {})})
+        for case in rule.cases:
+            if difference := compare(check_of(rule)(config, **case.given), case.expected, rule.tolerance):
+                return difference
+    except CannotRun:
+        raise
+    except Exception as error:  # noqa: BLE001 - whatever a changed formula raises is another answer, and the other rules are still asked
+        return f"an error, {type(error).__name__}: {error}"
     return ""
 
 
