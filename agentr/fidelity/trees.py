@@ -100,7 +100,7 @@ def spoken(tree: Tree, ids: Sequence[int], mask: Sequence[int]) -> list[list[Any
 
 
 def searched(
-    strategy: Strategy, answers: Mapping[str, Sequence[str]], turns: Turns | None = None, most: int = 100_000
+    strategy: Strategy, answers: Mapping[str, Sequence[str]], turns: Turns | None = None, most: int = 2_000
 ) -> tuple[Tree, list[list[Any]]]:
     """Runs a search to its end and returns its tree, and how many turns were drawn after which turn, in the order asked.
 

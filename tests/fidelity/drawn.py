@@ -54,8 +54,8 @@ _OPPOSITES = {
     "pvariance": "pstdev",
     "bisect_right": "bisect_left",
 }
-#: Functions of whose arguments the order says nothing about a rule: it does not matter, or a type checker sees it.
-_ANY_ORDER = {"min", "max", "isinstance", "getattr", "zip", "cast"}
+#: Functions of whose arguments the order says nothing about a rule: it does not matter, or they say why something was left out.
+_ANY_ORDER = {"min", "max", "isinstance", "getattr", "zip", "cast", "dropped", "Dropped", "_left_out", "_drop"}
 
 
 @dataclass(frozen=True)
@@ -122,12 +122,14 @@ class _Piece:
 
 
 def _pieces(tree: ast.AST, condition: bool = False) -> Iterator[_Piece]:
-    """Yields all below a node but annotations, decorators, assertions and texts."""
+    """Yields all below a node but annotations, decorators, texts, and what only guards: assertions, errors, ``strict`` of ``zip``."""
     for name, value in ast.iter_fields(tree):
         if name in ("annotation", "returns", "decorator_list"):
             continue
         for index, node in enumerate(value) if isinstance(value, list) else [(None, value)]:
             if not isinstance(node, ast.AST) or isinstance(node, ast.Assert | ast.JoinedStr | ast.Raise):
+                continue
+            if isinstance(node, ast.keyword) and node.arg == "strict":
                 continue
             true = name in ("test", "ifs") or (condition and isinstance(tree, ast.BoolOp))
             yield _Piece(node, tree, name, index, true)

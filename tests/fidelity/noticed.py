@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import signal
-import sys
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
