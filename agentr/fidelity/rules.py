@@ -23,7 +23,8 @@ class Case:
     Attributes:
         given: Arguments of the check.
         expected: What the formula or rule gives for them.
-        work: How ``expected`` comes about: Python's arithmetic where it is a number or a list of numbers. A test works it out.
+        work: How ``expected`` comes about: Python's arithmetic where it is a number or a list of numbers; of a loss as a function of the
+            model's probabilities, so that its gradient follows. A test works it out.
     """
 
     given: Mapping[str, Any]
