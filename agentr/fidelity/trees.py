@@ -101,23 +101,24 @@ def spoken(tree: Tree, ids: Sequence[int], mask: Sequence[int]) -> list[list[Any
 
 def searched(
     strategy: Strategy, answers: Mapping[str, Sequence[str]], turns: Turns | None = None, most: int = 2_000
-) -> tuple[Tree, list[list[Any]]]:
-    """Runs a search to its end and returns its tree, and how many turns were drawn after which turn, in the order asked.
+) -> tuple[Tree, list[list[list[Any]]]]:
+    """Runs a search to its end and returns its tree, and how many turns were drawn after which turn, in the order asked: of each ask a list.
 
     Args:
         answers: The turns after a turn, by its name; after others, each has a new name and goes on. Draws beyond the last begin anew.
         most: Turns after which it is stopped.
     """
-    tree, drawn, fresh = new_tree(), list[list[Any]](), itertools.count()
+    tree, drawn, fresh = new_tree(), list[list[list[Any]]](), itertools.count()
     taken: dict[str, int] = {}
     while expansions := strategy.ask(tree):
+        drawn.append([])
         for expansion in expansions:
             at = name_of(tree.nodes[expansion.node])
             specs = []
             for _ in range(expansion.n):
                 place = taken[at] = taken.get(at, -1) + 1
                 specs.append(answers[at][place % len(answers[at])] if at in answers else f"turn {next(fresh)}")
-            drawn.append([at, expansion.n])
+            drawn[-1].append([at, expansion.n])
             strategy.tell(tree, expansion, [child_of(spec, len(tree.nodes) + i, turns) for i, spec in enumerate(specs)])
             assert len(drawn) <= most, "the search does not end"
     return tree, drawn
