@@ -10,7 +10,8 @@ from typing import Any
 from agentr.search import Child, Node, Origin, Strategy, Tree
 from agentr.types import CallStatus, FinishReason, Message, Outcome, Task
 
-#: What is said of turns that differ from the plain one, by their names: text, action, valid, status, tokens, seen, logprobs.
+#: What is said of turns that differ from the plain one, by their names: text, action, valid, status, tokens (how many), id
+#: (that of each), seen, logprobs.
 Turns = Mapping[str, Mapping[str, Any]]
 
 _END = re.compile(r"(.+?)(?:: ([\d.]+)(?: (\w+))?)?")
@@ -60,7 +61,7 @@ def child_of(spec: str, number: int, turns: Turns | None = None) -> Child:
     action = about.get("action", name)
     return Child(
         text=about.get("text", action),
-        token_ids=(100 + number,) * about.get("tokens", 1),
+        token_ids=(about.get("id", 100 + number),) * about.get("tokens", 1),
         bridge_ids=(500 + number,) * about.get("seen", 1),
         logprobs=tuple(about.get("logprobs", (-0.5,) * about.get("tokens", 1))),
         finish=FinishReason.STOP,
@@ -110,10 +111,13 @@ def searched(
     """
     tree, drawn, fresh = new_tree(), list[list[list[Any]]](), itertools.count()
     taken: dict[str, int] = {}
+    seeds: set[int] = set()
     while expansions := strategy.ask(tree):
         drawn.append([])
         for expansion in expansions:
             at = name_of(tree.nodes[expansion.node])
+            assert expansion.seed not in seeds, "two draws would be the same"
+            seeds.add(expansion.seed)
             specs = []
             for _ in range(expansion.n):
                 place = taken[at] = taken.get(at, -1) + 1

@@ -13,7 +13,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from agentr.build.mixture import mix_rows
-from agentr.build.revision import good_rows, revision_rows
+from agentr.build.revision import demonstrated_rows, good_rows, revision_rows
 from agentr.build.targets import Targets
 from agentr.collect import revise
 from agentr.config.schema import Config
@@ -98,7 +98,8 @@ def transition(config: Config, paths: Sequence[str], bad: str, good: str, verdic
 
 
 def revised(
-    config: Config, paths: Sequence[str], revisions: Sequence[Mapping[str, Any]], executed: Sequence[str] = (), limit: int | None = None
+    config: Config, paths: Sequence[str], revisions: Sequence[Mapping[str, Any]], executed: Sequence[str] = (), limit: int | None = None,
+    reasoning: bool = True,
 ) -> list[Any]:
     """The revision trajectories: turns, and whether they are trained on. A turn that was put in stands there with its answer. Of what
     became none, why.
@@ -122,7 +123,7 @@ def revised(
 
     codec: Any = SimpleNamespace(turn=kept, bridge=lambda text, role: kept(text), answered_by=lambda text: "user", reasoning=lambda ids: 0)
     method: Any = config.method
-    rows = revision_rows(tree, method.revise.splice, codec, ReAct(), limit=method.revisions_per_task if limit is None else limit, targets=Targets(invalid=True))
+    rows = revision_rows(tree, method.revise.splice, codec, ReAct(), limit=method.revisions_per_task if limit is None else limit, targets=Targets(invalid=True, reasoning=reasoning))
     return [_read(tree, row, put_in) if isinstance(row, Row) else row.reason for row in rows]
 
 
@@ -161,15 +162,28 @@ def good(
     ]
 
 
-def mixed(config: Config, agent: int, general: int) -> list[int]:
-    """How many rows are the agent's, and how many general."""
+def sampled(config: Config, paths: Sequence[str], turns: Turns | None = None, by: str = "policy") -> list[Any]:
+    """The trajectories that rejection sampling learns with a least return of 0.5, or of demonstrations: return, turns, and how many tokens'
+    probabilities are known."""
+    tree, targets = tree_of(paths, turns, origin=Origin(by)), Targets()
+    rows = good_rows(tree, 0.5, limit=9, targets=targets) if by == "policy" else demonstrated_rows(tree, targets)
+    return [
+        [row.provenance.detail["good_return"], names(tree.nodes[node] for node in row.provenance.nodes), len(row.logprobs) - row.logprobs.count(None)]
+        for row in rows
+        if isinstance(row, Row)
+    ]
+
+
+def mixed(config: Config, agent: int, general: int, shown: int = 0) -> list[int]:
+    """How many rows are the agent's, how many general, and how many of ``shown`` demonstrations."""
     codec: Any = SimpleNamespace(prompt=lambda messages: [1], turn=lambda text: [2])
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "general.json"
         path.write_text(json.dumps([{"conversations": [{"from": "human", "value": "Hi."}, {"from": "gpt", "value": "Hello."}]}] * general))
-        mixture, own = replace(cast(Any, config.method).mixture, general_path=str(path)), cast(Any, ["agent"] * agent)
-        found = mix_rows(own, mixture, demonstrations=[], earlier=[], keep=lambda row: cast(Any, row), codec=codec, max_length=9, seed=0)
-    return [found.count(own[0]) if own else 0, sum(isinstance(row, Row) for row in found)]
+        mixture, own, others = replace(cast(Any, config.method).mixture, general_path=str(path)), ["agent"] * agent, ["shown"] * shown
+        made: Any = {"demonstrations": others, "earlier": [], "keep": lambda row: "general", "codec": codec}
+        found: Any = mix_rows(cast(Any, own), mixture, max_length=9, seed=0, **made)
+    return [found.count(kind) for kind in ("agent", "general", "shown")]
 
 
 def repeats(config: Config, actions: Sequence[str], lengths: Sequence[int]) -> list[int]:

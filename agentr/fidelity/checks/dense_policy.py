@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from agentr.build.siblings import mix_pairs, preference_rows
 from agentr.config.schema import Config
-from agentr.fidelity.trees import PROMPT, Turns, name_of, new_tree, spoken, tree_of
+from agentr.fidelity.trees import PROMPT, Turns, name_of, new_tree, searched, spoken, tree_of
 from agentr.search import Dense, Origin
 from agentr.search.siblings import contrasts, estimates, sibling_pairs
 from agentr.store.rows import Preference
@@ -48,6 +48,12 @@ def first_batch(config: Config, base: int, depth: int) -> list[list[int]]:
     """The first turns of the tree, by the branches and temperatures that are asked for."""
     asked = dense(config, base=base, max_depth=depth).ask(new_tree())
     return [[expansion.node, expansion.n, cast(float, expansion.temperature)] for expansion in asked]  # type: ignore[list-item]
+
+
+def first_rollouts(config: Config, base: int, depth: int) -> list[list[int]]:
+    """The branches that the first rollouts took."""
+    tree, _ = searched(dense(config, base=base, max_depth=depth, stop_rollouts=base), {})
+    return [[cast(int, node.branch) for node in tree.path(leaf.id)] for leaf in tree.ended()]
 
 
 def pairs(config: Config, paths: Sequence[str], turns: Turns | None = None, executed: Sequence[str] = ()) -> list[list[str]]:
