@@ -99,8 +99,10 @@ def find(rule: Rule) -> Finding:
         difference = differs(rule, published=True)
     except CannotRun as error:
         return Finding(rule, missing=str(error))
-    if not rule.switches or not differs(rule, published=False):
+    if not rule.switches:
         return Finding(rule, difference)
+    if not differs(rule, published=False):
+        return Finding(rule, difference or f"a default that follows it by itself: {_keys(rule.switches)} is listed as what has to be set")
     return Finding(rule, difference, default=ours_of(rule, configured(rule.method, rule.settings)))
 
 
