@@ -14,6 +14,7 @@ import agentr
 from agentr import __version__, bench_cli, chaos_cli, cluster_cli, env_cli, run_cli, ui_cli, verify_cli
 from agentr.errors import AgentrError, ConfigError
 from agentr.examples import show_examples
+from agentr.secrets import clean_output
 
 app = typer.Typer(
     name="agentr",
@@ -258,16 +259,17 @@ def evaluate(config: ConfigPath, overrides: Overrides = None, round_: RoundNumbe
 
 @app.command("import")
 def import_(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="JSON list, or JSON lines.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="JSON list, JSON lines, or Parquet.")],
     config: Annotated[
         Path, typer.Option("--config", help="Configuration whose model the tokens are for, and whose build.max_length holds.")
     ],
     out: Annotated[Path, typer.Option("--out", help="Folder of the dataset to write.")],
-    kind: Annotated[str, typer.Option("--format", help="eto-sft, eto-dpo, sharegpt, llamafactory, or auto.")] = "auto",
+    kind: Annotated[str, typer.Option("--format", help="A format of 'agentr export', or auto.")] = "auto",
     overrides: Overrides = None,
 ) -> None:
     """Make a dataset from trajectories or preference pairs of your own; train on it with 'agentr train --dataset'."""
     import tempfile
+    from collections import Counter
 
     from rich.console import Console
 
@@ -279,12 +281,15 @@ def import_(
     loaded = load(config, overrides or [])
     with tempfile.TemporaryDirectory() as cache:
         codec = load_codec(resolve(loaded.model, Path(cache)), loaded.model)
-    rows, dropped = import_file(file, kind, codec, loaded.build.max_length)
+    notes = Counter[str]()
+    rows, dropped = import_file(file, kind, codec, loaded.build.max_length, dialect=loaded.turns.dialect, notes=notes)
     manifest = write_rows(out, rows, source=str(file), dropped=dict(dropped))
     console = Console()
     console.print(f"{manifest['rows']} {manifest['type']} with {manifest['trained_tokens']} trained tokens in {out}")
     for why, count in dropped.items():
         console.print(f"left out: {count} x {why}")
+    for what, count in notes.items():
+        console.print(f"not read: {count} x {what}")
 
 
 @app.command()
@@ -405,6 +410,7 @@ app.registered_commands.sort(key=lambda info: _ORDER.index(info.name or getattr(
 
 def main() -> None:
     """Runs the command line. Shows errors that a person can act on without a traceback."""
+    clean_output()
     try:
         app()
     except AgentrError as error:

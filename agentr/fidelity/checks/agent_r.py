@@ -98,7 +98,11 @@ def transition(config: Config, paths: Sequence[str], bad: str, good: str, verdic
 
 
 def revised(
-    config: Config, paths: Sequence[str], revisions: Sequence[Mapping[str, Any]], executed: Sequence[str] = (), limit: int | None = None,
+    config: Config,
+    paths: Sequence[str],
+    revisions: Sequence[Mapping[str, Any]],
+    executed: Sequence[str] = (),
+    limit: int | None = None,
     reasoning: bool = True,
 ) -> list[Any]:
     """The revision trajectories: turns, and whether they are trained on. A turn that was put in stands there with its answer. Of what
@@ -123,7 +127,14 @@ def revised(
 
     codec: Any = SimpleNamespace(turn=kept, bridge=lambda text, role: kept(text), answered_by=lambda text: "user", reasoning=lambda ids: 0)
     method: Any = config.method
-    rows = revision_rows(tree, method.revise.splice, codec, ReAct(), limit=method.revisions_per_task if limit is None else limit, targets=Targets(invalid=True, reasoning=reasoning))
+    rows = revision_rows(
+        tree,
+        method.revise.splice,
+        codec,
+        ReAct(),
+        limit=method.revisions_per_task if limit is None else limit,
+        targets=Targets(invalid=True, reasoning=reasoning),
+    )
     return [_read(tree, row, put_in) if isinstance(row, Row) else row.reason for row in rows]
 
 
@@ -168,7 +179,11 @@ def sampled(config: Config, paths: Sequence[str], turns: Turns | None = None, by
     tree, targets = tree_of(paths, turns, origin=Origin(by)), Targets()
     rows = good_rows(tree, 0.5, limit=9, targets=targets) if by == "policy" else demonstrated_rows(tree, targets)
     return [
-        [row.provenance.detail["good_return"], names(tree.nodes[node] for node in row.provenance.nodes), len(row.logprobs) - row.logprobs.count(None)]
+        [
+            row.provenance.detail["good_return"],
+            names(tree.nodes[node] for node in row.provenance.nodes),
+            len(row.logprobs) - row.logprobs.count(None),
+        ]
         for row in rows
         if isinstance(row, Row)
     ]
