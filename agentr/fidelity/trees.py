@@ -103,7 +103,7 @@ def spoken(tree: Tree, ids: Sequence[int], mask: Sequence[int]) -> list[list[Any
 def searched(
     strategy: Strategy, answers: Mapping[str, Sequence[str]], turns: Turns | None = None, most: int = 2_000
 ) -> tuple[Tree, list[list[list[Any]]]]:
-    """Runs a search to its end and returns its tree, and how many turns were drawn after which turn, in the order asked: of each ask a list.
+    """Runs a search to its end and returns its tree, and how many turns were drawn after which turn, of each ask a list.
 
     Args:
         answers: The turns after a turn, by its name; after others, each has a new name and goes on. Draws beyond the last begin anew.

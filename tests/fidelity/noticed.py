@@ -1,7 +1,8 @@
 """Which of the changes drawn in the functions that rules name are noticed by those rules' vectors.
 
-Each change is noticed, or stands in ``equivalent.yaml`` with the reason why nothing could notice it: by function, then by change. Those that
-no vector notices yet stand in ``missed.yaml``: they count as not noticed, and no other may be. All of them are tried by hand (``python -m tests.fidelity.mutants [words of a function's name]``), which takes minutes, and a sample in the tests.
+Each change is noticed, or stands in ``equivalent.yaml`` with the reason why nothing could notice it: by function, then by change. Those
+that no vector notices yet stand in ``missed.yaml``: they count as not noticed, and no other may be. A sample is tried in the tests, all of
+it by hand, which takes minutes: ``python -m tests.fidelity.mutants [words of a function's name]``.
 """
 
 from __future__ import annotations

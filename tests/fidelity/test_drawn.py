@@ -1,4 +1,4 @@
-"""Changes that are drawn, not chosen: what is drawn, and that a sample of it is noticed. All of it: ``python -m tests.fidelity.mutants``."""
+"""Changes that are drawn, not chosen: what is drawn, and that a sample is noticed. All of it: ``python -m tests.fidelity.mutants``."""
 
 from __future__ import annotations
 

@@ -191,13 +191,14 @@ def sampled(config: Config, paths: Sequence[str], turns: Turns | None = None, by
 
 def mixed(config: Config, agent: int, general: int, shown: int = 0) -> list[int]:
     """How many rows are the agent's, how many general, and how many of ``shown`` demonstrations."""
-    codec: Any = SimpleNamespace(prompt=lambda messages: [1], turn=lambda text: [2])
+    codec: Any = SimpleNamespace(prompt=lambda messages: [1], turn=lambda text: [2], calls=None)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "general.json"
         path.write_text(json.dumps([{"conversations": [{"from": "human", "value": "Hi."}, {"from": "gpt", "value": "Hello."}]}] * general))
         mixture, own, others = replace(cast(Any, config.method).mixture, general_path=str(path)), ["agent"] * agent, ["shown"] * shown
         made: Any = {"demonstrations": others, "earlier": [], "keep": lambda row: "general", "codec": codec}
-        found: Any = mix_rows(cast(Any, own), mixture, max_length=9, seed=0, **made)
+        found: Any
+        found, _ = mix_rows(cast(Any, own), mixture, max_length=9, seed=0, **made)
     return [found.count(kind) for kind in ("agent", "general", "shown")]
 
 
