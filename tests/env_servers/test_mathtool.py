@@ -17,8 +17,7 @@ from hypothesis import strategies as st
 from pyarrow import parquet
 
 from env_servers.base import Unavailable, UnknownTask
-from env_servers.mathtool import MathTool
-from env_servers.mathtool.grading import boxed, number
+from env_servers.mathtool import MathTool, grading
 from env_servers.mathtool.problems import generated_splits
 from env_servers.sandbox import Limits, PythonTool, Sandbox, SandboxFailure
 from tests.env_servers.support import ROOT
@@ -220,17 +219,11 @@ def test_the_public_sets(shared_data: Path):
         ("0.000", "0", True),
         ("The answer is Evelyn", "\\text{Evelyn}", True),
         ("The answer is \\frac{3}{4}", "0.75", True),
-        (", ".join(map(str, range(200))) + ", 18", "18", False),  # math-verify takes the last number that it finds
+        (", ".join(map(str, range(200))) + ", 18", "18", False),
     ],
 )
-def test_which_answers_are_right(game: MathTool, answer: str, gold: str, right: bool):
-    assert game._grader.correct(answer, gold) is right
-
-
-def test_numbers_need_no_parser():
-    assert [number(t) for t in ("1,000", "-2.50", "3/4", "\\dfrac{1}{4}")] == [1000, -2.5, 0.75, 0.25]
-    assert [number(t) for t in ("", "-", "1,00", "1/0", "x", "1e3", "\\frac{a}{4}", "/".join("1" * 200) + "/x")] == [None] * 8
-    assert boxed("\\boxed{1} and \\boxed{\\frac{a}{b}} end") == "\\frac{a}{b}" and boxed("\\boxed{1") == "" == boxed("1")
+def test_which_answers_are_right(answer: str, gold: str, right: bool):
+    assert grading.correct(answer, gold) is right
 
 
 def test_wrong_answers_and_more_of_them():
