@@ -17,7 +17,6 @@ from agentr.errors import DataError
 from agentr.policy.chat import ChatCodec
 from agentr.store.rows import Preference, Row
 from tests.policy.test_tools import calling, rendered, tooled
-from tests.support import tiny_tokenizer
 from tests.test_cli import agentr
 from tests.trees import codec
 
@@ -317,11 +316,8 @@ def test_any_entry_is_rows_or_counted_or_refused_with_its_place(tmp_path_factory
 
 
 def test_the_command_says_what_it_left_out_and_did_not_read(tmp_path: Path) -> None:
-    tiny_tokenizer().save_pretrained(tmp_path / "model")
-    (tmp_path / "model/config.json").write_text('{"model_type": "llama"}')
     (tmp_path / "f.json").write_text(json.dumps([{"messages": TALK, "source": "s"}, {"messages": TALK, "kto_tag": False}]))
-    config = ["--config", "configs/demo.yaml", f"model.path={tmp_path / 'model'}"]
-    shown = agentr("import", tmp_path / "f.json", *config[:2], "--out", tmp_path / "rows", config[2])
+    shown = agentr("import", tmp_path / "f.json", "--config", "configs/demo.yaml", "--out", tmp_path / "rows")
     assert shown.exit_code == 0, shown.exception
     assert "1 sequences with" in shown.stdout
     assert "left out: 1 x labelled as a bad example" in shown.stdout and "not read: 1 x source" in shown.stdout
