@@ -11,8 +11,6 @@ import pytest
 from tests import try_inputs
 from tests.try_inputs import INPUTS, KINDS, tried
 
-#: Kinds that are not right yet.
-OPEN = ("exact_match", "question_files", "problem_files", "math_answers", "imports", "api_answers", "foreign_steps")
 #: Of what is shown and not compared, by its id: a pattern that is found in it.
 RIGHT = {
     "thread": r"late 42",
@@ -40,10 +38,7 @@ RIGHT = {
 }
 
 
-@pytest.mark.parametrize(
-    "kind",
-    [pytest.param(kind, marks=pytest.mark.xfail(reason="not mended yet")) if kind in OPEN else kind for kind in KINDS if kind != "others"],
-)
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "others"])
 def test_what_users_reported_elsewhere_is_right_here(kind: str) -> None:
     found = list(tried(INPUTS, kind))
     shown = {each.id: each.text.split(" | right:")[0] for each in found if each.fine is None}

@@ -124,11 +124,9 @@ def imports(cases: Cases) -> Iterator[Tried]:
         except Exception as error:  # noqa: BLE001 - it is what is shown
             yield Tried(case["id"], None, f"{type(error).__name__}: {str(error)[:160]} | right: {case['right']}")
             continue
+        masks: list[Any] = [(getattr(row, "input_ids", None), getattr(row, "loss_mask", None)) for row in rows]
         trained = [
-            codec.decode([i for i, mask in zip(row.input_ids, row.loss_mask, strict=True) if mask], special=True)
-            if hasattr(row, "input_ids")
-            else "a pair"
-            for row in rows
+            "a pair" if ids is None else codec.decode([i for i, m in zip(ids, mask, strict=True) if m], special=True) for ids, mask in masks
         ]
         yield Tried(case["id"], None, f"trained: {trained} left out: {dict(dropped)} | right: {case['right']}")
 
@@ -290,7 +288,7 @@ def _codec(tools: bool = False) -> Any:
     from agentr.models.load import load_codec, resolve
     from agentr.tasks.tools import ACT
 
-    model = ModelConfig(max_model_len=1024, **({"chat_template": "hermes"} if tools else {}))
+    model = ModelConfig(max_model_len=1024, chat_template="hermes" if tools else "")
     codec = load_codec(resolve(model, Path(tempfile.mkdtemp())), model)
     return codec.offering([ACT], TurnsConfig(format=TurnFormat.tool_calls)) if tools else codec
 

@@ -60,6 +60,7 @@ class Rule:
         where: Equation or section, or "released code".
         method: Value of ``method.type`` whose configuration it is checked with.
         check: The function in ``agentr.fidelity.checks`` that asks agentr: ``module.name``.
+        functions: Functions beside the mutant's that the rule is about, as ``module:name``: changes drawn in them are noticed, too.
         settings: Keys that are set in any case.
         switches: Keys by which agentr follows the rule, where it does not by default, with the published values.
         preset: The preset that has these values; empty if none has them all.
@@ -77,6 +78,7 @@ class Rule:
     check: str = ""
     cases: Sequence[Case] = ()
     mutant: Mutant | None = None
+    functions: Sequence[str] = ()
     settings: Mapping[str, Any] = field(default_factory=dict)
     switches: Mapping[str, Any] = field(default_factory=dict)
     preset: str = ""

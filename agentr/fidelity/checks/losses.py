@@ -174,7 +174,12 @@ def dpo(config: Config, table: Table, pairs: Sequence[Mapping[str, Any]]) -> dic
 
 
 def grpo(
-    config: Config, table: Table, rows: Sequence[Mapping[str, Any]], max_length: int = 16, reference: Table | None = None
+    config: Config,
+    table: Table,
+    rows: Sequence[Mapping[str, Any]],
+    max_length: int = 16,
+    reference: Table | None = None,
+    before: Table | None = None,
 ) -> dict[str, Any]:
     """The loss of a step of rollouts in one micro-batch.
 
@@ -182,6 +187,7 @@ def grpo(
         table: Probability of each token after each token.
         rows: Of each rollout its ``prompt``, its ``tokens``, the probabilities with which they were ``drawn``, and its ``advantage``.
         reference: The table of the start checkpoint, if it is another one.
+        before: The table before the first of the step's updates, if it is another one.
     """
     with _alone() as folder:
         from datasets import Dataset
@@ -203,11 +209,12 @@ def grpo(
             train_dataset=Dataset.from_dict({"prompt": [""]}),
             processing_class=_tokenizer(),
         )
-        _fill(trainer.model, table)
+        _fill(trainer.model, before or table)
         trainer.current_gradient_accumulation_steps = 1
         trainer.model.train()
         trainer.model_wrapped = trainer.model
-        batches = trainer.micro_batches()
+        batches = list(trainer.micro_batches())
+        _fill(trainer.model, table)
         return _found(trainer.model, (trainer.compute_loss(trainer.model, trainer._prepare_inputs(batch)) for batch in batches))
 
 
@@ -217,3 +224,29 @@ def _rollout(number: int, row: Mapping[str, Any]) -> Rollout:
     mask = (*(0 for _ in prompt), *(1 for _ in tokens))
     each = (*(0.0 for _ in prompt), *(row["advantage"] for _ in tokens))
     return Rollout((*prompt, *tokens), mask, Provenance("toy", (number,), "rollout"), drawn, each, "toy", {"total": row["advantage"]})
+
+
+def packed(config: Config, rows: Sequence[Sequence[int]], targets: Sequence[Sequence[int]], groups: Sequence[int]) -> dict[str, Any]:
+    """How rows that begin alike go through the model together.
+
+    Args:
+        targets: Places of the tokens that are predicted, of each row.
+        groups: Rows of the same number may share what they have in common.
+
+    Returns:
+        ``tokens``: how many go through the model. ``predicted``: of each row's targets the token, the position of the place that predicts
+        it, and the tokens that are seen from there, by their positions.
+    """
+    from agentr.train.forward import forward_of
+
+    found = forward_of(rows, targets, groups, 0, share=True)
+    sees, length = found.sees_PLL, found.ids_PL.shape[1]
+    assert sees is not None
+
+    def at(flat: int) -> list[Any]:
+        pack, place = divmod(flat, length)
+        seen = sorted((int(found.positions_PL[pack, i]), int(found.ids_PL[pack, i])) for i in range(length) if sees[pack, place, i])
+        return [int(found.labels_PL[pack, place]), int(found.positions_PL[pack, place]), [token for _, token in seen]]
+
+    predicted = [[at(int(found.places_RT[row, n])) for n in range(len(places))] for row, places in enumerate(targets)]
+    return {"tokens": int(found.lengths_P.sum()), "of rows": found.row_tokens, "predicted": predicted}
