@@ -49,14 +49,23 @@ def load_codec(path: Path | str, config: ModelConfig) -> ChatCodec:
         ModelError: There is no tokenizer, or its template cannot be used (see `ChatCodec`).
         ConfigError: ``config.chat_template`` is no template, or does not use an argument.
     """
-    try:
-        tokenizer = _tokenizer_class(Path(path)).from_pretrained(str(path), local_files_only=True)
-    except (OSError, ValueError, KeyError) as error:
-        raise ModelError(f"{path} has no tokenizer that transformers can load: {first_line(error)}") from error
+    tokenizer = load_tokenizer(path)
     own = tokenizer.chat_template
-    text = template_text(config.chat_template) or _family_template(Path(path)) or own or ""
+    text = template_text(config.chat_template, files=False) or _family_template(Path(path)) or own or ""
     tokenizer.chat_template = bound(text, config.template_args)
     return ChatCodec(tokenizer, config.end_of_turn, replaced="" if tokenizer.chat_template == own else tokenizer.chat_template)
+
+
+def load_tokenizer(path: Path | str) -> Any:
+    """Loads the tokenizer of a model, from its files alone and without running any code of its own.
+
+    Raises:
+        ModelError: There is none that transformers can load.
+    """
+    try:
+        return _tokenizer_class(Path(path)).from_pretrained(str(path), local_files_only=True, trust_remote_code=False)
+    except Exception as error:
+        raise ModelError(f"{path} has no tokenizer that transformers can load: {first_line(error)}") from error
 
 
 def _family_template(folder: Path) -> str:

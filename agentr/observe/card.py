@@ -21,7 +21,6 @@ from agentr.config.schema import Config
 from agentr.config.text import dump_yaml, parse_yaml
 from agentr.errors import DataError
 from agentr.evaluate.statistics import Estimate
-from agentr.observe.page import seen
 from agentr.observe.summary import ArmSummary, RunSummary, difference, summarise
 from agentr.read.run import Round, Run
 from agentr.read.stage import Training, summary_of
@@ -29,6 +28,7 @@ from agentr.store.files import read_json, write_bytes
 from agentr.store.layout import CONTROL, DATASET, MODEL, TRAIN, WARM_START, Arm, ArmKind, stage_of
 from agentr.store.seal import CARD
 from agentr.store.summaries import DatasetSummary, ModelSummary
+from agentr.words import seen
 
 #: Licences of the models that agentr brings along, and their names on the hub where they have one.
 _SHIPPED = {"nano": ("apache-2.0", ""), "smollm2": ("apache-2.0", "HuggingFaceTB/SmolLM2-135M-Instruct")}

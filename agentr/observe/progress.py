@@ -17,6 +17,7 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeEl
 from agentr.errors import AgentrError
 from agentr.logs import current, said
 from agentr.observe.pace import Pace
+from agentr.outside import typed
 from agentr.store.files import read_json, write_json
 from agentr.store.layout import title_of
 from agentr.words import span
@@ -243,6 +244,6 @@ class Reporter:
 
 def read_now(path: Path) -> Now | None:
     """Reads what a driver keeps of what it is doing; None if there is nothing to read."""
-    with suppress(AgentrError, OSError, TypeError):
-        return Now(**read_json(path))
+    with suppress(AgentrError):
+        return typed(Now, read_json(path), str(path))
     return None

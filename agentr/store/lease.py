@@ -24,6 +24,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from agentr.errors import DataError, RunError
+from agentr.outside import typed
 from agentr.store.files import disk, disk_errors, guards, make_folder, read_json, remove, write_json
 
 #: Seconds after which an owner that was not heard of counts as dead.
@@ -205,8 +206,8 @@ class Lease:
     def _read(self, epoch: int) -> Holder | None:
         """Reads who has an epoch; None if there is none, or if it is being written."""
         try:
-            return Holder(**read_json(self._file(epoch)))
-        except (DataError, TypeError, OSError):
+            return typed(Holder, read_json(self._file(epoch)), "a lease")
+        except DataError:
             return None
 
     def _create(self, epoch: int) -> bool:
