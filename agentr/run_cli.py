@@ -12,6 +12,7 @@ from typing import Annotated, Any
 import typer
 
 import agentr
+from agentr.console import echo, warn
 from agentr.store.layout import name_of, round_number
 
 RunDir = Annotated[Path, typer.Argument(metavar="RUN", help="Run directory, such as runs/demo.")]
@@ -64,9 +65,11 @@ def search(
     from agentr.launch.place import find_place
     from agentr.launch.search import plan, table
     from agentr.launch.search import search as search_on
+    from agentr.launch.trust import needs_trust
     from agentr.observe.progress import Reporter
 
     place, reporter = find_place(run_dir, stage, tree, turn), Reporter()
+    needs_trust(place.run.config, warn)
     short = {
         "method.search.iterations": iterations,
         "method.search.width": width,
@@ -111,7 +114,7 @@ def trace(
     else:
         raise ConfigError("say what to trace", hint="Give --row N, or --stage NAME --tree KEY --node N.")
     for line in lines:
-        typer.echo(line)
+        echo(line)
 
 
 def doctor(
@@ -133,7 +136,7 @@ def doctor(
         relocate(run_dir, model)
     damaged, old = list(examine(run_dir)), list(stale_stages(run_dir))
     if as_json:
-        typer.echo(json.dumps({"damaged": [asdict(f) for f in damaged], "stale": [asdict(f) for f in old]}, indent=2))
+        echo(json.dumps({"damaged": [asdict(f) for f in damaged], "stale": [asdict(f) for f in old]}, indent=2))
     else:
         reporter = Reporter()
         for finding in [*damaged, *old]:
@@ -143,11 +146,11 @@ def doctor(
     if repair:
         wanted = [*damaged, *(old if stale else []), *(chosen(run_dir, name) for name in stages or [])]
         for done in set_aside(run_dir, wanted):
-            typer.echo(done)
+            echo(done)
         if wanted:
-            typer.echo(f"'agentr resume {run_dir}' makes anew what is missing")
+            echo(f"'agentr resume {run_dir}' makes anew what is missing")
     elif damaged:
-        typer.echo(f"'agentr doctor {run_dir} --repair' sets it aside, and then 'agentr resume {run_dir}' makes it anew", err=as_json)
+        echo(f"'agentr doctor {run_dir} --repair' sets it aside, and then 'agentr resume {run_dir}' makes it anew", err=as_json)
         raise typer.Exit(1)
 
 
@@ -162,7 +165,7 @@ def pack(
 
     target = out or Path(f"{agentr.open(run_dir).name}.tar.zst")
     files, size = pack_run(run_dir, target, for_sharing=for_sharing)
-    typer.echo(f"{counted(files, 'file')} in {target}, {size / 1e6:.1f} MB")
+    echo(f"{counted(files, 'file')} in {target}, {size / 1e6:.1f} MB")
 
 
 def unpack(
@@ -175,7 +178,7 @@ def unpack(
 
     target = unpack_run(archive, out)
     found = [problem for finding in examine(target) for problem in finding.problems]
-    typer.echo(f"{target}: " + ("; ".join(found) if found else "every file is what it was when it was sealed"))
+    echo(f"{target}: " + ("; ".join(found) if found else "every file is what it was when it was sealed"))
 
 
 def prune(
@@ -189,10 +192,10 @@ def prune(
 
     found = list(prunable(agentr.open(run_dir), keep))
     for entry in found:
-        typer.echo(f"{entry.size / 1e6:9.1f} MB  {entry.what:17} {entry.path}")
+        echo(f"{entry.size / 1e6:9.1f} MB  {entry.what:17} {entry.path}")
     total = sum(entry.size for entry in found)
     if not found:
-        typer.echo("nothing to delete")
+        echo("nothing to delete")
     elif yes or typer.confirm(f"Delete these {total / 1e6:.1f} MB?"):
         delete(run_dir, found)
-        typer.echo(f"{total / 1e6:.1f} MB deleted")
+        echo(f"{total / 1e6:.1f} MB deleted")

@@ -53,7 +53,7 @@ def serving(config: EnvConfig, count: int = 1) -> Iterator[tuple[list[str], str]
         InfraError: A server did not start; quotes its log.
     """
     if config.url:
-        yield [config.url], os.environ.get(TOKEN_ENV, "")
+        yield [config.url], os.environ.get(config.token_env, "") if config.token_env else ""
         return
     token = new_token()
     with tempfile.TemporaryDirectory(prefix="agentr-env-") as logs, contextlib.ExitStack() as running:

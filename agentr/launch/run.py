@@ -215,7 +215,7 @@ def codec_of(run: Run) -> ChatCodec:
         ModelError: The model is not where the run says.
     """
     model, turns = run.section(ModelConfig, "model"), run.section(TurnsConfig, "turns")
-    codec = load_codec(run.model, model)
+    codec = load_codec(run.model, model, strange=True)
     stages = [stage for stage in run.stages().values() if isinstance(stage, Trees) and stage.sealed]
     grown = [
         step.trees for stage in stages if isinstance(stage, Rollouts) for step in [*stage.steps.values()][:1]

@@ -67,13 +67,8 @@ def from_json(text: str | bytes) -> Tree:
     if not tree.nodes:
         raise DataError("not a stored tree: it has no beginning")
     for number, node in enumerate(tree.nodes):  # a path that leads back would be followed for ever
-        above = node.parent < number if number else node.parent == -1
-        if (
-            node.id != number
-            or node.parent < min(number, 1) - 1
-            or not above
-            or any(not number < n < len(tree.nodes) for n in node.children)
-        ):
+        above, below = range(number) if number else (-1,), range(number + 1, len(tree.nodes))
+        if node.id != number or node.parent not in above or any(child not in below for child in node.children):
             raise DataError(f"not a stored tree: node {number} is not where it should be")
     return tree
 

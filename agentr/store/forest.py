@@ -11,7 +11,6 @@ import difflib
 import json
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -45,15 +44,6 @@ PART = 10_000
 
 #: A row group of trees is closed when it has so many bytes, so that one tree is read without many others.
 GROUP_BYTES = 1 << 19
-
-
-@dataclass(frozen=True)
-class _Part:
-    """A file of a sealed forest: its name, its first key and the hash of its footer."""
-
-    file: str
-    first: str
-    footer: str
 
 
 class Forest:
@@ -171,8 +161,8 @@ class Forest:
             return read_json(path)
         manifest = read_checked(path)
         check_format(manifest, f"the forest {self.folder}")
-        manifest["parts"] = [vars(part) for part in typed(list[_Part], manifest.get("parts"), f"{path}: parts")]
-        check_names([part["file"] for part in manifest["parts"]], str(path))
+        parts = typed(list[dict[str, str]], manifest.get("parts"), f"{path}: parts")
+        check_names([part["file"] for part in parts], str(path))
         return manifest
 
     # reading ----------------------------------------------------------------------------------------------------------
