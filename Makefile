@@ -1,10 +1,11 @@
 # make demo and make test set everything up by themselves, in .venv (another folder: make VENV=... demo).
 VENV ?= .venv
-PYTHON ?= python3.11
 BIN := $(VENV)/bin
-export PYTHON
+PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder --durations 15
+# Each test is in make test or in make test-rest: what is slow is in the rest, but for a few real runs. The marks are in pyproject.toml.
+REST := (slow or cluster or chaos) and not installation
 
-.PHONY: help setup demo test test-fast test-ui pictures docs mutants lint locks ui clean
+.PHONY: help setup demo test test-rest test-all test-fast test-ui pictures docs mutants lint locks ui clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -17,11 +18,17 @@ $(VENV)/.ready: locks/cpu.lock locks/install.sh pyproject.toml
 demo: setup ## Two rounds of Agent-R on TextCraft with a control arm; writes runs/demo/report.html
 	$(BIN)/agentr run configs/demo.yaml
 
-test: setup ## The whole test suite, in two processes
-	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder --durations 15
+test: setup ## What proves an installation: the fast tests, and a run each that imitates, prefers and reinforces
+	$(PYTEST) -m "not ($(REST))"
 
-test-fast: setup ## The tests that start neither Ray nor vLLM nor DeepSpeed
-	$(BIN)/python -m pytest -m "not cluster and not chaos"
+test-rest: setup ## The tests that make test leaves out
+	$(PYTEST) -m "$(REST)"
+
+test-all: setup ## Both
+	$(PYTEST)
+
+test-fast: setup ## The fast tests alone: they start neither Ray nor vLLM nor DeepSpeed
+	$(PYTEST) -m "not (slow or cluster or chaos)"
 
 test-ui: setup ## The pages of agentr ui in a real Chromium (on PATH, or named by CHROMIUM)
 	$(BIN)/python -m pip install --quiet --no-deps -r locks/ui.lock
@@ -42,19 +49,16 @@ mutants: setup ## Change the code in small ways, and say which changes no fast t
 	nice -n 15 $(BIN)/mutmut run --max-children 1 $(if $(OF),'$(OF)')
 	$(BIN)/mutmut results
 
-lint: setup ## Format check, linter, types, import contracts
+lint: setup ## Format check, linter, types, import contracts, dependencies
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/pyright
 	$(BIN)/lint-imports
+	$(BIN)/deptry agentr env_servers ray_jobs --optional-dependencies-dev-groups dev,docs
+	$(BIN)/deptry agentr env_servers ray_jobs tests docker docs/site
 
-locks: ## Resolve the locks anew (needs uv); that of the documentation holds what the CPU lock does not
-	uv pip compile pyproject.toml --extra cpu --extra envs --extra dev --override locks/overrides-cpu.txt --torch-backend cpu \
-	  --python-version 3.11 --no-header -o locks/cpu.lock
-	uv pip compile pyproject.toml --extra gpu --extra envs --extra dev --python-version 3.11 \
-	  --python-platform x86_64-unknown-linux-gnu --no-header -o locks/gpu.lock
-	uv pip compile pyproject.toml --extra cpu --extra envs --extra dev --extra docs --override locks/overrides-cpu.txt \
-	  -c locks/cpu.lock --torch-backend cpu --python-version 3.11 --no-header --no-annotate | grep -vxF -f locks/cpu.lock > locks/docs.lock
+locks: ## Resolve the locks anew (needs uv)
+	locks/compile.sh
 
 ui: ## Build the pages of agentr ui into agentr/ui/static (needs Node 20 and npm)
 	cd agentr/ui/web && npm ci --no-audit --no-fund && npm run --silent check && npm test --silent && npm run --silent build

@@ -10,7 +10,11 @@ here=$(cd "$(dirname "$0")" && pwd)
 python=$venv/bin/python
 lock=$here/$kind.lock
 
-[ -x "$python" ] || "${PYTHON:-python3.11}" -m venv "$venv"
+# Where ensurepip is missing, venv fails and leaves a folder with a Python and without pip.
+if ! "$python" -m pip --version >/dev/null 2>&1; then
+  base=${PYTHON:-$("$here/python.sh")}
+  "$base" -m venv "$venv"
+fi
 
 # uv is several times faster than pip; it is used if it is there or can be had.
 uv=$(command -v uv || true)

@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 if TYPE_CHECKING:
     from agentr.envs.server import EnvServer
+
+# The same examples every time, and nothing that a busy machine could fail.
+settings.register_profile("agentr", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("agentr")
+
+#: Seconds of the processor from which a test is slow. Not of the clock, which says more about what else runs.
+SLOW_S = 2.0
 
 #: Most of ScienceWorld's time in tests is the start of its virtual machines, and half of that their optimising compiler.
 os.environ.setdefault("JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1")
@@ -68,14 +77,43 @@ def shared_data() -> Path:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--slow", action="store_true", help="also run the tests marked slow")
+    parser.addoption("--by-hand", action="store_true", help="also run the tests marked by_hand")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
+    before = _processor_s()
+    try:
+        return (yield)
+    finally:
+        item.user_properties.append(("processor_s", _processor_s() - before))
+
+
+def _processor_s() -> float:
+    """Seconds that this process and all below it have had of the processor, those included that have ended."""
+    ticks, processes = 0, [str(os.getpid())]
+    while processes:
+        place = Path("/proc") / processes.pop()
+        with contextlib.suppress(OSError):  # it has ended by now
+            ticks += sum(int(field) for field in (place / "stat").read_text().rpartition(")")[2].split()[11:15])
+            for task in (place / "task").iterdir():
+                processes += (task / "children").read_text().split()
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """Says which tests have become slow and are not marked so. It only says it: a test must not fail by the machine that it runs on."""
+    for report in terminalreporter.getreports("passed"):
+        seconds = dict(report.user_properties).get("processor_s", 0.0)
+        if seconds > SLOW_S and not {"slow", "cluster", "chaos"} & set(report.keywords):
+            terminalreporter.write_line(f"{report.nodeid} took {seconds:.1f} s of the processor: make it faster, or mark it slow")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """The long ones last, so that what fails soon fails soon; in several processes (``-n``) first, so that all have work to the end."""
     for item in items:
-        if item.get_closest_marker("slow") and not config.getoption("--slow"):
-            item.add_marker(pytest.mark.skip(reason="slow: say --slow"))
+        if item.get_closest_marker("by_hand") and not config.getoption("--by-hand"):
+            item.add_marker(pytest.mark.skip(reason="minutes long: say --by-hand"))
     items.sort(key=_length, reverse="PYTEST_XDIST_WORKER" in os.environ)
 
 

@@ -1,6 +1,6 @@
 """``agentr chaos`` on one machine: parts of a step of online training are hit, and a soak measures what it says.
 
-All parts of a step, by hand: ``pytest tests/chaos/test_command.py --slow -k every``. All faults of all stages of Agent-R, in a quarter of
+All parts of a step, by hand: ``pytest tests/chaos/test_command.py --by-hand -k every``. All faults of all stages of Agent-R, in a quarter of
 an hour on two cores: ``agentr chaos configs/smoke.yaml``.
 """
 
@@ -41,7 +41,7 @@ SOME = ("supervisor", "controller", "coordinator:freeze")
 EVERY = ("engine", "environment", "coordinator", "worker", "driver", *SOME)
 
 
-@pytest.mark.parametrize("parts", [SOME, pytest.param(EVERY, marks=pytest.mark.slow)], ids=["some", "every"])
+@pytest.mark.parametrize("parts", [SOME, pytest.param(EVERY, marks=pytest.mark.by_hand)], ids=["some", "every"])
 def test_parts_of_an_online_step_are_hit_and_nothing_is_lost(parent: Path, parts: tuple[str, ...]) -> None:
     status, said = chaos(parent, *(f"--faults=rollouts:{part}" for part in parts), "--freeze=5")
     assert status == 0, said[-3000:]

@@ -1,7 +1,7 @@
 """Hosts that die, are cut off or are taken away under a run of online training: it comes to the units of an undisturbed run.
 
 Each test shows a table of the seconds until a fault was noticed and until there was new work. Hosts that are switched off, together and
-each by itself, and links that are cut for three minutes are tried by hand: ``pytest tests/chaos/test_hosts_die.py --slow -s``.
+each by itself, and links that are cut for three minutes are tried by hand: ``pytest tests/chaos/test_hosts_die.py --by-hand -s``.
 """
 
 from __future__ import annotations
@@ -148,7 +148,7 @@ def cluster(root: Path) -> Iterator[Cluster]:
         yield found
 
 
-@pytest.mark.slow
+@pytest.mark.by_hand
 def test_the_host_of_each_part_is_switched_off(undisturbed_online: Path, tmp_path: Path) -> None:
     """Two at a time: the run is short, and a dead node is noticed after twenty seconds."""
     with cluster(tmp_path) as there:
@@ -178,7 +178,7 @@ def test_what_is_on_nodes_that_are_taken_away_moves_before_their_deadline_and_a_
         there.finish(undisturbed_online)
 
 
-@pytest.mark.slow
+@pytest.mark.by_hand
 @pytest.mark.parametrize("part", PARTS)
 @pytest.mark.parametrize("cut_s", [0, 20, 180], ids=["killed", "20 seconds", "minutes"])
 def test_one_host_is_switched_off_or_cut_off(undisturbed_online: Path, tmp_path: Path, part: str, cut_s: int) -> None:

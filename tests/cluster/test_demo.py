@@ -1,6 +1,6 @@
 """The whole demo on a cluster of three hosts: submitted, watched by a Prometheus, its head killed, submitted again.
 
-By hand, half an hour on two cores: ``pytest tests/cluster/test_demo.py --slow``. It is compared with what ``make demo`` left in
+By hand, half an hour on two cores: ``pytest tests/cluster/test_demo.py --by-hand``. It is compared with what ``make demo`` left in
 ``runs/demo``, which is made first if it is not there.
 """
 
@@ -22,7 +22,7 @@ PROMETHEUS = ROOT / "docker/prometheus"
 
 pytestmark = [
     pytest.mark.cluster,
-    pytest.mark.slow,
+    pytest.mark.by_hand,
     pytest.mark.timeout(7200),
     needs_hosts,
     pytest.mark.skipif(shutil.which("prometheus") is None, reason="needs the commands of Debian's package prometheus"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterator
+from functools import cache
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -52,9 +53,14 @@ def _expanded(word: str) -> list[str]:
     return ["".join(chosen) for chosen in product(*(part.split(",") if number % 2 else [part] for number, part in enumerate(parts)))]
 
 
+@cache
+def _program() -> Any:
+    return typer.main.get_command(app)
+
+
 def command_of(words: list[str]) -> tuple[Any, list[str]]:
     """Returns the command that the words name, and the words after its name."""
-    found: Any = typer.main.get_command(app)
+    found = _program()
     rest = words[1:]
     while rest and rest[0] in getattr(found, "commands", ()):
         found, rest = found.commands[rest[0]], rest[1:]

@@ -49,6 +49,7 @@ def test_the_options_of_configurations_are_among_those_tried():
     assert not [preset for preset in presets if "options" in preset.get("env", {})], "presets name no options"
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(900)  # ScienceWorld starts two virtual machines
 @pytest.mark.parametrize(("name", "options"), option_sets())
 def test_every_environment_conforms(name: str, options: str):

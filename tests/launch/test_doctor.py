@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
+import tarfile
 from collections.abc import Callable
 from pathlib import Path
 from shutil import copytree
 from typing import Any
 
 import pytest
+import zstandard
 
 import agentr
 from agentr.errors import AgentrError, ConfigError, DataError, RunError
@@ -181,18 +184,56 @@ def test_a_run_is_packed_and_unpacked_elsewhere(sound: Path, tmp_path: Path) -> 
     (root / "rounds/01/train/checkpoints/checkpoint-3/optimiser.pt").write_bytes(b"x" * 10_000)
     (root / "logs").mkdir()
     (root / "logs/driver.log").write_text("x")
+    (root / "best").unlink(missing_ok=True)
+    (root / "best").symlink_to("rounds/01/train/model")
     files, size = pack(root, tmp_path / "a.tar.zst")
     assert files > 20 and size == (tmp_path / "a.tar.zst").stat().st_size
     there = unpack(tmp_path / "a.tar.zst", tmp_path / "elsewhere")
     assert there == tmp_path / "elsewhere/experiment"
     assert list(examine(there)) == [] and contents(there) == contents(sound)
     assert not (there / "logs").exists() and not (there / "rounds/01/train/checkpoints").exists()
+    assert (there / "best").resolve() == there / "rounds/01/train/model"
     with pytest.raises(ConfigError, match="is already there"):
         unpack(tmp_path / "a.tar.zst", tmp_path / "elsewhere")
     (tmp_path / "b.tar.zst").write_bytes((tmp_path / "a.tar.zst").read_bytes()[:-500])
     with pytest.raises(DataError, match="is no archive of a run, or damaged"):
         unpack(tmp_path / "b.tar.zst", tmp_path / "third")
     assert not list((tmp_path / "third").iterdir()), "nothing of a damaged archive stays"
+
+
+def member(name: str, kind: bytes = tarfile.REGTYPE, target: str = "") -> tarfile.TarInfo:
+    entry = tarfile.TarInfo(name)
+    entry.type, entry.linkname = kind, target
+    return entry
+
+
+@pytest.mark.parametrize(
+    "members",
+    [
+        [member("../outside")],
+        [member("run/../../outside")],
+        [member("/outside")],
+        [member("run/link", tarfile.SYMTYPE, "/"), member("run/link/outside")],
+        [member("run/link", tarfile.SYMTYPE, "../.."), member("run/link/outside")],
+        [member("run/in", tarfile.SYMTYPE, "."), member("run/out", tarfile.SYMTYPE, "in/../../..")],
+        [member("run/hard", tarfile.LNKTYPE, "run/config.yaml")],
+        [member("run/pipe", tarfile.FIFOTYPE)],
+        [member("run/device", tarfile.CHRTYPE)],
+        [member("run/link", tarfile.SYMTYPE, "target"), member("run/link")],
+        [member("run/config.yaml"), member("run/config.yaml")],
+        [member("run/config.yaml"), member("run/config.yaml/below")],
+    ],
+)
+def test_an_archive_that_reaches_out_of_its_folder_is_refused(tmp_path: Path, members: list[tarfile.TarInfo]) -> None:
+    """Whatever the release of Python: 3.11.2 has no filters for archives."""
+    path = tmp_path / "a.tar.zst"
+    with path.open("wb") as file, zstandard.ZstdCompressor().stream_writer(file) as data, tarfile.open(fileobj=data, mode="w|") as tar:
+        for entry in members:
+            tar.addfile(entry, None)
+    with pytest.raises(DataError, match=re.escape(f"{path} is refused: its member")):
+        unpack(path, tmp_path / "there")
+    assert not list((tmp_path / "there").iterdir()), "nothing of it stays"
+    assert sorted(tmp_path.iterdir()) == [path, tmp_path / "there"], "nothing is written outside"
 
 
 def test_what_is_shared_names_no_machine_and_nobody(sound: Path, tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ import zstandard
 import agentr
 from agentr.launch.doctor import examine
 from agentr.launch.export import export
+from agentr.launch.pack import extract
 from agentr.launch.run import report
 from agentr.observe.progress import Reporter
 from agentr.recipes import load
@@ -32,7 +33,7 @@ def unpacked(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of the run and of what version 1 exported of it."""
     folder = tmp_path_factory.mktemp("version1")
     with zstandard.ZstdDecompressor().stream_reader(ARCHIVE.open("rb")) as data, tarfile.open(fileobj=data, mode="r|") as tar:
-        tar.extractall(folder, filter="data")
+        extract(tar, folder, ARCHIVE)
     return folder
 
 
