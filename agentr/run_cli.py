@@ -15,6 +15,9 @@ import agentr
 from agentr.console import echo, warn
 from agentr.store.layout import name_of, round_number
 
+#: What is said of a run in which nothing was found wrong.
+WHOLE = "every file is what it was when its stage was sealed; reports, events, logs and the cards of models are not sealed"
+
 RunDir = Annotated[Path, typer.Argument(metavar="RUN", help="Run directory, such as runs/demo.")]
 
 
@@ -142,7 +145,7 @@ def doctor(
         for finding in [*damaged, *old]:
             reporter.show(table_of(finding))
         if not damaged and not old:
-            reporter.say(f"{run_dir}: every file is what it was when it was sealed")
+            reporter.say(f"{run_dir}: {WHOLE}")
     if repair:
         wanted = [*damaged, *(old if stale else []), *(chosen(run_dir, name) for name in stages or [])]
         for done in set_aside(run_dir, wanted):
@@ -160,10 +163,11 @@ def pack(
     for_sharing: Annotated[bool, typer.Option("--for-sharing", help="Leave out names of hosts and users, paths and addresses.")] = False,
 ) -> None:
     """Pack a run into one archive, without what can be made again: optimiser states and logs."""
+    from agentr.launch.pack import archive_name
     from agentr.launch.pack import pack as pack_run
     from agentr.words import counted
 
-    target = out or Path(f"{agentr.open(run_dir).name}.tar.zst")
+    target = out or Path(f"{archive_name(agentr.open(run_dir))}.tar.zst")
     files, size = pack_run(run_dir, target, for_sharing=for_sharing)
     echo(f"{counted(files, 'file')} in {target}, {size / 1e6:.1f} MB")
 
@@ -171,14 +175,15 @@ def pack(
 def unpack(
     archive: Annotated[Path, typer.Argument(metavar="ARCHIVE", exists=True, dir_okay=False, help="What 'agentr pack' wrote.")],
     out: Annotated[Path, typer.Option("--out", help="Folder to put the run into.")] = Path("runs"),
+    any_size: Annotated[bool, typer.Option("--any-size", help="Also what becomes a hundred times as large as its archive.")] = False,
 ) -> None:
     """Unpack a run, and check every file of it."""
     from agentr.launch.doctor import examine
     from agentr.launch.pack import unpack as unpack_run
 
-    target = unpack_run(archive, out)
+    target = unpack_run(archive, out, any_size=any_size)
     found = [problem for finding in examine(target) for problem in finding.problems]
-    echo(f"{target}: " + ("; ".join(found) if found else "every file is what it was when it was sealed"))
+    echo(f"{target}: " + ("; ".join(found) if found else WHOLE))
 
 
 def prune(

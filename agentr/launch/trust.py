@@ -9,8 +9,13 @@ from typing import Any
 from agentr.config.identity import flatten, plain
 from agentr.config.schema import Config
 
-#: Kinds of what is named, by the end of the key or by the value itself.
-_KINDS = (("variable", r".*_env", r".+"), ("program", r"env\.python", r".+"), ("code", r".*", r"(.*\.py|[A-Za-z_][\w.]*:[A-Za-z_]\w*)"), ("address", r".*", r"\w+://.+"))  # fmt: skip
+#: Kinds of what is named, each told by the key or by the value.
+_KINDS = {
+    "variable": (r".*_env", r".+"),
+    "program": (r"env\.python", r".+"),
+    "code": (r".*", r".*\.py|[A-Za-z_][\w.]*:[A-Za-z_]\w*"),
+    "address": (r".*", r"\w+://.+"),
+}
 
 
 def named(config: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
@@ -22,7 +27,8 @@ def named(config: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
     for key, value in flatten(config):
         for text in value if isinstance(value, list) else [value]:
             if isinstance(text, str) and text and text not in ours:
-                yield from ((kind, key, text) for kind, keys, values in _KINDS if re.fullmatch(keys, key) and re.fullmatch(values, text))
+                told = ((kind, re.fullmatch(keys, key) and re.fullmatch(values, text)) for kind, (keys, values) in _KINDS.items())
+                yield from ((kind, key, text) for kind, fits in told if fits)
 
 
 def needs_trust(config: Mapping[str, Any], say: Callable[[str], None]) -> None:

@@ -9,8 +9,8 @@ from pathlib import Path, PurePosixPath
 from agentr.errors import DataError
 from agentr.words import seen
 
-#: Longest name of a stage or a file.
-_LONGEST = 1000
+#: Bytes of the longest name that a folder can have in it.
+_LONGEST = 255
 
 
 def check_names(names: Iterable[str], what: str) -> None:
@@ -21,7 +21,8 @@ def check_names(names: Iterable[str], what: str) -> None:
     """
     for name in names:
         path = PurePosixPath(name)
-        if not path.parts or path.is_absolute() or ".." in path.parts or len(name) > _LONGEST or seen(name) != name or "\n" in name:
+        shown = seen(name) == name and not {"\n", "\t"} & set(name)
+        if not (shown and path.parts) or path.is_absolute() or ".." in path.parts or max(len(p.encode()) for p in path.parts) > _LONGEST:
             raise DataError(f"{what} names {name[:100]!r}, which is no place in it")
 
 
