@@ -21,7 +21,8 @@ from omegaconf.errors import ConfigKeyError, OmegaConfBaseException
 from agentr.config.chat_template import template_text
 from agentr.config.checks import Problem, find_problems
 from agentr.config.environment import environment_problems
-from agentr.config.identity import flatten, plain
+from agentr.config.identity import plain
+from agentr.config.literal import literal, resolvers, users
 from agentr.config.model import ModelSource
 from agentr.config.overlays import NAME, SECTION, take_overlay
 from agentr.config.renamed import RENAMED_VALUES, new_name
@@ -61,10 +62,6 @@ class Layer(NamedTuple):
 
 #: How the names of configurations that are included end.
 _ENDINGS = (".yaml", ".yml")
-#: What refers to something, less those that refer to a key. An escaped one (\${) refers to nothing.
-_RESOLVER = re.compile(r"(?<!\\)(?:\\\\)*\$\{(?![\w.\[\]-]+\})")
-#: A user or a password in an address.
-_USER = re.compile(r"[A-Za-z][\w+.-]*://[^/?#\s]*@")
 
 
 def load(
@@ -92,9 +89,9 @@ def load(
             contradict each other, names that do not exist.
     """
     layers = [layer for file in (base, path) if file is not None for layer in _read(file, ())]
-    layers = [Layer(layer.source, _literal(layer.data)) for layer in layers] if whole else layers
+    layers = [Layer(layer.source, literal(layer.data)) for layer in layers] if whole else layers
     layers += _with_overlay(Layer("the command line", _dotlist(overrides)), Path())
-    if refused := [problem for layer in layers for problem in _resolvers(layer)]:
+    if refused := [problem for layer in layers for problem in resolvers(layer.source, layer.data)]:
         raise ConfigError(_joined(refused))
     method = find(next((str(t) for layer in reversed(layers) if (t := _section(layer, "method").get("type"))), ""))
     problems: list[str] = []
@@ -112,7 +109,7 @@ def load(
         source = next((layer.source for layer in reversed(layers) if layer.data), "the configuration")
         raise ConfigError(_joined([*problems, _explained(source, error.full_key or "", error, merged)])) from error
     assert isinstance(config, Config)
-    problems += map(str, [*find_problems(config), *_users(config)])
+    problems += map(str, [*find_problems(config), *users(config)])
     if not problems:
         problems += _later_problems(config, find, files)
     problems += map(str, method.check(config))
@@ -137,9 +134,9 @@ def at_round(config: Config, round_: int, find: FindMethod) -> Config:
     changes = [config.from_round[number] for number in sorted(config.from_round) if number <= round_]
     if not changes:
         return config
-    data = _literal({**plain(config), "from_round": {}})
+    data = literal({**plain(config), "from_round": {}})
     problems: list[str] = []
-    for change in map(_literal, changes):
+    for change in map(literal, changes):
         given = change.get("method") or {}
         if given.get("type", data["method"]["type"]) != data["method"]["type"]:
             data["method"] = {"type": given["type"]}
@@ -316,38 +313,6 @@ def _preset(method: Method, layers: Sequence[Layer]) -> Layer:
         hint = f"Presets: {', '.join(presets)}."
         raise ConfigError(f"method.preset = {name!r} is not known for {method.name}", hint=hint)
     return Layer(f"preset {name}", dict(presets[name]))
-
-
-def _resolvers(layer: Layer) -> Iterator[str]:
-    """Yields the values that would be more than a key of the configuration: a variable, or what a function of OmegaConf's returns."""
-    for key, value in flatten(layer.data):
-        if any(map(_RESOLVER.search, _texts(value))):
-            hint = 'Secrets are named by their variable, as in env.token_env; on the command line the shell fills in others: key="$NAME".'
-            yield f"{layer.source}: {key}: only keys of the configuration stand in ${{...}}, such as ${{run.seed}}. {hint}"
-
-
-def _texts(value: Any) -> Iterator[str]:
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, dict | list):
-        for below in value.values() if isinstance(value, dict) else value:
-            yield from _texts(below)
-
-
-def _literal(data: Any) -> Any:
-    """Returns what a run has stored, so that it is read as it stands there: nothing in it refers to anything."""
-    if isinstance(data, dict):
-        return {key: _literal(value) for key, value in data.items()}
-    if isinstance(data, list):
-        return [_literal(value) for value in data]
-    return re.sub(r"(\\*)\$\{", lambda found: 2 * found[1] + "\\${", data) if isinstance(data, str) else data
-
-
-def _users(config: Config) -> Iterator[Problem]:
-    """Yields addresses with a user or a password, which would be kept and shown."""
-    for key, value in flatten(plain(config)):
-        if any(map(_USER.match, _texts(value))):
-            yield Problem(key, "the address has a user or a password in it", "Leave them out; env.token_env names a variable with a token.")
 
 
 # merging --------------------------------------------------------------------------------------------------------------

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import difflib
+import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -58,6 +59,28 @@ _KINDS: dict[str, type[Stage]] = {
     SHORTENED: Measured,
     JUDGED: Measured,
 }
+
+
+@dataclass
+class _Cause:
+    what: str
+    evidence: str
+    setting: str
+
+
+@dataclass
+class _Event:
+    """What an event must have, and what it may have that is read."""
+
+    time: float
+    event: str
+    stage: str = ""
+    title: str = ""
+    error: str = ""
+    cause: str = ""
+    command: str = ""
+    stages: list[str] = field(default_factory=list)
+    causes: list[_Cause] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -168,7 +191,8 @@ class Run:
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path).resolve()
         self.layout = Layout(self.path)
-        check_folder(self.path)
+        if os.path.lexists(self.layout.config) or os.path.lexists(self.layout.manifest):
+            check_folder(self.path)
         self.config = read_config(self.path)
 
     def section(self, kind: type[T], name: str) -> T:
@@ -307,14 +331,12 @@ class Run:
     def events(self) -> list[dict[str, Any]]:
         """Returns the log of the run: who opened it with which versions, and when stages started, stopped and were sealed."""
         found = read_lines(self.layout.events)
-        if any(not isinstance(e, dict) or type(e.get("event")) is not str or type(e.get("time")) not in (int, float) for e in found):
-            raise DataError(f"{self.layout.events} is damaged: a line is no event")
+        typed(list[_Event], found, str(self.layout.events))
         return found
 
     def planned(self) -> list[str]:
         """Returns the names of the stages that the run consists of, in order, sealed or not; none if only single stages of it were run."""
-        told = next((event.get("stages") for event in reversed(self.events()) if event["event"] == "planned"), [])
-        return typed(list[str], told, f"{self.layout.events}: planned")
+        return next((event.get("stages", []) for event in reversed(self.events()) if event["event"] == "planned"), [])
 
     def __repr__(self) -> str:
         return f"<Run {self.name} in {self.path}>"

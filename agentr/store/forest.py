@@ -11,6 +11,7 @@ import difflib
 import json
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -44,6 +45,24 @@ PART = 10_000
 
 #: A row group of trees is closed when it has so many bytes, so that one tree is read without many others.
 GROUP_BYTES = 1 << 19
+
+
+@dataclass
+class _Part:
+    file: str
+    first: str
+    footer: str
+
+
+@dataclass
+class _Manifest:
+    """What a manifest must have."""
+
+    trees: int
+    summary: str
+    parts: list[_Part]
+    failed: dict[str, str] = field(default_factory=dict)
+    stage: dict[str, Any] = field(default_factory=dict)
 
 
 class Forest:
@@ -161,8 +180,7 @@ class Forest:
             return read_json(path)
         manifest = read_checked(path)
         check_format(manifest, f"the forest {self.folder}")
-        parts = typed(list[dict[str, str]], manifest.get("parts"), f"{path}: parts")
-        check_names([part["file"] for part in parts], str(path))
+        check_names([part.file for part in typed(_Manifest, manifest, str(path)).parts], str(path))
         return manifest
 
     # reading ----------------------------------------------------------------------------------------------------------

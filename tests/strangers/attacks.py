@@ -133,7 +133,9 @@ def variables(run: Path, outside: Path) -> None:
 
 @attack
 def files_of_others(run: Path, outside: Path) -> None:
-    configured(run, include=[str(outside / "secret.json"), str(outside / "secret.yaml")], model={"chat_template": str(outside / "secret.jinja")})
+    configured(
+        run, include=[str(outside / "secret.json"), str(outside / "secret.yaml")], model={"chat_template": str(outside / "secret.jinja")}
+    )
 
 
 @attack
@@ -210,7 +212,12 @@ def a_laughing_configuration(run: Path, outside: Path) -> None:
 
 @attack
 def deep_json(run: Path, outside: Path) -> None:
-    for file in (run / "manifest.json", run / COLLECT / "stage.json", run / DATASET / "manifest.json", run / "rounds/01/eval/evaluation.json"):
+    for file in (
+        run / "manifest.json",
+        run / COLLECT / "stage.json",
+        run / DATASET / "manifest.json",
+        run / "rounds/01/eval/evaluation.json",
+    ):
         file.write_text("[" * 100_000)
     (run / "events.jsonl").write_text("[" * 100_000 + "\n{}\n")
 
