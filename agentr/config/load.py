@@ -109,7 +109,9 @@ def load(
         source = next((layer.source for layer in reversed(layers) if layer.data), "the configuration")
         raise ConfigError(_joined([*problems, _explained(source, error.full_key or "", error, merged)])) from error
     assert isinstance(config, Config)
-    problems += map(str, [*find_problems(config), *users(config)])
+    if shown := [str(problem) for problem in users(config)]:
+        raise ConfigError(_joined(shown))  # others would quote them
+    problems += map(str, find_problems(config))
     if not problems:
         problems += _later_problems(config, find, files)
     problems += map(str, method.check(config))
