@@ -15,6 +15,7 @@ from agentr import __version__, bench_cli, chaos_cli, cluster_cli, env_cli, run_
 from agentr.console import Console, echo, warn
 from agentr.errors import AgentrError, ConfigError
 from agentr.examples import show_examples
+from agentr.secrets import clean_output
 
 app = typer.Typer(
     name="agentr",
@@ -418,6 +419,7 @@ app.registered_commands.sort(key=lambda info: _ORDER.index(info.name or getattr(
 
 def main() -> None:
     """Runs the command line. Shows errors that a person can act on without a traceback."""
+    clean_output()
     try:
         app()
     except AgentrError as error:

@@ -21,6 +21,7 @@ from agentr.run_cli import stage_option
 
 if TYPE_CHECKING:
     from agentr.envs.session import Recorded
+    from agentr.secrets import Secret
     from agentr.types import Task
     from env_servers.conformance import Check
     from env_servers.registry import Description
@@ -141,7 +142,9 @@ def check(
 
     effort = Effort(tasks=tasks, sessions=sessions)
     with reachable(target, _parsed(option), count=2) as (urls, token):
-        checks = run(urls[0], token, second_url=urls[1] if len(urls) > 1 else "", effort=effort, report=None if as_json else report)
+        checks = run(
+            urls[0], token.reveal(), second_url=urls[1] if len(urls) > 1 else "", effort=effort, report=None if as_json else report
+        )
     if as_json:
         echo(json.dumps([asdict(c) for c in checks], indent=2))
     else:
@@ -182,7 +185,7 @@ def demos(
     if kind == "sharegpt":
         make_place(out)
 
-    async def main(urls: list[str], token: str, folder: Path, codec: Any) -> Any:
+    async def main(urls: list[str], token: Secret, folder: Path, codec: Any) -> Any:
         client = EnvClient(urls, token, timeout_s=120.0)
         try:
             return await demonstrate_all(client, await client.tasks(TaskSelection(split=split, limit=limit, seed=seed)), folder, codec)

@@ -82,7 +82,11 @@ class EngineLost(InfraError):
     """An engine is gone for good: it died more often than it may be started again."""
 
 
-class ContextOverflow(AgentrError):
+class PromptRefused(AgentrError):
+    """Whoever is asked does not answer this prompt, and would not if asked again: a filter's decision. Others are answered."""
+
+
+class ContextOverflow(PromptRefused):
     """A prompt leaves no room for the answer within the model's context. Asking again does not help."""
 
 

@@ -17,6 +17,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from agentr.secrets import cleaned
+
 #: Logger of what a person was told already: it is recorded, and shown nowhere else.
 said = logging.getLogger("agentr.said")
 said.addHandler(logging.NullHandler())
@@ -110,4 +112,4 @@ class JsonLines(logging.Handler):
         }
         if record.exc_info:
             line["exception"] = logging.Formatter().formatException(record.exc_info)
-        return line
+        return cleaned(line)

@@ -10,6 +10,7 @@ import typer
 import agentr
 from agentr.console import echo
 from agentr.run_cli import RunDir, stage_option
+from agentr.secrets import Kind, Secret
 
 
 def register(app: typer.Typer) -> None:
@@ -79,16 +80,16 @@ def ui(
     from agentr.ui.server import app, is_any, listen, written
     from agentr.words import counted
 
-    library = Library(folders or [Path("runs")])
+    library, word = Library(folders or [Path("runs")]), Secret(Kind.PAGES, "AGENTR_UI_TOKEN", token)
     with listen(host, port) as socket:
         bound = socket.getsockname()[1]
-        application = app(library, host, bound, token, allow_host or [])
+        application = app(library, host, bound, word, allow_host or [])
         found = f"{counted(len(library.runs()), 'run')}, {counted(len(library.comparisons()), 'comparison')}"
         shown = gethostname() if is_any(host) else written(host)
         echo(f"{found} below {', '.join(map(str, library.folders))}")
         for problem in library.problems:
             echo(f"{problem['message']}. {problem['hint']}")
-        echo(f"http://{shown}:{bound}/" + (f"?token={token}" if token else "") + "  (Ctrl-C ends it)")
+        echo(f"http://{shown}:{bound}/" + (f"?token={word}" if word else "") + "  (Ctrl-C ends it)")
         config = uvicorn.Config(application, log_level="warning", access_log=False, server_header=False)
         uvicorn.Server(config).run(sockets=[socket])
 

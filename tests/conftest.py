@@ -55,7 +55,7 @@ def ray_session() -> Iterator[None]:
             os.environ[key] = value
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EnvServer]:
     """A TextCraft server in a process of its own, with ``tests.players.OPTIONS`` and the token ``secret``."""
     from agentr.config.schema import EnvConfig

@@ -66,7 +66,15 @@ def test_a_policy_imitates_is_killed_and_goes_on(tmp_path: Path) -> None:
 def test_a_policy_prefers(tmp_path: Path) -> None:
     """ETO, with DPO: the demonstrations are better than what a policy does that knows nothing."""
     root = tmp_path / "run"
-    command = ["run", "configs/eto_textcraft.yaml", f"run.dir={root}", "cluster.dashboard=false", "run.rounds=1", "run.control=false", *TINY]
+    command = [
+        "run",
+        "configs/eto_textcraft.yaml",
+        f"run.dir={root}",
+        "cluster.dashboard=false",
+        "run.rounds=1",
+        "run.control=false",
+        *TINY,
+    ]
     run = finished(start(tmp_path / "log", *command), root)
     assert len(run.rounds[1].dataset.rows) > 0 and run.rounds[1].train.summary.steps == 4
     assert {row.provenance.kind for row in run.rounds[1].dataset.rows} != set()

@@ -30,6 +30,7 @@ from agentr.observe.progress import Reporter
 from agentr.policy.router import Router
 from agentr.search import UCT, Child, Expansion, Tree, UCTConfig
 from agentr.search.uct import Dedupe
+from agentr.secrets import Secret
 from agentr.store.forest import Forest
 from agentr.types import Cost, Task
 
@@ -136,7 +137,7 @@ async def _both(
     reference_trees: int,
     engines: Sequence[Any],
     urls: Any,
-    token: str,
+    token: Secret,
     model: Path,
 ) -> tuple[Side, Side]:
     env = connect(config.env, urls, token)

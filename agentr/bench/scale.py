@@ -36,7 +36,7 @@ from agentr.collect.units import Limits
 from agentr.config.model import ModelConfig
 from agentr.config.policy import PolicyConfig, SamplingConfig
 from agentr.config.schema import CollectConfig, Config, EnvConfig, TaskSelection
-from agentr.config.secrets import Secrets
+from agentr.config.secrets import secrets_of
 from agentr.envs.fleet import EnvServers
 from agentr.errors import ConfigError, InfraError
 from agentr.launch.run import ending_cleanly
@@ -87,7 +87,7 @@ def _measure(ray: Any, engines: int, load: Load, reporter: Reporter, disk: Path 
             stack.callback(ray.kill, actor)
         how = options(config, Role.coordinator) | {"max_restarts": 0, "max_concurrency": 64}
         start = ray.remote(MeasuredCoordinator).options(**how).remote
-        arguments = (config, servers.urls, servers.token, WEIGHTS, Secrets.of(config))
+        arguments = (config, servers.urls, servers.token, WEIGHTS, secrets_of(config))
         call = Caller(ray)
         coordinators = [start(load, profile, *arguments) for _ in range(load.coordinators)]
         end = [stack.enter_context(ended(ray, coordinator)) for coordinator in coordinators]

@@ -18,6 +18,7 @@ from typing import Any
 from agentr.cluster.nodes import session_folder
 from agentr.config.schema import Config
 from agentr.errors import InfraError
+from agentr.secrets import Kind, Secret, quoted
 
 #: Beginning of the names of modules whose classes are sent to other processes by value: those that were read from a user's file.
 BY_VALUE = "agentr_method_"
@@ -38,10 +39,11 @@ def connect(config: Config) -> Any:
         InfraError: The cluster cannot be joined; says what to check.
     """
     address = config.cluster.address or os.environ.get("RAY_ADDRESS", "")
+    token = Secret.read(Kind.RAY, "RAY_AUTH_TOKEN")
     if not address:
         # Ray reads these once, when it is imported.
         os.environ["RAY_AUTH_MODE"] = "token"
-        os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
+        os.environ["RAY_AUTH_TOKEN"] = token.reveal() or secrets.token_hex(32)
         os.environ.setdefault("RAY_raylet_start_wait_time_s", "180")
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     import ray
@@ -57,7 +59,7 @@ def connect(config: Config) -> Any:
             ray.init(address=address, **quiet)
         except (ConnectionError, RuntimeError, ValueError, RayError) as error:
             hint = f"Is it up? {_TOKEN_HINT}"
-            raise InfraError(f"the Ray cluster at {address!r} cannot be joined: {error}", hint=hint) from error
+            raise InfraError(f"the Ray cluster at {address!r} cannot be joined: {quoted(error)}", hint=hint) from None
     return ray
 
 

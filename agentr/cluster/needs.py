@@ -68,8 +68,8 @@ def shortages(config: Config, wanted: Sequence[Need], there: Sequence[Node]) -> 
     problems = []
     left = {node.id: node.gpus for node in there}
     for need in wanted:
-        if config.trainer.share is Share.time and need.role is Role.engine:
-            left = {node.id: node.gpus for node in there}  # they take turns with the trainer
+        if config.trainer.share is not Share.split and need.role is Role.engine:
+            left = {node.id: node.gpus for node in there}  # those of the trainer, in turns or together
         on = [node for node in there if matches(node.labels, need.labels)]
         where = f" on nodes with {_described(need.labels)}" if need.labels else ""
         key = f"cluster.nodes.{need.role.value}"
@@ -95,7 +95,7 @@ def shortages(config: Config, wanted: Sequence[Need], there: Sequence[Node]) -> 
             message = f"{need.role.value} wants {need.count} x {need.gpus} GPUs{where}, and there is room for {placed} ({have})"
             hint = f"Lower {need.setting}, add nodes, or set cluster.wait_s if the cluster grows."
             if config.trainer.share is Share.split and config.trainer.use_gpu:
-                hint += " With trainer.share=time, engines and trainer take turns."
+                hint += " With trainer.share=time, engines and trainer take turns, with together they share GPUs."
             problems.append(Problem(need.setting, message, hint))
     return problems
 

@@ -6,12 +6,14 @@ import re
 from enum import StrEnum
 from typing import Any
 
-from agentr.config.policy import Device
+from agentr.config.policy import Device, PolicyBackend
 from agentr.config.schema import Config
+from agentr.config.training import Share
 
 #: Ray's label of a node's role, and the roles that the cluster files of ``ray_jobs`` give.
 LABEL = "agentr-role"
 NODE_ROLES = ("head", "env", "rollout", "train")
+_MORE_THAN_HALF = 0.51
 
 
 class Role(StrEnum):
@@ -39,7 +41,7 @@ def selector(config: Config, role: Role) -> dict[str, str]:
     return {key: condition.replace(" ", "") for key, condition in getattr(config.cluster.nodes, role.value).items()}
 
 
-def options(config: Config, role: Role, *, gpus: int = 0, spread: bool = False) -> dict[str, Any]:
+def options(config: Config, role: Role, *, gpus: float = 0, spread: bool = False) -> dict[str, Any]:
     """Returns the Ray options of an actor.
 
     It reserves no CPUs: trees, servers and engines wait most of the time, and where engine and trainer take turns on two cores a
@@ -54,6 +56,28 @@ def options(config: Config, role: Role, *, gpus: int = 0, spread: bool = False) 
     if spread:
         found["scheduling_strategy"] = "SPREAD"
     return found
+
+
+def booked(config: Config, gpus_there: float, online: bool) -> tuple[float, float]:
+    """Returns the GPUs that each engine and each trainer worker books, where it runs on GPUs.
+
+    On a GPU that the two share the engine books more than half and the worker the rest, so that no two engines come to be on one GPU.
+
+    Args:
+        gpus_there: GPUs that the cluster has now, for ``policy.device=auto``.
+        online: Whether a method of the run trains while its engines are up.
+    """
+    policy, trainer = config.policy, config.trainer
+    apart = trainer.share is Share.split or (trainer.share is Share.time and not online)
+    if apart or not trainer.use_gpu or policy.backend is not PolicyBackend.vllm or not engines_on_gpu(config, gpus_there):
+        return policy.tensor_parallel_size, 1
+    engine = max(policy.gpu_memory_utilization, _MORE_THAN_HALF)
+    return engine, round(1 - engine, 4)  # Ray counts in ten thousandths
+
+
+def sleeping(config: Config, gpus_there: float, online: bool) -> bool:
+    """Returns whether engines sleep while a trainer on their GPUs trains; the arguments are those of ``booked``."""
+    return online and config.trainer.share is Share.time and config.trainer.use_gpu and engines_on_gpu(config, gpus_there)
 
 
 def engines_on_gpu(config: Config, gpus_there: float) -> bool:

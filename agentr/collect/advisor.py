@@ -15,7 +15,7 @@ from typing import Any
 
 from agentr.collect.agent import Agent
 from agentr.config.policy import AdvisorConfig, PolicyConfig, Who
-from agentr.errors import BudgetExceeded, ContextOverflow, InfraError, RunError
+from agentr.errors import BudgetExceeded, ContextOverflow, InfraError, PromptRefused, RunError
 from agentr.policy.base import GenerateRequest, Policy, cost_of
 from agentr.search.tree import Tree
 from agentr.seeds import derived_seed
@@ -60,8 +60,8 @@ class Advisor:
             request = GenerateRequest(tuple(codec.prompt(messages)), 1, drawn, tree.task.key, messages)
             try:
                 (completion,) = await self._policy.generate(request)
-            except ContextOverflow:
-                tree.count(**{f"{self._role}_overflow": 1})
+            except PromptRefused as refused:
+                tree.count(**{f"{self._role}_{'overflow' if isinstance(refused, ContextOverflow) else 'refused'}": 1})
                 return None
             except (InfraError, BudgetExceeded) as error:
                 if self._config.required:

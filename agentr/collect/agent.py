@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -13,16 +14,20 @@ from agentr.config.policy import SamplingConfig
 from agentr.config.schema import Config
 from agentr.config.turns import CutOff, FullContext, PromptConfig, TurnsConfig, WithoutAction
 from agentr.envs.client import EnvClient, Recorded, Session
+from agentr.errors import PromptRefused
 from agentr.policy.base import GenerateRequest, Policy, cost_of
 from agentr.policy.chat import ChatCodec
 from agentr.search import Child, Expansion, Origin, Tree
 from agentr.search.tree import Node, Spent
+from agentr.secrets import Secret
 from agentr.seeds import derived_seed
 from agentr.tasks.formats import ActionFormat, Parsed, action_format
 from agentr.tasks.prompt import opening as opening_of
 from agentr.tasks.tools import tools_of
 from agentr.types import CallStatus, Completion, Cost, FinishReason, Message, Observation, Outcome, Sampling, Task
 from env_servers.protocol import EnvironmentSpec
+
+log = logging.getLogger(__name__)
 
 CUT_OFF = "The answer was cut off because it was too long. Answer briefly."
 
@@ -76,7 +81,7 @@ class Agent:
     turns: TurnsConfig = field(default_factory=TurnsConfig)
     policy_name: str = ""
     on_start: Callable[[Tree], None] = lambda tree: None
-    secrets: Mapping[str, str] = field(default_factory=lambda: os.environ, repr=False)
+    secrets: Mapping[str, str | Secret] = field(default_factory=lambda: os.environ, repr=False)
     meter: Meter = field(default_factory=Meter)
 
     @classmethod
@@ -87,7 +92,7 @@ class Agent:
         env: EnvClient,
         codec: ChatCodec,
         spec: EnvironmentSpec,
-        secrets: Mapping[str, str] | None = None,
+        secrets: Mapping[str, str | Secret] | None = None,
         meter: Meter | None = None,
     ) -> Agent:
         """Returns the agent of a configuration; it samples as ``collect`` says."""
@@ -137,7 +142,10 @@ class Agent:
             reuse_prefix=reuse_prefix,
             tools=self.codec.calls is not None,
         )
-        completions, seconds = await self._drawn(request)
+        try:
+            completions, seconds = await self._drawn(request)
+        except PromptRefused as refused:
+            return self._refused(tree, expansion.node, session, expansion.n, refused)
         return await self._execute(tree, expansion.node, session, completions, cost_of(request, completions), seconds)
 
     async def act(self, tree: Tree, node: int, session: Session, text: str) -> Expanded:
@@ -167,9 +175,19 @@ class Agent:
         sampling = self._sampling(seed)
         sampling = replace(sampling, max_tokens=min(sampling.max_tokens, max(1, self.max_model_len - len(prompt))))
         request = GenerateRequest(prompt, 1, sampling, affinity=tree.task.key, messages=messages, tools=self.codec.calls is not None)
-        (drawn,), seconds = await self._drawn(request)
+        try:
+            (drawn,), seconds = await self._drawn(request)
+        except PromptRefused as refused:
+            return self._refused(tree, node, session, 1, refused)
         whole = replace(drawn, text=prefix + drawn.text, token_ids=(*begun, *drawn.token_ids), logprobs=())
         return await self._execute(tree, node, session, [whole], cost_of(request, [drawn]), seconds)
+
+    def _refused(self, tree: Tree, node: int, session: Session, n: int, refused: PromptRefused) -> Expanded:
+        """The end of the episode after ``node``: an empty turn for each that was to be drawn, which is no turn of the agent's."""
+        log.warning("the prompt after turn %d was refused, and the episode ends there: %s", node, refused)
+        outcome, so_far = Outcome.REFUSED, tree.nodes[node].reward
+        child = Child("", (), (), (), FinishReason.LENGTH, "", "", so_far, False, outcome=outcome, status=CallStatus.error)
+        return Expanded([child] * n, [session] * n, Cost(calls=1), {"refused": 1})
 
     async def _drawn(self, request: GenerateRequest) -> tuple[list[Completion], float]:
         """The completions of a request, and the seconds until they were there."""

@@ -8,7 +8,7 @@ the policy and the engines. So the driver may call again after it died.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,6 @@ from agentr.collect.meter import Meter
 from agentr.collect.units import Progress, as_dict
 from agentr.config.policy import PolicyBackend
 from agentr.config.schema import Config, TaskSelection
-from agentr.config.secrets import Secrets
 from agentr.cpu import look_for_cycles_rarely
 from agentr.envs.connect import connect
 from agentr.envs.pool import Urls
@@ -29,6 +28,7 @@ from agentr.errors import ConfigError
 from agentr.models.load import load_codec
 from agentr.policy.base import Policy
 from agentr.policy.chat import ChatCodec
+from agentr.secrets import Secret, clean_output
 from agentr.store.growing import GrowingForest
 from agentr.tasks.tools import tools_of
 from agentr.types import Task
@@ -45,7 +45,8 @@ class Coordinator:
         number: Of this coordinator, for its metrics.
     """
 
-    def __init__(self, config: Config, urls: Urls, token: str, model: Path, secrets: Secrets, number: int = 0) -> None:
+    def __init__(self, config: Config, urls: Urls, token: Secret, model: Path, secrets: Mapping[str, Secret], number: int = 0) -> None:
+        clean_output()
         self.config = config
         self.secrets = secrets
         self.env = connect(config.env, urls, token)

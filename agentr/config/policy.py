@@ -29,6 +29,10 @@ class SamplingConfig:
     """Longest completion, in tokens; a turn that reaches it is cut off, and turns.cut_off says whether it is executed."""
 
 
+#: What is sent to an API beside its model, the messages and the tools.
+PARAMETERS = ("n", "temperature", "top_p", "max_tokens", "seed", "stop", "parallel_tool_calls")
+
+
 @dataclass
 class OpenAIConfig:
     """An OpenAI-compatible API as the policy (GPT-4o as Agent-R's actor, or a vLLM server elsewhere)."""
@@ -47,6 +51,13 @@ class OpenAIConfig:
     """Price of a million generated tokens."""
     concurrency: int = number(16, least=1)
     """Requests at the same time."""
+    parameters: dict[str, str] = field(default_factory=dict)
+    """What the model calls parameters, such as {max_tokens: max_completion_tokens, seed: ''}; one with an empty name is left out."""
+
+    def problems(self) -> Iterator[Problem]:
+        for name in self.parameters:
+            if name not in PARAMETERS:
+                yield Problem("parameters", f"no parameter {name!r} is sent", f"Those that are: {', '.join(PARAMETERS)}.")
 
 
 class Device(StrEnum):

@@ -17,7 +17,7 @@ from agentr.config.checks import Problem, number, share
 from agentr.config.cluster import ClusterConfig, WatchdogConfig
 from agentr.config.model import ModelConfig
 from agentr.config.policy import AdvisorConfig, PolicyBackend, PolicyConfig, SamplingConfig, Who
-from agentr.config.training import TrainConfig, TrainerConfig
+from agentr.config.training import Share, TrainConfig, TrainerConfig
 from agentr.config.turns import PromptConfig, TurnsConfig
 from agentr.words import seen
 
@@ -246,6 +246,9 @@ class EvalConfig:
 #: Experiment trackers that can be told what a run comes to (``agentr.track``).
 TRACKERS = ("tensorboard", "mlflow", "wandb", "trackio")
 
+#: Largest share of a GPU's memory for an engine beside a trainer worker.
+MOST_BESIDE = 0.95
+
 #: Sections that may change from a round on.
 CHANGING = ("method", "collect", "build", "train")
 
@@ -295,6 +298,24 @@ class Config:
         yield from self._sampling()
         yield from self._batches()
         yield from self._changes()
+        if self.trainer.share is Share.together:
+            yield from self.pairs_on_gpus()
+
+    def pairs_on_gpus(self) -> Iterator[Problem]:
+        """Yields why not each trainer worker can have a GPU with one engine, which they share."""
+        policy, workers = self.policy, self.trainer.workers
+        if not self.trainer.use_gpu or policy.backend is not PolicyBackend.vllm:
+            return
+        hint = "Or set trainer.share=split: each has its own."
+        if policy.tensor_parallel_size > 1:
+            message = f"{policy.tensor_parallel_size}: an engine on several GPUs cannot share one of them with a trainer worker"
+            yield Problem("policy.tensor_parallel_size", message, f"Set it to 1. {hint}")
+        if workers > policy.engines:
+            message = f"{workers} share their GPUs with an engine each, and policy.engines = {policy.engines}"
+            yield Problem("trainer.workers", message, f"Set policy.engines={workers}. {hint}")
+        if policy.gpu_memory_utilization > MOST_BESIDE:
+            message = f"{policy.gpu_memory_utilization:g} of a GPU leaves the trainer worker beside the engine nothing"
+            yield Problem("policy.gpu_memory_utilization", message, f"Lower it, to 0.5 for example. {hint}")
 
     def _changes(self) -> Iterator[Problem]:
         for round_, sections in self.from_round.items():

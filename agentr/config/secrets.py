@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
@@ -11,34 +10,30 @@ from typing import Any
 from agentr.config.checks import Problem
 from agentr.config.identity import flatten, plain
 from agentr.config.policy import PolicyBackend, Who
-from agentr.config.schema import Config
+from agentr.config.schema import Config, EnvConfig
+from agentr.secrets import NAMES, Kind, Secret, redact
+
+#: Keys that name variables, by how they end, and what their values let one into.
+_KEYS = {"api_key_env": Kind.API, "token_env": Kind.ENVIRONMENT}
 
 
-class Secrets(dict[str, str]):
-    """Values by the names of their variables, which are never shown."""
-
-    def __repr__(self) -> str:
-        return f"Secrets({', '.join(self)})"
-
-    @classmethod
-    def of(cls, config: Config) -> Secrets:
-        """Reads what a configuration names, as far as it is there."""
-        names = {str(value) for key, value in flatten(plain(config)) if key.endswith(("api_key_env", "token_env")) and value}
-        return cls({name: os.environ[name] for name in sorted(names) if os.environ.get(name)})
+def secrets_of(config: Config) -> dict[str, Secret]:
+    """Reads what a configuration names, as far as it is there, by the names of the variables."""
+    named = {str(name): _KEYS[key.rpartition(".")[2]] for key, name in flatten(plain(config)) if name and key.rpartition(".")[2] in _KEYS}
+    read = {name: Secret.read(kind, name) for name, kind in sorted(named.items())}
+    return {name: secret for name, secret in read.items() if secret}
 
 
-#: Names of values that are secrets themselves: options of an environment or of a reward may hold such.
-_SECRET = re.compile(r"(^|[_.])(key|token|secret|password|passwd|credentials?)$", re.IGNORECASE)
+def env_token(env: EnvConfig) -> Secret:
+    """Reads the token of a server that runs already: only the variable that the configuration names is sent to its ``env.url``."""
+    return Secret.read(Kind.ENVIRONMENT, env.token_env) if env.token_env else Secret(Kind.ENVIRONMENT, "env.token_env", "")
 
 
 def without_secrets(config: Any) -> dict[str, Any]:
     """Returns a configuration as full keys with values, for others to read: less what may be a secret, in a value or in an address."""
     found = {}
     for key, value in flatten(plain(config)):
-        if _SECRET.search(key) and value:
-            value = "(not shown)"
-        elif isinstance(value, str):
-            value = re.sub(r"(\w+://)[^/@\s]*@", r"\1", value)
+        value = "(not shown)" if value and NAMES.search(re.sub(r"\W", "_", key)) else redact(value) if isinstance(value, str) else value
         found[key] = value
     return found
 
@@ -47,8 +42,9 @@ def missing_secrets(config: Config) -> Iterator[Problem]:
     """Yields the secrets that will be needed and are not in this process's environment."""
     needed = [("env.token_env", config.env.token_env)] if config.env.url and config.env.token_env else []
     needed += list(_used(config, ""))
+    there = secrets_of(config)
     for key, name in needed:
-        if not os.environ.get(name):
+        if name not in there:
             yield Problem(key, f"the environment variable {name} is not set", "Export it where the run is started or submitted.")
 
 

@@ -200,7 +200,12 @@ class Share(Enum):  # a text has a method that is called split
     """Who has the GPUs."""
 
     time = "time"
-    """Engines and trainer take turns: engines on the trainer's nodes make room, as many as it needs."""
+    """Engines and trainer take turns: engines on the trainer's nodes make room, as many as it needs. In an online method they sleep while
+    the trainer trains and load its weights when they wake, by vLLM's sleep mode; the trainer keeps its memory while they draw, so it needs
+    what policy.gpu_memory_utilization leaves. The order of these calls is tested; on a GPU it was not run."""
+    together = "together"
+    """An engine and a trainer worker are on one GPU all the time: the engine takes policy.gpu_memory_utilization of its memory, the trainer
+    has the rest."""
     split = "split"
     """Each has its own, all the time."""
 

@@ -16,20 +16,20 @@ from typing import Any, TypeVar, cast
 
 from pydantic import BaseModel
 
-from agentr.envs.transport import EnvStats, RequestFailed, Transport, UnknownOnServer
+from agentr.envs.transport import EnvStats, RequestFailed, Transport, UnknownOnServer, reading
 from agentr.errors import ConfigError
+from agentr.foreign import read
+from agentr.secrets import Secret, quoted
 from env_servers import protocol as wire
 from env_servers.registry import ClientDialect, Environment
 
 Answer = TypeVar("Answer", bound=BaseModel)
-#: Longest part of an answer that an error quotes.
-MAX_QUOTED = 200
 
 
 class AgentGymTransport(Transport):
     """Answers our requests with what one of AgentGym's servers says."""
 
-    def __init__(self, environment: Environment, dialect: ClientDialect, token: str, timeout_s: float, stats: EnvStats) -> None:
+    def __init__(self, environment: Environment, dialect: ClientDialect, token: str | Secret, timeout_s: float, stats: EnvStats) -> None:
         super().__init__(token, timeout_s, stats)
         self._dialect = dialect
         self._spec = specification(environment)
@@ -69,14 +69,10 @@ class AgentGymTransport(Transport):
             game = free.pop()
         else:
             made = await self._ask(url, "/create", dialect.create())
-            game = int(made if isinstance(made, int) else made[dialect.key])
+            game = reading("/create", made, lambda: int(made if isinstance(made, int) else made[dialect.key]))
         answer = await self._ask(url, "/reset", {dialect.key: game, **dialect.reset(int(number))})
-        try:
-            observation = dialect.opening(answer)
-        except (KeyError, IndexError, TypeError) as error:
-            raise _unreadable("/reset", answer) from error
         self._note_actions(url, game, answer)
-        return wire.ObservedState(session=str(game), observation=observation)
+        return reading("/reset", answer, lambda: wire.ObservedState(session=str(game), observation=dialect.opening(answer)))
 
     async def _step(self, url: str, body: wire.StepRequest) -> wire.ObservedState:
         dialect, game = self._dialect, int(body.session)
@@ -85,12 +81,13 @@ class AgentGymTransport(Transport):
         except RequestFailed as failure:
             # Whether it was carried out is not known, and there is no asking.
             raise RequestFailed(str(failure), session_lost=True, server_down=failure.server_down, wait=failure.wait) from failure
-        try:
-            observation, reward, done = answer[dialect.text], float(answer[dialect.reward]), bool(answer["done"])
-        except (KeyError, TypeError, ValueError) as error:
-            raise _unreadable("/step", answer) from error
         self._note_actions(url, game, answer)
-        return wire.ObservedState(session=body.session, observation=observation, reward=reward, done=done)
+
+        def observed() -> wire.ObservedState:
+            text, reward, done = answer[dialect.text], float(answer[dialect.reward]), answer["done"]
+            return wire.ObservedState(session=body.session, observation=text, reward=reward, done=done)
+
+        return reading("/step", answer, observed)
 
     async def _close(self, url: str, body: wire.CloseRequest) -> wire.CloseResponse:
         for game in map(int, body.sessions):
@@ -103,17 +100,18 @@ class AgentGymTransport(Transport):
 
     async def _ask(self, url: str, path: str, body: dict[str, Any]) -> Any:
         status, data = await self.exchange("POST", url, path, data=json.dumps(body))
-        try:
-            answer = json.loads(data)
-        except ValueError:
-            answer = data[:MAX_QUOTED].decode("utf-8", "replace")
-        if status != 200 or (isinstance(answer, dict) and "error" in answer):
-            raise RequestFailed(f"POST {url}{path}: {status} {str(answer)[:MAX_QUOTED]}", session_lost=True)
+        what = f"POST {url}{path}"
+        if status != 200:
+            raise RequestFailed(f"{what}: {status} {quoted(data, 200)}", session_lost=True)
+        answer = reading(what, data, lambda: read(data))
+        if isinstance(answer, dict) and "error" in answer:
+            raise RequestFailed(f"{what}: {quoted(answer, 200)}", session_lost=True)
         return answer
 
     def _note_actions(self, url: str, game: int, answer: Any) -> None:
         if self._dialect.actions and isinstance(answer, dict):
-            self._available[url, game] = list(answer.get(self._dialect.actions, []))
+            named = answer.get(self._dialect.actions, [])
+            self._available[url, game] = reading("a look at the actions", answer, lambda: wire.ActionsResponse(actions=named).actions)
 
 
 def specification(environment: Environment) -> wire.EnvironmentSpec:
@@ -130,7 +128,3 @@ def specification(environment: Environment) -> wire.EnvironmentSpec:
             hint="Some environments need files for that: see `agentr data` and env.options.",
         )
     return spec.model_copy(update={"splits": splits, "identity": "", "strata": [], "can_fork": False})
-
-
-def _unreadable(path: str, answer: Any) -> RequestFailed:
-    return RequestFailed(f"the answer to {path} cannot be read: {str(answer)[:MAX_QUOTED]}", session_lost=True)

@@ -10,6 +10,7 @@ from agentr.envs.selection import select
 from agentr.envs.session import Recorded, Session
 from agentr.envs.transport import EnvStats, Transport
 from agentr.errors import ConfigError
+from agentr.secrets import Secret
 from agentr.types import Task
 from env_servers.protocol import EXPERT_TIMEOUT_S, EnvironmentSpec, ExpertResponse, SplitResponse
 
@@ -40,13 +41,13 @@ class EnvClient:
     def __init__(
         self,
         urls: Urls,
-        token: str,
+        token: str | Secret,
         *,
         timeout_s: float = 30.0,
         expert_timeout_s: float = EXPERT_TIMEOUT_S + 10.0,
         retries: int = 4,
         one_line: bool = False,
-        transport: Callable[[str, float, EnvStats], Transport] = Transport,
+        transport: Callable[[str | Secret, float, EnvStats], Transport] = Transport,
     ) -> None:
         self.stats = EnvStats()
         self._transport = transport(token, timeout_s, self.stats)

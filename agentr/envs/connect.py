@@ -10,10 +10,11 @@ from agentr.envs.agentgym import AgentGymTransport
 from agentr.envs.client import EnvClient, Urls
 from agentr.envs.openenv import OpenEnvTransport
 from agentr.errors import ConfigError
+from agentr.secrets import Secret
 from env_servers.registry import BadOptions, UnknownEnvironment, client_dialect, client_dialects, load
 
 
-def connect(config: EnvConfig, urls: Urls, token: str) -> EnvClient:
+def connect(config: EnvConfig, urls: Urls, token: str | Secret) -> EnvClient:
     """Makes a client for servers of the configured environment.
 
     Raises:

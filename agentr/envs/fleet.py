@@ -13,6 +13,7 @@ from agentr.cluster.restarts import Restarts
 from agentr.config.schema import EnvConfig
 from agentr.envs.server import EnvServer, ServerState, ServerStatus, Supervision, new_token
 from agentr.errors import InfraError
+from agentr.secrets import Secret
 
 #: Deadline of one call to a supervisor; its methods only read.
 CALL_TIMEOUT_S = 10.0
@@ -25,7 +26,7 @@ class EnvServers:
     The servers end with ``stop``, or when the last handle is gone.
     """
 
-    def __init__(self, actors: list[Any], token: str) -> None:
+    def __init__(self, actors: list[Any], token: Secret) -> None:
         self.actors = actors
         self.token = token
 
@@ -35,7 +36,7 @@ class EnvServers:
         config: EnvConfig,
         log_dir: str,
         *,
-        token: str = "",
+        token: Secret | None = None,
         host: str = "127.0.0.1",
         supervision: Supervision | None = None,
         options: Mapping[str, Any] | None = None,
@@ -46,7 +47,7 @@ class EnvServers:
 
         Args:
             log_dir: Each server appends to ``env-server-<i>.log`` in here.
-            token: Bearer token; empty makes a new one.
+            token: Bearer token; none, or an empty one, makes a new one.
             host: Address that each server binds, see `EnvServer`.
             options: Ray options of the supervisors' actors (``agentr.cluster.roles.options``).
             restarts: How often a supervisor may die; by default three times.

@@ -9,6 +9,9 @@ from typing import Any
 
 import aiohttp
 
+from agentr.foreign import Unreadable, read
+from agentr.secrets import quoted
+
 #: Longest message of a server, in bytes.
 MAX_MESSAGE_BYTES = 64 << 20
 #: Seconds for a server to say goodbye.
@@ -77,18 +80,20 @@ class Line:
             self._answers.put_nowait(None)  # for whoever asks again
             raise aiohttp.ClientConnectionError("the server closed the session")
         try:
-            answer = json.loads(text)
+            answer = read(text)
             told, said = answer["type"], answer["data"]
             if told == "observation" and isinstance(said["observation"], dict):
                 return said
             code = str(said.get("code", "")) if told == "error" else ""
-        except (ValueError, KeyError, TypeError, AttributeError):
-            code, said = "", {}
-        if code == "CAPACITY_REACHED":
-            raise Full(str(said.get("message", code)), said.get("max_sessions"))
-        if code == "VALIDATION_ERROR" and isinstance(said.get("errors"), list):
-            raise Rejected([(".".join(map(str, e.get("loc", ()))), str(e.get("msg", ""))) for e in said["errors"]])
-        raise Failed(f"{kind}: {text[:200]}")
+            if code == "CAPACITY_REACHED":
+                raise Full(quoted(said.get("message", code)), most if isinstance(most := said.get("max_sessions"), int) else None)
+            if code == "VALIDATION_ERROR":
+                raise Rejected([(".".join(map(str, e.get("loc", ()))), quoted(e.get("msg", ""))) for e in said["errors"]])
+        except Unreadable as error:
+            raise Failed(f"{kind}: {error}") from None
+        except (ValueError, LookupError, TypeError, AttributeError):
+            pass
+        raise Failed(f"{kind}: {quoted(text, 200)}")
 
     async def close(self) -> None:
         """Ends the session: once this returns, its room on the server is free, if the server is well."""

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import difflib
-import os
 import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from agentr.config.schema import EnvConfig
+from agentr.config.secrets import env_token
 from agentr.envs.server import EnvServer, new_token
 from agentr.errors import ConfigError
+from agentr.secrets import Kind, Secret
 from env_servers.protocol import TOKEN_ENV
 from env_servers.registry import ENVIRONMENTS
 
@@ -23,7 +24,7 @@ def is_url(target: str) -> bool:
 
 
 @contextlib.contextmanager
-def reachable(target: str, options: Mapping[str, Any], count: int = 1) -> Iterator[tuple[list[str], str]]:
+def reachable(target: str, options: Mapping[str, Any], count: int = 1) -> Iterator[tuple[list[str], Secret]]:
     """Addresses and token of servers of ``target``: a URL stands for itself, an environment's name for ``count`` servers of our own.
 
     The token of a server at a URL is read from the environment variable that servers read theirs from.
@@ -35,7 +36,7 @@ def reachable(target: str, options: Mapping[str, Any], count: int = 1) -> Iterat
     if is_url(target):
         if options:
             raise ConfigError("a server that runs already takes no options", hint="Give --option with an environment's name.")
-        yield [target], os.environ.get(TOKEN_ENV, "")
+        yield [target], Secret.read(Kind.ENVIRONMENT, TOKEN_ENV)
         return
     if ":" not in target and target not in ENVIRONMENTS:
         near = difflib.get_close_matches(target, ENVIRONMENTS, n=1)
@@ -46,14 +47,14 @@ def reachable(target: str, options: Mapping[str, Any], count: int = 1) -> Iterat
 
 
 @contextlib.contextmanager
-def serving(config: EnvConfig, count: int = 1) -> Iterator[tuple[list[str], str]]:
+def serving(config: EnvConfig, count: int = 1) -> Iterator[tuple[list[str], Secret]]:
     """Addresses and token of servers of a configured environment: the one that the configuration names, or ``count`` of our own.
 
     Raises:
         InfraError: A server did not start; quotes its log.
     """
     if config.url:
-        yield [config.url], os.environ.get(config.token_env, "") if config.token_env else ""
+        yield [config.url], env_token(config)
         return
     token = new_token()
     with tempfile.TemporaryDirectory(prefix="agentr-env-") as logs, contextlib.ExitStack() as running:

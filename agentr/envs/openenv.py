@@ -17,6 +17,7 @@ import json
 import logging
 from collections import defaultdict
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, TypeVar, cast
 from urllib.parse import quote
 
@@ -25,8 +26,10 @@ from pydantic import BaseModel
 from agentr.config.openenv import OpenEnvOptions
 from agentr.envs.lines import Failed, Full, Line, Rejected
 from agentr.envs.openenv_fields import Fields, fields_of
-from agentr.envs.transport import EnvStats, RequestFailed, Transport, UnknownOnServer
+from agentr.envs.transport import EnvStats, RequestFailed, Transport, UnknownOnServer, reading
 from agentr.errors import ConfigError, InfraError
+from agentr.foreign import read
+from agentr.secrets import Secret, quoted
 from env_servers import protocol as wire
 from env_servers.seeds import SPLITS, seed_splits
 from env_servers.status import CallStatus
@@ -35,8 +38,6 @@ log = logging.getLogger(__name__)
 Answer = TypeVar("Answer", bound=BaseModel)
 #: Most connections to a server, whatever it has room for.
 MOST = 256
-#: Longest part of an answer that an error quotes.
-MAX_QUOTED = 200
 
 
 @dataclass
@@ -74,7 +75,7 @@ class OpenEnvTransport(Transport):
         name: What the environment is called in tasks and trees.
     """
 
-    def __init__(self, options: OpenEnvOptions, name: str, token: str, timeout_s: float, stats: EnvStats) -> None:
+    def __init__(self, options: OpenEnvOptions, name: str, token: str | Secret, timeout_s: float, stats: EnvStats) -> None:
         super().__init__(token, timeout_s, stats)
         self._options = options
         self._name = name
@@ -121,7 +122,7 @@ class OpenEnvTransport(Transport):
             options = self._options
             schema = await self._json("GET", url, "/schema")
             about = await self._json("GET", url, "/metadata")
-            self._fields = fields_of(options, schema, url)
+            self._fields = reading("/schema", schema, lambda: fields_of(options, schema, url))
             title = str(about.get("name") or self._name)
             splits = await self._splits(url) if options.tasks == "server" else seed_splits(options.seeds)
             self._spec = wire.EnvironmentSpec(
@@ -145,25 +146,24 @@ class OpenEnvTransport(Transport):
         at = f"/{quote(str(names[0]))}" if isinstance(names, list) and names else ""
         found: dict[str, wire.Split] = {}
         for split in await self._json("GET", url, f"{at}/splits", of=list):
-            name, kind = str(split["name"]), split.get("type")
-            self._sizes[name] = int((await self._json("POST", url, f"{at}/num_tasks", data=json.dumps({"split": name})))["num_tasks"])
+            name, kind = reading("/splits", split, lambda split=split: (str(split["name"]), split.get("type")))
+            sized = await self._json("POST", url, f"{at}/num_tasks", data=json.dumps({"split": name}))
+            self._sizes[name] = reading("/num_tasks", sized, lambda sized=sized: int(sized["num_tasks"]))
             found[name] = wire.Split(about=f"{self._sizes[name]} tasks of the server's", train=kind == "train")
         return found
 
     async def _json(self, method: str, url: str, path: str, of: type = dict, **content: Any) -> Any:
         status, data = await self.exchange(method, url, path, **content)
-        what = f"{method} {url}{path}: {status} {data[:MAX_QUOTED].decode('utf-8', 'replace')}"
+        what = f"{method} {url}{path}: {status} {quoted(data, 200)}"
         if status in (401, 403):
             raise InfraError(what, hint="Check env.token_env.")
         if status == 501:
             raise ConfigError(f"{url} lists no tasks of its own ({what})", hint="Set env.options.tasks=seeds.")
         if status == 404:
             raise ConfigError(what, hint="Is it an OpenEnv server, of openenv 0.2 or later? Those before have no sessions and no /schema.")
-        try:
-            if status == 200 and isinstance(found := json.loads(data), of | list):
-                return found
-        except ValueError:
-            pass
+        found = reading(f"{method} {url}{path}", data, lambda: read(data)) if status == 200 else None
+        if isinstance(found, of | list):
+            return found
         raise RequestFailed(what)
 
     def _reset(self, task: str) -> dict[str, Any]:
@@ -232,12 +232,15 @@ class OpenEnvTransport(Transport):
 
     def _observed(self, session: str, game: _Game, answer: dict[str, Any]) -> wire.ObservedState:
         assert self._fields is not None
-        try:
-            reward, done = float(answer.get("reward") or 0.0), bool(answer.get("done"))
-        except (TypeError, ValueError) as error:
-            raise RequestFailed(f"the answer cannot be read: {str(answer)[:MAX_QUOTED]}", session_lost=True) from error
-        game.earned = reward + (game.earned if self._options.returns == "sum" else 0.0)
-        return wire.ObservedState(session=session, observation=self._fields.read(answer["observation"]), reward=game.earned, done=done)
+        earned = game.earned if self._options.returns == "sum" else 0.0
+
+        def observed(fields: Fields) -> wire.ObservedState:
+            text, reward = fields.read(answer["observation"]), earned + float(answer.get("reward") or 0.0)
+            return wire.ObservedState(session=session, observation=text, reward=reward, done=answer.get("done") or False)
+
+        seen = reading("a step", answer, partial(observed, self._fields))
+        game.earned = seen.reward
+        return seen
 
     def _refused(self, url: str, body: wire.StepRequest, game: _Game, rejected: Rejected) -> wire.ObservedState:
         """The answer to an action that the server's schema does not take: the agent's fault where it is about the agent's text."""

@@ -14,6 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from agentr.cluster import metrics
 from agentr.cluster.metrics import Metric, Sample
+from agentr.secrets import Secret
 
 #: What becomes of the server's own series; what is the same in ours is summed.
 _SERIES: dict[str, tuple[Metric, dict[str, str]]] = {
@@ -29,7 +30,7 @@ _SERIES: dict[str, tuple[Metric, dict[str, str]]] = {
 }
 
 
-def fetch(url: str, token: str, timeout_s: float) -> str:
+def fetch(url: str, token: Secret, timeout_s: float) -> str:
     """Returns a server's metrics in Prometheus' text format.
 
     Raises:
@@ -37,7 +38,7 @@ def fetch(url: str, token: str, timeout_s: float) -> str:
     """
     connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=timeout_s)
     try:
-        connection.request("GET", "/metrics", headers={"Authorization": f"Bearer {token}"})
+        connection.request("GET", "/metrics", headers=token.bearer())
         answer = connection.getresponse()
         if answer.status != 200:
             raise OSError(f"{url}/metrics: {answer.status}")

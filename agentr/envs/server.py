@@ -35,6 +35,7 @@ from agentr.config.schema import EnvConfig
 from agentr.envs import scrape
 from agentr.errors import InfraError
 from agentr.logs import recording
+from agentr.secrets import Kind, Secret
 from agentr.store.files import make_folder
 from env_servers.protocol import TOKEN_ENV
 
@@ -117,7 +118,7 @@ class EnvServer:
     def __init__(
         self,
         config: EnvConfig,
-        token: str,
+        token: str | Secret,
         log_path: str,
         *,
         host: str = "127.0.0.1",
@@ -137,8 +138,9 @@ class EnvServer:
         for name, value in config.options.items():
             self._command += ["--option", f"{name}={json.dumps(value)}"]
         named = {str(value) for key, value in flatten(config.options) if key.endswith("_env")}
+        self._token = Secret(Kind.ENVIRONMENT, TOKEN_ENV, token)
         self._environ = {name: value for name, value in os.environ.items() if name in named or _HANDED_ON.match(name)}
-        self._environ |= {TOKEN_ENV: token, "PYTHONUNBUFFERED": "1"}
+        self._environ |= {TOKEN_ENV: self._token.reveal(), "PYTHONUNBUFFERED": "1"}
         if not config.python:
             # Our interpreter finds the package wherever this process did, installed or not.
             root = str(Path(env_servers.__file__).parents[1])
@@ -188,7 +190,7 @@ class EnvServer:
         yield metrics.Sample(metrics.RESTARTS, status.restarts)
         counted = ""
         with contextlib.suppress(OSError, http.client.HTTPException):
-            counted = scrape.fetch(status.url, self._environ[TOKEN_ENV], self._rules.poll_s) if status.state is ServerState.UP else ""
+            counted = scrape.fetch(status.url, self._token, self._rules.poll_s) if status.state is ServerState.UP else ""
         yield metrics.Sample(metrics.ENV_UP, float(bool(counted)))
         yield from scrape.samples(counted)
 
@@ -296,6 +298,6 @@ def _healthy(url: str, timeout_s: float) -> bool:
         connection.close()
 
 
-def new_token() -> str:
+def new_token() -> Secret:
     """A bearer token for one run."""
-    return secrets.token_urlsafe(32)
+    return Secret(Kind.ENVIRONMENT, TOKEN_ENV, secrets.token_urlsafe(32))

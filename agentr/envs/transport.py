@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -16,9 +16,12 @@ import aiohttp
 from pydantic import BaseModel, ValidationError
 
 from agentr.errors import ConfigError, InfraError
-from env_servers.protocol import ErrorBody
+from agentr.foreign import MOST_BYTES, Unreadable
+from agentr.secrets import Kind, Secret, quoted
+from env_servers.protocol import TOKEN_ENV, ErrorBody
 
 Answer = TypeVar("Answer", bound=BaseModel)
+Made = TypeVar("Made")
 #: Most requests at a server at the same time, unless its specification says a smaller number. Others wait, before their deadline begins:
 #: an event loop with thousands of them comes seconds late to each, and a server with thousands to answer does not answer its supervisor.
 AT_A_SERVER = 128
@@ -77,6 +80,24 @@ class UnknownOnServer(ConfigError):
     """The server has no such task or split."""
 
 
+def reading(what: str, answer: object, make: Callable[[], Made]) -> Made:
+    """Makes one of ours of a stranger's answer. Whatever is wrong with it becomes an error that says it.
+
+    Raises:
+        RequestFailed: It cannot be read; the session cannot be trusted.
+    """
+    try:
+        return make()
+    except Unreadable as error:
+        why = str(error)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        why = f"{'.'.join(map(str, first['loc']))}: {first['msg']}: {quoted(answer, 200)}"
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
+        why = f"{type(error).__name__}: {quoted(error, 120)}: {quoted(answer, 200)}"
+    raise RequestFailed(f"the answer to {what} cannot be read: {why}", session_lost=True)
+
+
 class Transport:
     """Sends requests. Belongs to the event loop that first uses it.
 
@@ -89,8 +110,8 @@ class Transport:
             Experts and splits are worked on beside them.
     """
 
-    def __init__(self, token: str, timeout_s: float, stats: EnvStats) -> None:
-        self._headers = {"Authorization": f"Bearer {token}"} if token else {}
+    def __init__(self, token: str | Secret, timeout_s: float, stats: EnvStats) -> None:
+        self._headers = Secret(Kind.ENVIRONMENT, TOKEN_ENV, token).bearer()
         self._timeout_s = timeout_s
         self._stats = stats
         self._http: aiohttp.ClientSession | None = None
@@ -125,11 +146,7 @@ class Transport:
         what = f"{method} {url}{path}"
         if status != 200:
             raise _failure(what, status, data, path)
-        try:
-            return answer.model_validate_json(data)
-        except ValidationError as error:
-            message = f"{what}: the answer is not a {answer.__name__} ({error.error_count()} errors, {len(data)} bytes)"
-            raise RequestFailed(message, session_lost=True) from error
+        return reading(f"{what}, which should be {answer.__name__},", data, lambda: answer.model_validate_json(data))
 
     async def exchange(self, method: str, url: str, path: str, *, timeout_s: float | None = None, **content: Any) -> tuple[int, bytes]:
         """Status and body of the answer to one request, whatever they are.
@@ -144,7 +161,12 @@ class Transport:
         async with self._asked(method, url, f"{method} {url}{path}", deadline_s) as http:
             timeout = aiohttp.ClientTimeout(total=deadline_s)
             async with http.request(method, f"{url}{path}", allow_redirects=False, timeout=timeout, **content) as response:
-                return response.status, await response.read()
+                data = await response.content.read(MOST_BYTES + 1)
+                while len(data) <= MOST_BYTES and (more := await response.content.read(MOST_BYTES + 1 - len(data))):
+                    data += more
+                if len(data) > MOST_BYTES:
+                    raise RequestFailed(f"{method} {url}{path}: an answer of more than {MOST_BYTES >> 20} MiB", session_lost=True)
+                return response.status, data
 
     @contextlib.asynccontextmanager
     async def _asked(self, method: str, url: str, what: str, deadline_s: float) -> AsyncIterator[aiohttp.ClientSession]:
@@ -168,9 +190,9 @@ class Transport:
                 message = f"{what}: no answer within {deadline_s:g} s"
                 raise RequestFailed(message, session_lost=True, server_down=True) from error
             except aiohttp.ClientConnectorError as error:
-                raise RequestFailed(f"{what}: {error}", session_lost=True, server_down=True) from error
-            except (aiohttp.ClientError, OSError) as error:
-                raise RequestFailed(f"{what}: connection lost ({type(error).__name__}: {error})") from error
+                raise RequestFailed(f"{what}: {quoted(error)}", session_lost=True, server_down=True) from None
+            except (aiohttp.ClientError, aiohttp.http_exceptions.HttpProcessingError, OSError, ValueError) as error:
+                raise RequestFailed(f"{what}: connection lost ({type(error).__name__}: {quoted(error)})") from None
             finally:
                 self._stats.seconds += time.perf_counter() - start
 
@@ -186,18 +208,18 @@ def _failure(what: str, status: int, data: bytes, path: str) -> Exception:
     try:
         body = ErrorBody.model_validate_json(data)
     except ValidationError:
-        body = ErrorBody(error=data[:200].decode("utf-8", "replace"))
-    message = f"{what}: {status} {body.error}"
+        body = ErrorBody(error=data.decode("utf-8", "replace"))
+    message = f"{what}: {status} {quoted(body.error)}"
     if status == 410 or (status == 404 and path in SESSION_PATHS):
         return RequestFailed(message, session_lost=True, wait=False)
     if status in (429, 503):
         return RequestFailed(message)
     if status == 504 and path.startswith(LOOK_UP_PATHS):
-        return InfraError(message, hint=body.hint)
+        return InfraError(message, hint=quoted(body.hint))
     if status >= 500:
         return RequestFailed(message, session_lost=True)
     if status == 404:
-        return UnknownOnServer(message, hint=body.hint)
+        return UnknownOnServer(message, hint=quoted(body.hint))
     if status == 401:
         return InfraError(message, hint="Check the token that the client and the server were given.")
-    return InfraError(message, hint=body.hint)
+    return InfraError(message, hint=quoted(body.hint))

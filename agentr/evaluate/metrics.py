@@ -96,7 +96,8 @@ def evaluate(
     answer_prefix: str = "",
     reflections: Sequence[str] = (),
 ) -> Evaluation:
-    """Metrics over the episodes in ``trees``. An episode that failed for infrastructure reasons is in no number.
+    """Metrics over the episodes in ``trees``. An episode that failed for infrastructure reasons is in no number, and one whose
+    prompt was refused in ``outcomes`` alone.
 
     Args:
         labels: Task labels to break success down by: an environment's `strata`.
@@ -119,6 +120,8 @@ def evaluate(
     reflected = Reflections(reflections)
     for tree in trees:
         leaves = [n for n in tree.ended() if n.depth == 0 or n.origin is Origin.POLICY]
+        if refused := sum(n.outcome is Outcome.REFUSED for n in tree.nodes):
+            outcomes[Outcome.REFUSED.value] = outcomes.get(Outcome.REFUSED.value, 0) + refused
         if not leaves:
             continue
         success[tree.task.key] = fmean(n.outcome is Outcome.SUCCESS for n in leaves)

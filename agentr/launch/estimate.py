@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from agentr.config.model import ModelSource
-from agentr.config.policy import PolicyBackend, Who
+from agentr.config.policy import Device, PolicyBackend, Who
 from agentr.config.schema import Config, TaskSelection
+from agentr.config.training import Share
 from agentr.envs.selection import select
 from agentr.recipes import config_at, recipe_of
 from agentr.rounds.online_config import OnlineConfig
@@ -123,7 +124,7 @@ def estimate(config: Config) -> Estimate:
         episode_turns=turns,
         optimiser_steps=_optimiser_steps(config, each),
         disk_bytes=_disk(config, policies, completions, turns),
-        resources=_resources(config),
+        resources=_resources(config, each),
     )
 
 
@@ -235,24 +236,41 @@ def _model_bytes(config: Config) -> int | None:
     return sum(file.stat().st_size for file in folder.iterdir() if file.suffix in (".safetensors", ".bin"))
 
 
-def _resources(config: Config) -> list[str]:
-    """What the cluster must have. Trainer and engines take turns on the same accelerators."""
+def _resources(config: Config, rounds: Sequence[_Round]) -> list[str]:
+    """What the cluster must have."""
+    policy, trainer = config.policy, config.trainer
     needs = []
-    gpus = config.trainer.workers if config.trainer.use_gpu else 0
-    if config.policy.backend is PolicyBackend.openai:
-        needs.append(f"{config.policy.openai.concurrency} requests at a time at {config.policy.openai.base_url}")
-    elif config.trainer.use_gpu:
-        gpus = max(gpus, config.policy.engines * config.policy.tensor_parallel_size)
-    else:
-        needs.append(
-            f"{config.policy.engines} engine(s) of {config.policy.threads} thread(s) and {config.policy.kv_cache_gib:g} GiB of cache"
-        )
-    if gpus:
-        needs.append(f"{gpus} GPU(s): engines and trainer take turns")
-    else:
-        needs.append(f"{config.trainer.workers} trainer worker(s) of {config.trainer.threads} thread(s)")
+    on_gpu = policy.device is Device.gpu or (policy.device is Device.auto and trainer.use_gpu)
+    if policy.backend is PolicyBackend.openai:
+        needs.append(f"{policy.openai.concurrency} requests at a time at {policy.openai.base_url}")
+    elif not on_gpu:
+        needs.append(f"{policy.engines} engine(s) of {policy.threads} thread(s) and {policy.kv_cache_gib:g} GiB of cache")
+    engines = policy.engines * policy.tensor_parallel_size if on_gpu and policy.backend is PolicyBackend.vllm else 0
+    if engines or trainer.use_gpu:
+        needs += _gpus(config, engines, rounds)
+    if not trainer.use_gpu:
+        needs.append(f"{trainer.workers} trainer worker(s) of {trainer.threads} thread(s)")
     needs.append(config.env.url or f"{config.env.servers} environment server(s)")
     return needs
+
+
+def _gpus(config: Config, engines: int, rounds: Sequence[_Round]) -> Iterator[str]:
+    """Yields how many GPUs are needed, and what is up on them at the same time in each stage."""
+    share, workers = config.trainer.share, config.trainer.workers if config.trainer.use_gpu else 0
+    apart = share is Share.split
+    yield f"{engines + workers if apart else max(engines, workers)} GPU(s)"
+    yield f"engines on {engines} while trees grow and policies are measured"
+    online = [number for number, round_ in enumerate(rounds, 1) if isinstance(round_.config.method, OnlineConfig)]
+    if config.warm_start.enabled or len(online) < len(rounds):
+        beside = {Share.split: f"engines keep {engines}", Share.together: "beside engines on the same", Share.time: "engines make room"}
+        yield f"trainer on {workers} for trainings on datasets ({beside[share]})"
+    if online:
+        beside = {
+            Share.split: f"engines on {engines} others",
+            Share.together: f"an engine takes {config.policy.gpu_memory_utilization:g} of a GPU's memory, a worker the rest",
+            Share.time: "engines sleep while it trains, and it keeps its memory while they draw",
+        }
+        yield f"trainer on {workers} all through round {', '.join(map(str, online))}, online ({beside[share]})"
 
 
 def _count(config: Config, selection: TaskSelection) -> Bound:

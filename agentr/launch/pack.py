@@ -30,7 +30,7 @@ from agentr.store.inside import check_names
 from agentr.store.seal import SEAL, SPARE, hash_of, read_checked
 
 #: What an archive leaves out: what a restart makes again or nobody needs.
-LEFT_OUT = (*(pattern for pattern in SPARE if pattern != SEAL), "logs", "tracking")
+LEFT_OUT = (*(pattern for pattern in SPARE if pattern != SEAL), "logs", "tracking", "token")
 
 #: How much larger than an archive its files may be, but for the bytes of a small one; and what each of them counts at least.
 RATIO, _SMALL, _BLOCK = 100, 64 << 20, 4096

@@ -30,7 +30,7 @@ from agentr.observe.troubles import MIRROR, note
 from agentr.policy.chat import ChatCodec
 from agentr.read.run import Run
 from agentr.read.stage import Rollouts, Trees
-from agentr.recipes import config_at, recipe_of
+from agentr.recipes import config_at, recipe_of, trains_online
 from agentr.rounds.experiment import Experiment
 from agentr.rounds.loop import run_rounds
 from agentr.rounds.services import Services
@@ -96,7 +96,7 @@ def opened(
             tracked(config, store, reporter),
             nullcontext(services) if services else serving(config, store.layout.logs, reporter) as running,
         ):
-            running.take_over(config, store)
+            running.take_over(config, store, trains_online(config))
             try:
                 yield Experiment(config, store, running, reporter, lambda round_: config_at(config, round_))
             except Exception as error:

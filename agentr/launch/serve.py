@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import threading
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from agentr.config.schema import Config
 from agentr.envs.fleet import EnvServers
 from agentr.launch.run import ending_cleanly, run_dir
 from agentr.observe.progress import Reporter
+from agentr.secrets import Kind, Secret
 from env_servers.protocol import TOKEN_ENV
 
 #: Seconds between two looks at the servers.
@@ -30,6 +30,7 @@ def serve(config: Config, reporter: Reporter, token: str = "") -> None:
     Raises:
         InfraError: They do not start, or none is left.
     """
+    given = Secret(Kind.ENVIRONMENT, TOKEN_ENV, token) or Secret.read(Kind.ENVIRONMENT, TOKEN_ENV)
     logs = run_dir(config) / "logs"
     logs.mkdir(parents=True, exist_ok=True)
     with ending_cleanly():
@@ -39,20 +40,23 @@ def serve(config: Config, reporter: Reporter, token: str = "") -> None:
             EnvServers.start(
                 config.env,
                 str(logs),
-                token=token or os.environ.get(TOKEN_ENV, ""),
+                token=given,
                 host="" if here else "127.0.0.1",
                 options=options(config, Role.environment, spread=True),
                 restarts=Restarts.of(config.cluster, logs),
                 run=config.run.name,
             )
         )
-        file = _keep(run_dir(config) / "token", servers.token)
+        file = run_dir(config) / "token"
+        if not given:
+            _keep(file, servers.token)
+        where = TOKEN_ENV if given else file
         try:
             said: list[str] = []
             while True:
                 urls = sorted(asyncio.run(servers.urls()))
                 if urls != said:
-                    reporter.say(f"{config.env.name}: {' '.join(urls) or 'being started again'} (token in {file})")
+                    reporter.say(f"{config.env.name}: {' '.join(urls) or 'being started again'} (token in {where})")
                     said = urls
                 threading.Event().wait(LOOK_S)
         finally:
@@ -61,9 +65,8 @@ def serve(config: Config, reporter: Reporter, token: str = "") -> None:
             leave(ray)
 
 
-def _keep(file: Path, token: str) -> Path:
+def _keep(file: Path, token: Secret) -> None:
     """Writes a token where only this user reads it."""
     file.unlink(missing_ok=True)
     file.touch(0o600)
-    file.write_text(token, encoding="utf-8")
-    return file
+    file.write_text(token.reveal(), encoding="utf-8")

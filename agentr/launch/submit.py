@@ -20,9 +20,10 @@ from typing import Any
 
 from agentr.cluster.roles import Role, selector
 from agentr.config.schema import Config
-from agentr.config.secrets import Secrets, missing_secrets
-from agentr.errors import ConfigError, InfraError, RunError
+from agentr.config.secrets import missing_secrets, secrets_of
+from agentr.errors import ConfigError, InfraError, RunError, first_line
 from agentr.recipes import load
+from agentr.secrets import Kind, Secret, quoted
 from agentr.track.tracker import environment
 
 #: Most that a working folder may hold.
@@ -60,8 +61,7 @@ class Job:
 
 def _prepare_ray() -> None:
     """Imports Ray so that it takes a token, and says nothing of each file that does not travel."""
-    named = any(os.environ.get(name) for name in ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"))
-    if named or Path("~/.ray/auth_token").expanduser().exists():
+    if Secret.read(Kind.RAY, "RAY_AUTH_TOKEN") or os.environ.get("RAY_AUTH_TOKEN_PATH") or Path("~/.ray/auth_token").expanduser().exists():
         os.environ.setdefault("RAY_AUTH_MODE", "token")  # read when Ray is imported, which takes a token only where it is told so
     import ray
 
@@ -91,10 +91,10 @@ class Cluster:
         try:
             self._client = JobSubmissionClient(self.address)
         except (ConnectionError, RuntimeError, RayError, OSError) as error:
-            raise self._unreachable(error) from error
+            raise self._unreachable(error) from None
 
     def _unreachable(self, error: Exception) -> InfraError:
-        text = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        text = quoted(first_line(error))
         hint = (
             "Is it up, and may this machine reach its dashboard? If it uses token authentication, set RAY_AUTH_TOKEN or "
             "RAY_AUTH_TOKEN_PATH to its token. Nothing was submitted."
@@ -125,7 +125,7 @@ class Cluster:
                 entrypoint_label_selector=dict(labels) or None,
             )
         except (RuntimeError, RayError, OSError) as error:
-            raise self._unreachable(error) from error
+            raise self._unreachable(error) from None
 
     def hand_over(self, values: Mapping[str, str]) -> str:
         """Puts secrets where the job takes them from, once, and returns the name under which they are there."""
@@ -171,7 +171,7 @@ class Cluster:
                 failures += 1
                 gone = "does not exist" in str(error)
                 if gone or failures > 10:
-                    what = "is another one now, without this job" if gone else f"does not answer any more: {error}"
+                    what = "is another one now, without this job" if gone else f"does not answer any more: {quoted(error)}"
                     hint = "The job may go on. If the head died, submit the same run again: it continues where it was."
                     raise InfraError(f"the cluster at {self.address} {what}", hint=hint) from error
             time.sleep(min(2.0 * (failures + 1), 10.0))
@@ -306,7 +306,8 @@ def _entrypoint(job: str, arguments: Sequence[str], cluster: Cluster, config: Co
     if job not in JOBS:
         raise ConfigError(f"there is no job {job!r}", hint=f"There are {', '.join(JOBS)}.")
     command = ["-m", f"ray_jobs.{job}", *arguments]
-    if values := {**Secrets.of(config), **environment(config.tracking)}:
+    secret = {name: value.reveal() for name, value in secrets_of(config).items()}
+    if values := {**secret, **environment(config.tracking)}:
         command += ["--secrets", cluster.hand_over(values)]
     return f'{_FIND_PYTHON}exec "$python" {shlex.join(command)}'
 

@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import IO, Any, cast
 
 from rich.console import Console as RichConsole
 from rich.markup import escape
@@ -20,6 +20,7 @@ from agentr.errors import AgentrError
 from agentr.logs import current, said
 from agentr.observe.pace import Pace
 from agentr.outside import typed
+from agentr.secrets import Cleaned
 from agentr.store.files import read_json, write_json
 from agentr.store.layout import title_of
 from agentr.words import span
@@ -161,7 +162,7 @@ class Reporter:
     def logged(self, path: Path) -> Iterator[None]:
         """Also writes to a file, behind what is there, while the block runs."""
         with path.open("a", encoding="utf-8") as file:
-            before, self._log = self._log, Console(file=file, soft_wrap=True, width=140)
+            before, self._log = self._log, Console(file=cast(IO[str], Cleaned(file)), soft_wrap=True, width=140)
             try:
                 yield
             finally:

@@ -22,7 +22,7 @@ from ray.exceptions import ActorDiedError, RayError, RayTaskError
 from agentr.cluster import metrics, push
 from agentr.cluster.failures import cause_of, in_constructor
 from agentr.cluster.restarts import Restarts
-from agentr.cluster.roles import Role, engines_on_gpu, options
+from agentr.cluster.roles import Role, booked, engines_on_gpu, options, sleeping
 from agentr.config.model import ModelConfig
 from agentr.config.policy import PolicyBackend, PolicyConfig
 from agentr.config.schema import Config
@@ -34,18 +34,21 @@ from agentr.types import Completion
 _WATCH_S = 2.0
 
 
-def start_engine(checkpoint: str, model: ModelConfig, policy: PolicyConfig) -> Engine:
+def start_engine(checkpoint: str, model: ModelConfig, policy: PolicyConfig, sleeps: bool = False) -> Engine:
     """Starts an engine of the configured backend in this process. To add a backend, add its case here.
 
+    Args:
+        sleeps: Whether it is to free its memory between requests (`Engine.sleep`).
+
     Raises:
-        ConfigError: The backend is a remote API, without engines to start.
+        ConfigError: The backend is a remote API, without engines to start; or it cannot sleep here.
         ModelError: The engine cannot load the model.
     """
     match policy.backend:
         case PolicyBackend.vllm:
             from agentr.policy.vllm_engine import VLLMEngine
 
-            return VLLMEngine(checkpoint, model, policy)
+            return VLLMEngine(checkpoint, model, policy, sleeps)
         case PolicyBackend.openai:
             raise ConfigError("policy.backend is openai, which runs elsewhere and has no engines to start.")
 
@@ -57,6 +60,7 @@ class EngineActor:
         checkpoint: Model folder to start with.
         restarts: Counts how often it is started.
         run, name: Of the run and of the engine, for its metrics.
+        sleeps: See ``start_engine``.
     """
 
     def __init__(
@@ -67,9 +71,10 @@ class EngineActor:
         restarts: Restarts | None = None,
         run: str = "",
         name: str = "",
+        sleeps: bool = False,
     ) -> None:
         self._restarts = restarts.count() if restarts is not None else 0
-        self._engine = start_engine(checkpoint, model, policy)
+        self._engine = start_engine(checkpoint, model, policy, sleeps)
         self._pusher = push.start(run, name, self._samples)
         threading.Thread(target=self._watch, name="engine-watch", daemon=True).start()
 
@@ -82,6 +87,11 @@ class EngineActor:
     async def load(self, checkpoint: str) -> None:
         """See `Engine.load`."""
         await self._engine.load(checkpoint)
+
+    @ray.method(concurrency_group="control")
+    async def sleep(self) -> None:
+        """See `Engine.sleep`."""
+        await self._engine.sleep()
 
     @ray.method(concurrency_group="control")
     async def health(self) -> EngineHealth:
@@ -165,17 +175,21 @@ def engine_name(index: int) -> str:
     return f"rollout-{index}"
 
 
-def start_engines(config: Config, checkpoint: Path | str, numbers: Iterable[int], logs: Path | None = None) -> dict[int, Any]:
+def start_engines(
+    config: Config, checkpoint: Path | str, numbers: Iterable[int], logs: Path | None = None, *, online: bool = False
+) -> dict[int, Any]:
     """Starts actors on the Ray cluster of this process and returns them by number. Does not wait for them.
 
-    On GPUs an engine takes ``tensor_parallel_size`` of one node. On CPUs engines are spread over the nodes.
+    On GPUs an engine takes what ``booked`` says, on one node. On CPUs engines are spread over the nodes.
 
     Args:
         numbers: Which of the ``policy.engines``.
         logs: Folder in which starts are counted; None for no limit.
+        online: Whether a method of the run trains while they are up.
     """
-    on_gpu = engines_on_gpu(config, ray.cluster_resources().get("GPU", 0))
-    how = options(config, Role.engine, gpus=config.policy.tensor_parallel_size if on_gpu else 0, spread=not on_gpu)
+    there = ray.cluster_resources().get("GPU", 0)
+    on_gpu = engines_on_gpu(config, there)
+    how = options(config, Role.engine, gpus=booked(config, there, online)[0] if on_gpu else 0, spread=not on_gpu)
     how["max_concurrency"] = 512
     restarts = Restarts.of(config.cluster, logs) if logs is not None else None
     remote: Any = ray.remote  # its overloads do not know concurrency_groups
@@ -186,6 +200,6 @@ def start_engines(config: Config, checkpoint: Path | str, numbers: Iterable[int]
         name = engine_name(number)
         counted = restarts.named(name, life) if restarts is not None else None
         engines[number] = engine.options(name=f"{name}-{life}", **how).remote(
-            str(checkpoint), config.model, config.policy, counted, config.run.name, name
+            str(checkpoint), config.model, config.policy, counted, config.run.name, name, sleeps=sleeping(config, there, online)
         )
     return engines

@@ -146,6 +146,10 @@ class Engine(Protocol):
         """
         ...
 
+    async def sleep(self) -> None:
+        """Frees the memory of weights and cache, after every request before the call. ``load`` wakes the engine."""
+        ...
+
     async def health(self) -> EngineHealth:
         """Returns the engine's state, also while it is busy.
 

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from typing import Any
-
-import httpx
 
 from agentr.backoff import Backoff
 
@@ -28,29 +25,14 @@ def pause_before_retry(error: TransientError, attempt: int, backoff: Backoff) ->
     return max(backoff.pause_s(attempt), _asked_for(error.retry_after))
 
 
-def json_object(response: httpx.Response) -> dict[str, Any]:
-    """Returns the JSON object in the response's body.
-
-    Raises:
-        TransientError: The body is no JSON object (a proxy's error page, an answer cut off).
-    """
-    try:
-        answer = response.json()
-    except ValueError:
-        raise TransientError(f"malformed JSON: {response.text[:80]!r}") from None
-    if not isinstance(answer, dict):
-        raise TransientError(f"JSON that is not an object: {response.text[:80]!r}")
-    return answer
-
-
 def _asked_for(retry_after: str) -> float:
     if not retry_after:
         return 0.0
     try:
-        return max(0.0, float(retry_after))
+        return min(max(0.0, float(retry_after)), 3600.0)
     except ValueError:
         pass
     try:
         return max(0.0, (parsedate_to_datetime(retry_after) - datetime.now(UTC)).total_seconds())
-    except (ValueError, TypeError):  # neither a number nor a date: as if it were not there
+    except (ValueError, TypeError, OverflowError):  # neither a number nor a date: as if it were not there
         return 0.0

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import time
 from collections.abc import Mapping
 from dataclasses import replace
@@ -20,17 +21,29 @@ import httpx
 
 from agentr.backoff import Backoff
 from agentr.config.policy import PolicyConfig
-from agentr.errors import AgentrError, BudgetExceeded, ConfigError, ContextOverflow, InfraError
+from agentr.errors import BudgetExceeded, ConfigError, InfraError
+from agentr.foreign import MOST_BYTES, Unreadable, read
 from agentr.policy.base import GenerateRequest, PolicyStats
 from agentr.policy.chat import ChatCodec
-from agentr.policy.http_retry import TransientError, json_object, pause_before_retry
-from agentr.policy.openai_tools import as_messages, as_turn
+from agentr.policy.http_retry import TransientError, pause_before_retry
+from agentr.policy.openai_tools import as_messages, as_turn, text_of
+from agentr.policy.refusals import refusal
+from agentr.secrets import Kind, Secret, quoted, read_all
 from agentr.seeds import derived_seed
 from agentr.tasks.tools import schema
 from agentr.types import Completion, Cost, FinishReason
 
 BACKOFF = Backoff(first_s=1.0, longest_s=60.0, jitter=0.3)
 """Pauses between attempts."""
+
+_PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy")
+_LOOPBACK = re.compile(r"localhost|127(\.\d+){3}|::1|\[::1\]")
+#: Why a completion ended, where it ended by itself. What else an API says is a turn that was cut off: its length, a filter, an error.
+_WHOLE = ("", "stop", "tool_calls", "tool_use", "function_call", "end_turn", "eos", "eos_token", "stop_sequence", "complete")
+#: In tokens of the local model, to one of the API's: a turn that is longer than so many times max_tokens is cut off there.
+_TOKENS = 4
+#: Most characters of a token of any model, on average over a turn.
+_CHARACTERS = 16
 
 _KEY_HINT = "Export it, or set policy.openai.api_key_env to the name of the variable that holds the key."
 
@@ -52,12 +65,12 @@ class OpenAIPolicy:
     """
 
     def __init__(
-        self, config: PolicyConfig, codec: ChatCodec, secrets: Mapping[str, str] = os.environ, *, backoff: Backoff = BACKOFF
+        self, config: PolicyConfig, codec: ChatCodec, secrets: Mapping[str, str | Secret] = os.environ, *, backoff: Backoff = BACKOFF
     ) -> None:
         api = config.openai
         if not api.model:
             raise ConfigError("policy.openai.model is empty.", hint="Name the model that the API should use.")
-        key = secrets.get(api.api_key_env, "")
+        key = Secret(Kind.API, api.api_key_env, secrets.get(api.api_key_env, ""))
         if not key:
             raise ConfigError(f"the environment variable {api.api_key_env} with the API key is not set.", hint=_KEY_HINT)
         if api.max_cost and not (api.prompt_price_per_mtok or api.completion_price_per_mtok):
@@ -69,11 +82,15 @@ class OpenAIPolicy:
         self._slots = asyncio.Semaphore(api.concurrency)
         self._stats = PolicyStats()
         self._failed_in_a_row, self._failure = 0, ""
-        self._client = httpx.AsyncClient(
-            headers={"Authorization": f"Bearer {key}"},
-            timeout=config.timeout_s,
-            limits=httpx.Limits(max_connections=api.concurrency, max_keepalive_connections=api.concurrency),
-        )
+        read_all(Kind.PROXY, _PROXIES)
+        limits = httpx.Limits(max_connections=api.concurrency, max_keepalive_connections=api.concurrency)
+        try:
+            # This machine itself is not asked by a proxy.
+            trust = not _LOOPBACK.fullmatch(httpx.URL(self._url).host)
+            self._client = httpx.AsyncClient(headers=key.bearer(), timeout=config.timeout_s, limits=limits, trust_env=trust)
+        except (httpx.InvalidURL, ValueError, ImportError) as error:
+            hint = "Check policy.openai.base_url, and HTTPS_PROXY and its like."
+            raise ConfigError(f"{self._url} cannot be asked: {quoted(error)}", hint=hint) from None
 
     async def generate(self, request: GenerateRequest) -> list[Completion]:
         """See `Policy.generate`. An API that returns fewer than ``n`` choices is asked again for the rest.
@@ -130,7 +147,9 @@ class OpenAIPolicy:
         }
         if calls:
             body |= {"tools": [schema(tool) for tool in calls.tools], "parallel_tool_calls": False}
-        return body | ({"stop": list(sampling.stop)} if sampling.stop else {})
+        body |= {"stop": list(sampling.stop)} if sampling.stop else {}
+        names = self._config.openai.parameters
+        return {names.get(name, name): value for name, value in body.items() if names.get(name, name)}
 
     async def _ask(self, body: dict[str, Any], request: GenerateRequest, problems: list[str]) -> list[Completion]:
         """Requests one answer, with retries, and adds each failure to ``problems``."""
@@ -150,57 +169,72 @@ class OpenAIPolicy:
                     await asyncio.sleep(pause_before_retry(error, attempt, self._backoff))
         raise self._failed(problems)
 
-    async def _post(self, body: dict[str, Any]) -> dict[str, Any]:
+    async def _post(self, body: dict[str, Any]) -> bytes:
+        """The body of one answer.
+
+        Raises:
+            TransientError, PromptRefused, ConfigError: There is none, as `refusal` says.
+        """
+        data = bytearray()
         try:
-            async with asyncio.timeout(self._config.timeout_s):
-                response = await self._client.post(self._url, json=body)
+            async with asyncio.timeout(self._config.timeout_s), self._client.stream("POST", self._url, json=body) as response:
+                async for part in response.aiter_bytes():
+                    data += part
+                    if len(data) > MOST_BYTES:
+                        raise TransientError(f"an answer of more than {MOST_BYTES >> 20} MiB")
         except (TimeoutError, httpx.TimeoutException):
             raise TransientError(f"no answer within {self._config.timeout_s:g} s") from None
-        except httpx.TransportError as error:
-            raise TransientError(f"{type(error).__name__}: {error}") from None
-        if response.status_code in (408, 409, 429) or response.status_code >= 500:
-            raise TransientError(f"HTTP {response.status_code}", response.headers.get("Retry-After", ""))
-        if response.status_code >= 400:
-            raise self._refused(response)
-        return json_object(response)
+        except (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError) as error:
+            raise TransientError(quoted(f"{type(error).__name__}: {error}")) from None
+        if response.status_code != 200:
+            raise self._refused(response.status_code, bytes(data), response.headers.get("Retry-After", ""))
+        return bytes(data)
 
-    def _read(self, answer: dict[str, Any], request: GenerateRequest) -> list[Completion]:
+    def _refused(self, status: int, data: bytes, retry_after: str = "") -> Exception:
+        return refusal(status, data, self._url, self._config.openai.api_key_env, retry_after)
+
+    def _read(self, data: bytes, request: GenerateRequest) -> list[Completion]:
         """Reads the completions of an answer. Counts the reported usage even if the rest is unusable."""
-        self._charge(answer.get("usage"), request)
-        begun = request.messages[-1].content if request.messages[-1].role == "assistant" else ""
         try:
-            completions = []
-            for choice in answer["choices"]:
-                # A refusal has content null: an empty turn, which no action format accepts.
-                text = self._said(choice["message"], request).removeprefix(begun)
-                cut = choice.get("finish_reason") == "length"
-                ids = self._codec.begin(text, begun) if cut else self._codec.turn(text, begun)
-                finish = FinishReason.LENGTH if cut else FinishReason.STOP
-                completions.append(Completion(text=text, token_ids=tuple(ids), logprobs=(), finish=finish))
-        except (KeyError, TypeError, AttributeError) as error:
-            raise TransientError(f"an answer that is not a chat completion ({type(error).__name__}: {error})") from None
-        if not completions:
-            raise TransientError("an answer without choices")
+            answer = read(data, dict[str, Any])
+            self._charge(answer.get("usage"), request)
+            if not answer.get("choices"):
+                raise self._refused(200, data)
+            completions = [self._completion(choice, request) for choice in answer["choices"][: request.n]]
+        except (Unreadable, KeyError, TypeError, AttributeError) as error:
+            why = error if isinstance(error, Unreadable) else f"{type(error).__name__}: {quoted(error, 80)} in {quoted(data, 200)!r}"
+            raise TransientError(f"an answer that is not a chat completion ({why})") from None
         self._stats += PolicyStats(Cost(completion_tokens=sum(len(c.token_ids) for c in completions)))
         return completions
+
+    def _completion(self, choice: dict[str, Any], request: GenerateRequest) -> Completion:
+        begun = request.messages[-1].content if request.messages[-1].role == "assistant" else ""
+        # A refusal has content null: an empty turn, which no action format accepts.
+        said, most = self._said(choice["message"], request).removeprefix(begun), _TOKENS * request.sampling.max_tokens
+        text = said[: most * _CHARACTERS]
+        cut = text != said or str(choice.get("finish_reason") or "").lower() not in _WHOLE
+        ids = self._codec.begin(text, begun) if cut else self._codec.turn(text, begun)
+        if len(self._codec.begin(text, begun) if len(ids) > most else ids) > most:  # the end of a turn is no part of its length
+            cut, ids = True, self._codec.begin(text, begun)[:most]
+            text = self._codec.decode(ids)
+        return Completion(text, tuple(ids), (), FinishReason.LENGTH if cut else FinishReason.STOP)
 
     def _said(self, message: dict[str, Any], request: GenerateRequest) -> str:
         calls = self._codec.calls if request.tools else None
         if calls is None:
-            return str(message.get("content") or "")
+            return text_of(message.get("content"))
         text = as_turn(message, calls)
         begun = request.messages[-1].role == "assistant" and not text.startswith(request.messages[-1].content)
         return f"\n{text}" if begun and calls.called(text) == 0 else text
 
     def _charge(self, usage: Any, request: GenerateRequest) -> None:
         counts = usage if isinstance(usage, dict) else {}
-        prompt = int(counts.get("prompt_tokens") or len(request.prompt_ids))
+        prompt = _count(counts, "prompt_tokens", 0) or len(request.prompt_ids)
         # Without usage the dearest answer is assumed: a spending cap must hold for servers that do not report.
-        completion = int(counts.get("completion_tokens") or 0) if counts else request.n * request.sampling.max_tokens
-        details = counts.get("prompt_tokens_details") or {}
+        completion = _count(counts, "completion_tokens", request.n * request.sampling.max_tokens)
         api = self._config.openai
         price = (prompt * api.prompt_price_per_mtok + completion * api.completion_price_per_mtok) / 1e6
-        cached = int(details.get("cached_tokens") or 0) if isinstance(details, dict) else 0
+        cached = _count(counts.get("prompt_tokens_details"), "cached_tokens", 0)
         self._stats += PolicyStats(Cost(prompt_tokens=prompt, cached_tokens=cached), spent=price)
 
     def _check_budget(self) -> None:
@@ -211,14 +245,14 @@ class OpenAIPolicy:
                 hint="Raise policy.openai.max_cost and resume.",
             )
 
-    def _refused(self, response: httpx.Response) -> AgentrError:
-        said = " ".join(response.text.split())[:300]
-        where = f"{self._url} answered HTTP {response.status_code}: {said}"
-        if response.status_code in (401, 403):
-            return ConfigError(where, hint=f"Check the key in {self._config.openai.api_key_env}.")
-        if "context_length" in said or "maximum context length" in said:
-            return ContextOverflow(where, hint="Lower model.max_model_len to the API's.")
-        return ConfigError(where, hint="Check policy.openai.base_url and model.")
-
     def _failed(self, problems: list[str]) -> InfraError:
         return InfraError(f"{self._url} gave no completion: {'; '.join(problems)}.")
+
+
+def _count(counts: Any, name: str, otherwise: int) -> int:
+    """A number of tokens that a server reports, or ``otherwise`` where it reports none that can be."""
+    try:
+        found = int(float(counts[name]))
+    except (KeyError, TypeError, ValueError, OverflowError):
+        return otherwise
+    return found if 0 <= found < 1 << 31 else otherwise

@@ -6,6 +6,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
+from agentr.foreign import Unreadable, read
 from agentr.tasks.tool_calls import ToolCalls
 from agentr.types import Message
 
@@ -32,13 +33,27 @@ def as_messages(messages: Sequence[Message], calls: ToolCalls) -> list[dict[str,
     return found
 
 
+def text_of(content: Any) -> str:
+    """Returns the text of a message, which may be in parts. Reasoning and a refusal's words are no part of the turn.
+
+    Raises:
+        TypeError: There is something else in it than text.
+    """
+    if isinstance(content, str | None):
+        return content or ""
+    parts = [part for part in content if part["type"] not in ("reasoning", "thinking", "refusal")]
+    if odd := [part["type"] for part in parts if part["type"] not in ("text", "output_text")]:
+        raise TypeError(f"a part of the type {odd[0]!r}, which is no text")
+    return "".join(part["text"] for part in parts)
+
+
 def as_turn(message: dict[str, Any], calls: ToolCalls) -> str:
     """Returns an answer of the API as a turn's text.
 
     Raises:
         KeyError, TypeError, AttributeError: It is no message of an API.
     """
-    content = str(message.get("content") or "")
+    content = text_of(message.get("content"))
     functions = [call["function"] for call in message.get("tool_calls") or ()]
     if not functions:
         return content
@@ -49,7 +64,7 @@ def as_turn(message: dict[str, Any], calls: ToolCalls) -> str:
 def _arguments(text: Any) -> Any:
     """Arguments of a call; as they are if they are no JSON object, for the format to say what is wrong with them."""
     try:
-        found = json.loads(text)
-    except (ValueError, TypeError, RecursionError):
-        return str(text)
-    return found if isinstance(found, dict) else str(text)
+        found = text if isinstance(text, dict) else read(text)
+    except Unreadable:
+        found = text
+    return found if isinstance(found, dict) else text if isinstance(text, str) else json.dumps(text)

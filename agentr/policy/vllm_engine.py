@@ -65,13 +65,16 @@ def prepare_environment(config: PolicyConfig) -> bool:
     return gpu
 
 
-def build_llm(checkpoint: str, model: ModelConfig, policy: PolicyConfig) -> LLMEngine:
+def build_llm(checkpoint: str, model: ModelConfig, policy: PolicyConfig, sleeps: bool = False) -> LLMEngine:
     """Builds vLLM's engine. Called in the stepping thread.
 
     Raises:
-        ConfigError, ModelError: See ``require_cpu_kernels``.
+        ConfigError: The engine is to sleep, which vLLM cannot on this platform; or see ``require_cpu_kernels``.
+        ModelError: See ``require_cpu_kernels``.
     """
     gpu = prepare_environment(policy)
+    if sleeps:
+        require_sleep()
     if not gpu:
         require_cpu_kernels(Path(checkpoint), policy)
     import torch
@@ -87,6 +90,7 @@ def build_llm(checkpoint: str, model: ModelConfig, policy: PolicyConfig) -> LLME
             "gpu_memory_utilization": policy.gpu_memory_utilization,
             "tensor_parallel_size": policy.tensor_parallel_size,
             "distributed_executor_backend": "mp" if policy.tensor_parallel_size > 1 else "uni",
+            "enable_sleep_mode": sleeps,
         }
     else:
         torch.set_num_threads(policy.threads)
@@ -117,6 +121,22 @@ def build_llm(checkpoint: str, model: ModelConfig, policy: PolicyConfig) -> LLME
         **options,
     )
     return LLMEngine.from_engine_args(arguments)
+
+
+def require_sleep() -> None:
+    """Checks that vLLM has its sleep mode on this platform: on a CPU it says that it slept, and frees nothing.
+
+    Raises:
+        ConfigError: It has not.
+    """
+    from vllm.platforms import current_platform
+
+    if not current_platform.is_sleep_mode_available():
+        where = current_platform.device_type
+        raise ConfigError(
+            f"trainer.share=time lets engines sleep while an online method trains, and vLLM cannot sleep on this platform ({where}).",
+            hint="Set trainer.share=together (an engine and a trainer worker on one GPU) or split.",
+        )
 
 
 def require_cpu_kernels(folder: Path, policy: PolicyConfig) -> None:
@@ -158,13 +178,16 @@ class VLLMEngine:
         checkpoint: Folder of the model in Hugging Face format.
         model: Data type and context length.
         policy: Sizes of the batch and of the cache, threads, deadline.
+        sleeps: Whether ``sleep`` will be called.
 
     Raises:
         ModelError: vLLM cannot load the model, or has no kernels for it (see ``require_cpu_kernels``).
-        ConfigError: See ``require_cpu_kernels``.
+        ConfigError: See ``build_llm``.
     """
 
-    def __init__(self, checkpoint: str | Path, model: ModelConfig, policy: PolicyConfig) -> None:
+    def __init__(self, checkpoint: str | Path, model: ModelConfig, policy: PolicyConfig, sleeps: bool = False) -> None:
+        self._sleeps = sleeps
+        self._asleep = False
         self._model = model
         self._policy = policy
         self._checkpoint = str(checkpoint)
@@ -234,6 +257,12 @@ class VLLMEngine:
         self._stepper.submit(barrier)
         await asyncio.wrap_future(barrier.future)
 
+    async def sleep(self) -> None:
+        """See `Engine.sleep`. Requests are refused by StaleWeights until weights are loaded."""
+        barrier = Barrier(self._lie_down)
+        self._stepper.submit(barrier)
+        await asyncio.wrap_future(barrier.future)
+
     async def stats(self) -> PolicyStats:
         """See `Engine.stats`."""
         return replace(self._stats, busy_s=self._stepper.busy_s)
@@ -275,7 +304,7 @@ class VLLMEngine:
     # ------------------------------------------------------------------------------------------------------------------
 
     def _start(self) -> LLMEngine:
-        llm = build_llm(self._checkpoint, self._model, self._policy)
+        llm = build_llm(self._checkpoint, self._model, self._policy, self._sleeps)
         self._tokenizer = llm.get_tokenizer()
         self._scheduler = llm.engine_core.engine_core.scheduler  # type: ignore[attr-defined]
         return llm
@@ -287,10 +316,20 @@ class VLLMEngine:
         preempted = sum(request.num_preemptions for request in there)
         return {"waiting": max(0, len(there) - running), "preempted": preempted, "cache_used": scheduler.kv_cache_manager.usage}
 
+    def _lie_down(self, llm: LLMEngine) -> None:
+        if not self._asleep:
+            llm.sleep(level=2)  # drops the weights: others come, and host memory is the trainer's
+            self._asleep, self._checkpoint = True, ""
+
     def _reload(self, llm: LLMEngine, checkpoint: str) -> None:
         if checkpoint == self._checkpoint:
             return
+        if self._asleep:
+            llm.wake_up(tags=["weights"])
         llm.collective_rpc("reload_weights", kwargs={"weights_path": checkpoint})
+        if self._asleep:  # the cache only now: while weights are read there is room for both copies of a layer
+            llm.wake_up(tags=["kv_cache"])
+            self._asleep = False
         if llm.vllm_config.device_config.device_type == "cpu":
             llm.collective_rpc(repack_output_layer)
         if not llm.reset_prefix_cache():
@@ -306,7 +345,7 @@ class VLLMEngine:
             )
 
     def _check_weights(self, wanted: str) -> None:
-        if wanted and wanted != self._checkpoint:
+        if self._asleep or (wanted and wanted != self._checkpoint):
             raise StaleWeights(f"the engine holds {self._checkpoint}, asked was {wanted}.")
 
     def _completion(self, output: Any, index: int, detokenized: bool) -> Completion:

@@ -20,6 +20,7 @@ from agentr.config import load as loading
 from agentr.config.named import may_run
 from agentr.config.schema import Config
 from agentr.errors import ConfigError
+from agentr.rounds.online_config import OnlineConfig
 from agentr.rounds.recipe import Recipe
 
 #: Method of a configuration that names none.
@@ -62,6 +63,11 @@ def recipe_of(config: Config) -> Recipe:
 def config_at(config: Config, round_: int) -> Config:
     """Returns the configuration that holds in a round."""
     return loading.at_round(config, round_, find_recipe)
+
+
+def trains_online(config: Config) -> bool:
+    """Returns whether a round's method trains while it collects, beside the engines."""
+    return any(isinstance(config_at(config, round_).method, OnlineConfig) for round_ in range(1, config.run.rounds + 1))
 
 
 def load(path: Path | None, overrides: Sequence[str] = (), base: Path | None = None, *, files: bool = True, whole: bool = False) -> Config:

@@ -20,9 +20,10 @@ from agentr.collect.coordinator import Coordinator
 from agentr.collect.job import TreeJob
 from agentr.collect.units import merged
 from agentr.config.schema import Config, TaskSelection
-from agentr.config.secrets import Secrets
+from agentr.config.secrets import secrets_of
 from agentr.envs.pool import Urls
 from agentr.errors import InfraError
+from agentr.secrets import Secret
 from agentr.store.growing import GrowingForest
 from agentr.store.layout import title_of
 from agentr.types import Task
@@ -55,11 +56,11 @@ class Coordinators:
     """
 
     def __init__(
-        self, ray: Any, config: Config, urls: Urls, token: str, model: Path, started: Callable[[str], None] = lambda name: None
+        self, ray: Any, config: Config, urls: Urls, token: Secret, model: Path, started: Callable[[str], None] = lambda name: None
     ) -> None:
         self._ray = ray
         self._config = config
-        self._args = (config, urls, token, model, Secrets.of(config))
+        self._args = (config, urls, token, model, secrets_of(config))
         self._started = started
         self._actors: dict[int, Any] = {}
         self._deaths: deque[float] = deque()

@@ -15,7 +15,7 @@ from agentr.collect.job import Work
 from agentr.config.checks import Problem
 from agentr.config.policy import SHARED_MEMORY, PolicyBackend, Sync
 from agentr.config.schema import Config
-from agentr.config.training import TrainConfig
+from agentr.config.training import Share, TrainConfig
 from agentr.errors import ConfigError, DataError, RunError
 from agentr.rounds.online_config import OnlineConfig
 from agentr.rounds.recipe import Recipe
@@ -56,6 +56,11 @@ class Online(Recipe[C]):
             if value != 1.0:
                 message = f"{value:g} draws from another distribution than the one whose probabilities are trained on"
                 yield Problem(f"collect.sampling.{key}", message, "Set it to 1.")
+        if config.trainer.share is Share.time:
+            yield from config.pairs_on_gpus()
+            if config.trainer.use_gpu and method.max_staleness:
+                message = f"{method.max_staleness}: engines that sleep while the trainer trains cannot be ahead of it"
+                yield Problem("method.max_staleness", message, "Set it to 0, or trainer.share to together or split.")
         rows = method.tasks * method.episodes
         for index, train in enumerate(config.train):
             if train.batch_size * train.grpo.minibatches != rows:

@@ -3,26 +3,27 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from agentr import logs
 from agentr.cluster.causes import Cause
 from agentr.cluster.connect import connect, joined, leave
 from agentr.cluster.draining import Draining
+from agentr.cluster.failures import cause_of
 from agentr.cluster.lookouts import Lookouts
 from agentr.cluster.nodes import Node, nodes
 from agentr.cluster.preflight import preflight
 from agentr.cluster.restarts import Restarts
-from agentr.cluster.roles import Role, matches, options, selector
+from agentr.cluster.roles import Role, booked, matches, options, selector, sleeping
 from agentr.collect.job import TreeJob
 from agentr.config.policy import PolicyBackend
 from agentr.config.schema import Config, TaskSelection
+from agentr.config.secrets import env_token
 from agentr.config.training import Share
 from agentr.envs.fleet import EnvServers
 from agentr.envs.pool import Urls
@@ -34,6 +35,7 @@ from agentr.rounds.coordinators import POLL_S, CoordinatorDied, Coordinators
 from agentr.rounds.diagnosis import Parts, diagnose
 from agentr.rounds.gauges import Gauges
 from agentr.rounds.watchdog import Watchdog
+from agentr.secrets import Secret
 from agentr.store.layout import Checkpoint, Layout, title_of
 from agentr.store.run import RunStore
 from agentr.store.summaries import TrainSummary
@@ -43,6 +45,8 @@ from agentr.train.job import TrainJob
 from agentr.train.online_job import OnlineJob
 from agentr.types import Task
 from env_servers.protocol import EnvironmentSpec
+
+T = TypeVar("T", bound=TrainJob)
 
 #: Longest list of what is waited for, in characters.
 _LONGEST = 160
@@ -76,6 +80,7 @@ class Services:
         self._run_dir: Path | None = None
         self._known: list[Node] = []
         self._training: Training | None = None
+        self._online = False
         self._lookouts = Lookouts()
         self._draining: Draining | None = None
         self._event: Callable[..., None] = lambda kind, **about: None
@@ -143,8 +148,7 @@ class Services:
         from agentr.train.launch import train_many
 
         self._start_ray()
-        epoch, labels = self._next_epoch(), selector(self.config, Role.trainer)
-        jobs = [replace(job, epoch=epoch, nodes=labels, watch_s=self.config.watchdog.after_s / 2) for job in jobs]
+        jobs = self._placed(*jobs)
         if self.config.trainer.use_gpu and self.config.trainer.share is Share.time:
             self._make_room()
         elif self.engines_early and self.model is not None:
@@ -176,8 +180,35 @@ class Services:
         from agentr.train.launch import train
 
         self._start_ray()
-        job = replace(job, epoch=self._next_epoch(), nodes=selector(self.config, Role.trainer), watch_s=self.config.watchdog.after_s / 2)
-        return Beside(lambda: TrainSummary.read(asdict(train(job, self.gauges.trained))))
+        (placed,) = self._placed(job)
+        return Beside(lambda: TrainSummary.read(asdict(train(placed, self.gauges.trained))))
+
+    def _placed(self, *jobs: T) -> list[T]:
+        """Gives jobs of one attempt their places."""
+        epoch, labels, watch_s = self._next_epoch(), selector(self.config, Role.trainer), self.config.watchdog.after_s / 2
+        _, gpus = booked(self.config, self._gpus(), self._online)
+        return [replace(job, epoch=epoch, nodes=labels, gpus=gpus, watch_s=watch_s) for job in jobs]
+
+    def sleep_engines(self) -> None:
+        """Lets engines free their GPUs for an online training, where they take turns; asked for weights, they wake.
+
+        Raises:
+            AgentrError: An engine could not. One that died has freed its memory, too.
+        """
+        from ray.exceptions import ActorDiedError, ActorUnavailableError, RayError
+
+        if not sleeping(self.config, self._gpus(), self._online):
+            return
+        for number, engine in self._engines.items():
+            try:
+                self._ray.get(engine.sleep.remote(), timeout=self.config.policy.timeout_s)
+            except (ActorDiedError, ActorUnavailableError):
+                self.reporter.say(f"rollout-{number} died before the training of this online step; it starts again", "yellow")
+            except RayError as error:
+                raise cause_of(error, f"rollout-{number}") from error
+
+    def _gpus(self) -> float:
+        return self._start_ray().cluster_resources().get("GPU", 0)
 
     @contextmanager
     def awaiting(self, job: TrainJob, what: str) -> Iterator[None]:
@@ -193,9 +224,14 @@ class Services:
         """How many machines the cluster has."""
         return sum(node["Alive"] for node in self._start_ray().nodes())
 
-    def take_over(self, config: Config, store: RunStore) -> None:
-        """Serves the experiment of ``config`` from here on. What it would start the same runs on; the coordinator starts anew."""
+    def take_over(self, config: Config, store: RunStore, online: bool = False) -> None:
+        """Serves the experiment of ``config`` from here on. What it would start the same runs on; the coordinator starts anew.
+
+        Args:
+            online: Whether one of its methods trains while the engines are up.
+        """
         before, self.config = self.config, config
+        was_online, self._online = self._online, online
         self._next_epoch, self._run_dir, self._event = store.lease.next_epoch, store.root, store.event
         store.told = self.gauges.event
         self.watchdog.after_s = config.watchdog.after_s
@@ -211,7 +247,7 @@ class Services:
             self._coordinators = None
         if config.env != before.env:
             self._stop_servers()
-        if (config.model, config.policy) != (before.model, before.policy):
+        if (config.model, config.policy, config.trainer.share, online) != (before.model, before.policy, before.trainer.share, was_online):
             self._stop_engines()
 
     def close(self, *, keep_logs: bool = False) -> None:
@@ -268,11 +304,11 @@ class Services:
                 self.reporter.say(f"        {self._spec.name} cannot copy a state: every branch is a reset and a replay, which is checked")
         return self._coordinators
 
-    def environment(self) -> tuple[Urls, str]:
+    def environment(self) -> tuple[Urls, Secret]:
         """Addresses and token of the environment servers: the user's, or our own."""
         env = self.config.env
         if env.url:
-            return [env.url], os.environ.get(env.token_env, "") if env.token_env else ""
+            return [env.url], env_token(env)
         if self._servers is None:
             self._start_ray()
             several = joined(self.config) and (len(nodes()) > 1 or self.config.cluster.wait_s > 0)
@@ -298,7 +334,7 @@ class Services:
             from agentr.policy.actor import start_engines
 
             with self.reporter.task(f"{self.config.policy.engines} vLLM engine(s)"):
-                self._engines |= start_engines(self.config, checkpoint, missing, self.logs)
+                self._engines |= start_engines(self.config, checkpoint, missing, self.logs, online=self._online)
         return [self._engines[number] for number in sorted(self._engines)]
 
     def _stop_servers(self) -> None:

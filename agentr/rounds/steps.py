@@ -183,6 +183,7 @@ class Steps:
         self._scores.clear()
         if not forest.sealed:
             self._grow(step, forest, tasks, update)
+            self.experiment.services.sleep_engines()  # before there are rows, on which the trainer goes on
         limit = self.round.config.build.max_length
         hint = "Raise build.max_length, or let turns be shorter."
         rows = self._rows(step, forest, tasks)

@@ -29,7 +29,6 @@ from agentr.search.siblings import SiblingRule, contrasts, estimates, sibling_pa
 from agentr.search.strategy import Expansion, Strategy, cut_off
 from agentr.search.tree import Child, Node, Origin, Tree
 from agentr.seeds import derived_seed
-from agentr.types import Outcome
 
 
 @dataclass
@@ -172,9 +171,9 @@ class Dense(Strategy):
         child = cut_off(tree, parent, child, self.config.max_depth, self.config.max_invalid)
         node = tree.add(parent, child, Origin.POLICY)
         node.branch = branch
-        if not node.terminal:
+        if node.outcome is None:
             return node
-        if node.outcome is not Outcome.INFRA:
+        if node.outcome.is_the_agents:
             tree.back_up(node.id)
         # Backing up closes a parent whose children have all ended; here it is closed only if no branch is left to draw.
         *ancestors, _ = tree.path(node.id, root=True)

@@ -14,7 +14,6 @@ from typing import NamedTuple
 
 from agentr.config.checks import number, share
 from agentr.search.tree import Node, Origin, Tree
-from agentr.types import Outcome
 
 #: Values are means of means, so 0.7 - 0.2 must count as 0.5 although it is a little less in floating point.
 _ROUNDING = 1e-9
@@ -87,9 +86,9 @@ def estimates(tree: Tree, turns_left: TurnsLeft = TurnsLeft.children) -> list[Tu
     value, known = [0.0] * len(tree.nodes), [0] * len(tree.nodes)
     turns, weight = [0.0] * len(tree.nodes), [0] * len(tree.nodes)  # of the mean turns left: a sum, and of how many
     for node in reversed(tree.nodes):  # a parent has a smaller id than its children
-        if node.outcome is Outcome.INFRA:
-            continue
         if node.outcome is not None:
+            if not node.outcome.is_the_agents:
+                continue
             own = TurnValue(node.reward, 0.0)
         elif known[node.id]:
             own = TurnValue(value[node.id] / known[node.id], 1 + turns[node.id] / weight[node.id])

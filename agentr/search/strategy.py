@@ -105,7 +105,7 @@ def add_turn(tree: Tree, parent: int, child: Child, turns: int, invalid: int) ->
     """Adds a turn of the policy, cut off as by ``cut_off``, and backs it up if it ended. The turns above stay open: others may still begin
     there."""
     node = tree.add(parent, cut_off(tree, parent, child, turns, invalid), Origin.POLICY)
-    if node.terminal and node.outcome is not Outcome.INFRA:
+    if node.outcome is not None and node.outcome.is_the_agents:
         tree.back_up(node.id)
         for above in tree.path(node.id, root=True)[:-1]:
             above.terminal = False  # backing up closes a node whose children have all ended

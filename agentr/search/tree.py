@@ -222,11 +222,15 @@ class Tree:
         del self.nodes[size:]
 
     def back_up(self, leaf: int) -> None:
-        """Adds an ended leaf's return to all its ancestors and to itself, and closes ancestors that have nothing left open."""
-        reward = self.nodes[leaf].reward
+        """Adds an ended leaf's return to all its ancestors and to itself, and closes ancestors that have nothing left open.
+
+        One that did not end by what the agent did closes them alone.
+        """
+        reward, outcome = self.nodes[leaf].reward, self.nodes[leaf].outcome
+        counts = outcome is None or outcome.is_the_agents
         for node in self.path(leaf, root=True)[::-1]:
-            node.visits += 1
-            node.value += reward
+            node.visits += counts
+            node.value += reward * counts
             if node.children and all(self.nodes[c].terminal for c in node.children):
                 node.terminal = True
 
@@ -289,7 +293,7 @@ class Tree:
 
     def ended(self) -> Iterator[Node]:
         """Leaves at which an episode ended for the agent's reasons, in order of id: what data may be made of."""
-        return (n for n in self.nodes if n.outcome is not None and n.outcome is not Outcome.INFRA)
+        return (n for n in self.nodes if n.outcome is not None and n.outcome.is_the_agents)
 
     def successes(self) -> list[Node]:
         """Leaves of successful episodes that this tree added: what it took over from another one is left out."""

@@ -33,6 +33,7 @@ from obstore.exceptions import AlreadyExistsError, BaseError, PreconditionError
 from obstore.store import LocalStore, from_url
 
 from agentr.errors import InfraError
+from agentr.secrets import Kind, quoted, read_all
 from agentr.store.files import writing
 from agentr.store.seal import FileRecord
 
@@ -71,8 +72,6 @@ _CAUSES = (
     (r"status: 501|not yet implemented", "it knows no conditional requests", "Choose a store that has If-None-Match and If-Match."),
     (r"status: (5\d\d|429)", "it is overloaded or out of order", ""),
 )
-#: Variables whose values are not shown.
-_SECRET = re.compile(r"KEY|SECRET|TOKEN|PASSWORD|CREDENTIAL")
 
 
 class BucketError(InfraError):
@@ -143,6 +142,7 @@ class Bucket:
     @cached_property
     def _store(self) -> ObjectStore:
         if self._folder is None:
+            read_all(Kind.STORE, ("AWS_", "GOOGLE_", "AZURE_"))
             return from_url(self.url, client_options=_CLIENT, retry_config=_RETRY)
         if not self._folder.exists() and self._folder.parent.is_dir():
             self._folder.mkdir(exist_ok=True)
@@ -295,7 +295,7 @@ class Bucket:
     def _said(self, text: str) -> BucketError:
         """Returns an error that says what another one comes down to, and no secrets."""
         fits = ((what, hint) for pattern, what, hint in _CAUSES if re.search(pattern, text))
-        what, hint = next(fits, (_without_secrets(text), ""))
+        what, hint = next(fits, (quoted(re.sub(r"\?\S+", "", text.partition("\n")[0]), 200), ""))
         code = re.search(r"<Code>(\w+)</Code>", text)
         return BucketError(f"{self.url} cannot be used: {what}{f' ({code[1]})' if code else ''}", hint=hint)
 
@@ -342,12 +342,3 @@ def _reading(source: Path | bytes) -> Iterator[IO[bytes]]:
 def _no_bucket(error: FileNotFoundError) -> bool:
     """Returns whether the bucket is what was not found, and not the object."""
     return re.search(_CAUSES[1][0], str(error)) is not None
-
-
-def _without_secrets(text: str) -> str:
-    """Returns the first line of an error without addresses' options and without the values of variables that hold secrets."""
-    line = re.sub(r"\?\S+", "", text.partition("\n")[0])
-    for name, value in os.environ.items():
-        if len(value) > 5 and _SECRET.search(name):
-            line = line.replace(value, "***")
-    return line[:200]

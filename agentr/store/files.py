@@ -19,6 +19,7 @@ from typing import Any, BinaryIO, cast
 
 from agentr.errors import DataError, RunError
 from agentr.outside import parse_json, read_file
+from agentr.secrets import cleaned, redact
 
 #: Bytes that are copied, or collected before they are written, at a time.
 CHUNK = 1 << 20
@@ -165,8 +166,10 @@ def write_json(path: Path, data: Any) -> None:
 
 
 def append_line(path: Path, data: Any) -> None:
-    """Appends one JSON line with a single write, so that lines of several processes do not mix."""
-    append_bytes(path, (json.dumps(data, sort_keys=True, separators=(",", ":"), default=str) + "\n").encode())
+    """Appends one JSON line with a single write, so that lines of several processes do not mix. Secrets are left out."""
+    append_bytes(
+        path, (json.dumps(cleaned(data), sort_keys=True, separators=(",", ":"), default=lambda other: redact(str(other))) + "\n").encode()
+    )
 
 
 def append_bytes(path: Path, data: bytes) -> None:

@@ -14,8 +14,9 @@ from contextlib import suppress
 from pathlib import Path
 
 from agentr.config.secrets import without_secrets
-from agentr.errors import DataError
+from agentr.errors import DataError, first_line
 from agentr.read.run import Run
+from agentr.secrets import clean_output, quoted
 from agentr.store.files import read_json, write_json
 from agentr.store.seal import hash_of
 from agentr.track.points import Point, read_points
@@ -88,6 +89,7 @@ def _listen(ending: threading.Event) -> None:
 
 
 def main(name: str, root: str) -> int:
+    clean_output()
     said = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     ending = threading.Event()
@@ -95,8 +97,7 @@ def main(name: str, root: str) -> int:
     try:
         Feed(name, Path(root)).work(tracker(name), ending)
     except Exception as error:  # noqa: BLE001 - whatever a library raises: it is said, and tried again
-        lines = str(error).strip().splitlines() or [""]
-        print(f"{type(error).__name__}: {lines[0]}"[:300], file=said, flush=True)
+        print(quoted(f"{type(error).__name__}: {first_line(error)}"), file=said, flush=True)
         return 1
     return 0
 

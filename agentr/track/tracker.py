@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from agentr.errors import ConfigError
+from agentr.secrets import Kind, read_all
 from agentr.track.points import Point
 
 #: Each tracker's module beside this one, the package that it needs, and how the variables of its environment begin.
@@ -68,11 +69,13 @@ def tracker(name: str) -> Tracker:
 
 
 def require(names: Iterable[str]) -> None:
-    """Checks that the packages of trackers are there.
+    """Checks that the packages of trackers are there, and that their keys can be sent.
 
     Raises:
-        ConfigError: One is missing.
+        ConfigError: One is missing, or cannot.
     """
+    names = list(names)
+    environment(names)
     missing = [name for name in names if importlib.util.find_spec(_TRACKERS[name][1]) is None]
     if missing:
         hint = "Install it with pip install 'agentr[tracking]', or take it out of tracking."
@@ -82,4 +85,5 @@ def require(names: Iterable[str]) -> None:
 def environment(names: Iterable[str]) -> dict[str, str]:
     """Returns the variables of this process's environment by which trackers are set up: addresses, projects, keys."""
     begins = tuple(begin for name in names for begin in _TRACKERS[name][2])
+    read_all(Kind.TRACKER, begins)
     return {name: value for name, value in os.environ.items() if name.startswith(begins)} if begins else {}

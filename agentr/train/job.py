@@ -91,6 +91,7 @@ class TrainJob:
         stall_s: Longest time for one step, in seconds; a worker beyond it is killed, and the stage resumes from its
             last checkpoint.
         nodes: Labels of the nodes on which workers may run.
+        gpus: What each worker books of a GPU, if it trains on one.
         chat_template: What the checkpoint's conversations are written by; empty if that is the start's own template.
         stop_ids: Tokens that end a turn, besides those of the start's own files: whoever serves the checkpoint must stop there.
         epoch: Of the driver's attempt (``agentr.store.lease``).
@@ -106,6 +107,7 @@ class TrainJob:
     watch_s: float = 90.0
     stall_s: float = 900.0
     nodes: Mapping[str, str] = field(default_factory=dict)
+    gpus: float = 1.0
     chat_template: str = ""
     stop_ids: tuple[int, ...] = ()
     epoch: str = ALONE

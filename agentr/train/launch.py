@@ -159,7 +159,7 @@ def _fit_once(jobs: Sequence[TrainJob]) -> None:
 
     first = jobs[0]
     trainer = first.trainer
-    resources: dict[str, float] = {"CPU": 1, "GPU": 1} if trainer.use_gpu else {"CPU": _BOOKED_CPUS}
+    resources: dict[str, float] = {"CPU": 1, "GPU": first.gpus} if trainer.use_gpu else {"CPU": _BOOKED_CPUS}
     there = ray.cluster_resources()
     if not there:
         hint = "Start the same run again: it continues from its last checkpoint."

@@ -27,6 +27,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from agentr.errors import AgentrError, DataError, RunError
 from agentr.observe.heldout import patterns, tasks
 from agentr.observe.problems import problem_of
+from agentr.secrets import Kind, Secret
 from agentr.ui.library import Library
 from agentr.ui.probe import Prober
 from agentr.ui.texts import as_json
@@ -137,7 +138,7 @@ def answers(prober: Prober) -> dict[str, Answer]:
     }
 
 
-def app(library: Library, host: str, port: int, token: str = "", names: Collection[str] = ()) -> Starlette:
+def app(library: Library, host: str, port: int, token: str | Secret = "", names: Collection[str] = ()) -> Starlette:
     """Returns the application.
 
     Args:
@@ -148,7 +149,8 @@ def app(library: Library, host: str, port: int, token: str = "", names: Collecti
     Raises:
         DataError: The address is beyond loopback, and there is no token.
     """
-    if not token and not is_loopback(host):
+    word = Secret(Kind.PAGES, "AGENTR_UI_TOKEN", token)
+    if not word and not is_loopback(host):
         raise DataError(f"{host} can be reached from other machines", hint="Give a token with --token, or listen at 127.0.0.1.")
     asked = answers(Prober())
 
@@ -170,12 +172,12 @@ def app(library: Library, host: str, port: int, token: str = "", names: Collecti
             return PlainTextResponse("not found", 404, headers=_HEADERS)
         kind = mimetypes.guess_type(name)[0] or "application/octet-stream"
         response = Response((STATIC / name).read_bytes(), media_type=kind, headers=_HEADERS)
-        if token and request.query_params.get("token"):
-            response.set_cookie(COOKIE, token, httponly=True, samesite="strict")
+        if word and request.query_params.get("token"):
+            response.set_cookie(COOKIE, word.reveal(), httponly=True, samesite="strict")
         return response
 
     routes = [Route("/api/{name}", api, methods=["GET"]), Route("/", page, methods=["GET"]), Route("/{name}", page, methods=["GET"])]
-    return Starlette(routes=routes, middleware=[Middleware(Closed, host=host, port=port, token=token, names=names)])
+    return Starlette(routes=routes, middleware=[Middleware(Closed, host=host, port=port, token=word, names=names)])
 
 
 @contextmanager
@@ -204,7 +206,7 @@ class Closed:
     address at which a request came in.
     """
 
-    def __init__(self, app: ASGIApp, host: str, port: int, token: str, names: Collection[str] = ()) -> None:
+    def __init__(self, app: ASGIApp, host: str, port: int, token: Secret, names: Collection[str] = ()) -> None:
         self._app = app
         self._port = port
         self._beyond = not is_loopback(host)
@@ -240,8 +242,8 @@ class Closed:
             return 403, "Another site asked for this."
         if self._token:
             given = request.query_params.get("token") or request.cookies.get(COOKIE, "")
-            if not hmac.compare_digest(given.encode(), self._token.encode()):
-                return 401, "Open the address that agentr ui printed: it has the token."
+            if not hmac.compare_digest(given.encode(), self._token.reveal().encode()):
+                return 401, "Open the address that agentr ui printed, with the token in it."
         return None
 
     def _knows(self, host: str, came_in_at: tuple[str, int] | None) -> bool:

@@ -1,7 +1,7 @@
 """``agentr chaos`` on one machine: parts of a step of online training are hit, and a soak measures what it says.
 
-All parts of a step, by hand: ``pytest tests/chaos/test_command.py --by-hand -k every``. All faults of all stages of Agent-R, in a quarter of
-an hour on two cores: ``agentr chaos configs/smoke.yaml``.
+All parts of a step, by hand: ``pytest tests/chaos/test_command.py --by-hand -k every``. All faults of all stages of Agent-R, in a quarter
+of an hour on two cores: ``agentr chaos configs/smoke.yaml``.
 """
 
 from __future__ import annotations

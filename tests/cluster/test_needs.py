@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from agentr.cluster.needs import label_problems, needs, shortages
 from agentr.cluster.nodes import Node
-from agentr.cluster.roles import Role, matches
+from agentr.cluster.roles import Role, booked, matches
+from agentr.errors import ConfigError
 from agentr.recipes import load
 
 
@@ -52,7 +55,7 @@ def test_what_fits_is_fine() -> None:
             ["cluster=gpu_node", "policy.engines=2", "trainer.share=split"],
             [node("one", 2)],
             "policy.engines: engine wants 2 x 1 GPUs, and there is room for 1 (one: 2). Lower policy.engines, add nodes, or set "
-            "cluster.wait_s if the cluster grows. With trainer.share=time, engines and trainer take turns.",
+            "cluster.wait_s if the cluster grows. With trainer.share=time, engines and trainer take turns, with together they share GPUs.",
         ),
         (
             ["cluster=cpu_cluster", "cluster.nodes.engine={agentr-role: rollout}"],
@@ -72,6 +75,44 @@ def test_engines_and_trainer_take_turns_or_have_their_own() -> None:
     assert found(["cluster=gpu_node", "policy.engines=2"], one) == []
     assert len(found(["cluster=gpu_node", "policy.engines=2", "trainer.share=split"], one)) == 1
     assert found(["cluster=gpu_node", "policy.engines=1", "trainer.share=split"], one) == []
+
+
+ONLINE = ["method.type=grpo", "method.tasks=2", "method.episodes=4", "train=[{batch_size: 8, micro_batch_size: 1}]", "trainer.use_gpu=true"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "online", "gpus"),
+    [
+        ([], False, (1, 1)),
+        ([], True, (0.85, 0.15)),
+        (["policy.gpu_memory_utilization=0.3"], True, (0.51, 0.49)),
+        (["trainer.share=together"], False, (0.85, 0.15)),
+        (["trainer.share=split"], True, (1, 1)),
+        (["policy.device=cpu"], True, (1, 1)),
+        (["trainer.use_gpu=false"], True, (1, 1)),
+    ],
+)
+def test_what_is_up_at_the_same_time_on_a_gpu_books_no_more_than_it(changes: list[str], online: bool, gpus: tuple[float, float]) -> None:
+    assert booked(load(None, ["cluster=gpu_node", *ONLINE, *changes]), 1, online) == gpus
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        (["trainer.share=together", "policy.tensor_parallel_size=2"], "policy.tensor_parallel_size: 2: an engine on several GPUs"),
+        (["policy.tensor_parallel_size=2"], "policy.tensor_parallel_size: 2: an engine on several GPUs"),
+        (
+            ["trainer.share=together", "trainer.workers=2"],
+            "trainer.workers: 2 share their GPUs with an engine each, and policy.engines = 1",
+        ),
+        (["trainer.share=together", "policy.gpu_memory_utilization=1.0"], "leaves the trainer worker beside the engine nothing"),
+        (["method.max_staleness=1"], "engines that sleep while the trainer trains cannot be ahead of it"),
+    ],
+)
+def test_what_cannot_share_a_gpu_is_refused(changes: list[str], problem: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(problem)):
+        load(None, [*ONLINE, *changes])
+    load(None, [*ONLINE, *changes, "trainer.share=split"])
 
 
 def test_two_engines_of_two_gpus_do_not_fit_where_each_node_has_three() -> None:

@@ -13,7 +13,6 @@ from agentr.collect.coordinator import Coordinator
 from agentr.collect.demonstrate import Demonstrate, NoPolicy
 from agentr.collect.job import TreeJob
 from agentr.config.schema import TaskSelection
-from agentr.config.secrets import Secrets
 from agentr.errors import ConfigError
 from agentr.recipes import load
 from agentr.search.tree import Origin
@@ -40,7 +39,7 @@ def coordinating(environment: Counter, root: Path, work: Callable[[Coordinator],
 
     async def main(url: str) -> T:
         config = load(None, ["eval.tasks={split: test, where: {size: 3}}", *overrides])
-        coordinator = Coordinator(config, [url], TOKEN, root / "model", Secrets())
+        coordinator = Coordinator(config, [url], TOKEN, root / "model", {})
         try:
             return await work(coordinator)
         finally:

@@ -161,6 +161,7 @@ def serve() -> Iterator[Callable[[str], str]]:
         yield url
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(900)  # ScienceWorld's experts take their time
 @pytest.mark.parametrize("name", CLIENTS)
 def test_a_client_of_agentgym_plays_to_the_end(serve: Callable[[str], str], name: str):

@@ -39,7 +39,13 @@ def played(name: str, file: str, options: dict[str, Any]) -> tuple[Environment, 
     return load(name, options), comment[1], [Turn.model_validate(turn) for turn in yaml.safe_load(text)["examples"][0]]
 
 
-@pytest.mark.parametrize("name", [*sorted(ENVIRONMENTS.keys() - WITHOUT), *VARIANTS])
+#: Environments that take seconds to start or to play.
+SLOW = {"sciworld", "searchqa", "searchqa/python"}
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] * (name in SLOW)) for name in (*sorted(ENVIRONMENTS.keys() - WITHOUT), *VARIANTS)]
+)
 def test_a_worked_example_is_what_the_environment_answers(name: str):
     file, options = VARIANTS.get(name, (f"{name}/spec.yaml", {}))
     environment, task, example = played(name.partition("/")[0], file, options)

@@ -75,6 +75,7 @@ data = st.recursive(
 )
 
 
+@pytest.mark.slow
 @settings(BOUNDED, max_examples=60)
 @given(said=actions, index=st.none() | st.integers(-2, 3), state=st.dictionaries(st.sampled_from(["goal", "at", "moves", "x"]), data))
 def test_no_argument_breaks_a_session_that_exists(url: str, said: list[str], index: int | None, state: dict[str, Any]):

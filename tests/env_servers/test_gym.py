@@ -73,6 +73,7 @@ def test_an_environment_that_does_not_repeat_itself_is_found_out():
     assert not noisy.step(state, "x" * 11).valid
 
 
+@pytest.mark.slow
 def test_distinct_tasks_share_no_opening():
     taxi = Gym("Taxi-v4", distinct=True, train=[0, 60], dev=[60, 70], test=[70, 80])
     openings = [taxi.reset(task.id)[1].observation for name in ("train", "dev", "test") for task in taxi.split(name)]

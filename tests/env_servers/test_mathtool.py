@@ -54,6 +54,7 @@ def play(game: MathTool, *actions: str, task: str = TASK) -> list[str]:
 # problems --------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_generated_problems_do_not_depend_on_the_hash_seed():
     def digest(seed: str) -> str:
         environ = {**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": str(ROOT)}

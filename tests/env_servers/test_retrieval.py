@@ -198,6 +198,7 @@ def test_hotpotqa_recall_is_that_of_the_published_measurement(shared_data: Path)
     assert found_all / len(questions) == pytest.approx(0.56, abs=0.03)
 
 
+@pytest.mark.slow
 def test_dense_retrieval_with_a_tiny_encoder(tmp_path: Path):
     transformers = pytest.importorskip("transformers")
     torch = pytest.importorskip("torch")

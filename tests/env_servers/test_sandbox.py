@@ -320,6 +320,7 @@ def test_what_does_not_start_says_why():
         Sandbox(packages=("no-such-package",))
 
 
+@pytest.mark.slow
 def test_numpy_and_sympy():
     sandbox = Sandbox()
     code = "import numpy, sympy\nprint(numpy.linalg.det(numpy.eye(3)), numpy.random.random() == numpy.random.RandomState(0).random())"

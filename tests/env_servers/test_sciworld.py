@@ -25,7 +25,7 @@ from env_servers.sciworld.tasks import Problem
 from tests.env_servers.support import TOKEN, http_client, serving, wait_until
 
 MISSING = [requirement.how for requirement in ScienceWorld.requirements() if not requirement.present]
-pytestmark = pytest.mark.timeout(900)
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]  # virtual machines are started
 needs_java = pytest.mark.skipif(bool(MISSING), reason=f"needs {'; '.join(MISSING)}")
 #: Short solutions: animals that fly about, a circuit, a thermometer with its errors.
 PLAYED = ("find-animal/7", "power-component/3", "use-thermometer/5")

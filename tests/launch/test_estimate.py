@@ -62,3 +62,20 @@ def test_gpus_are_shared_by_engines_and_trainer() -> None:
     assert any(need.startswith("8 GPU(s)") for need in estimate(config).resources)
     config.policy.tensor_parallel_size = 2
     assert any(need.startswith("16 GPU(s)") for need in estimate(config).resources)
+
+
+@pytest.mark.parametrize(
+    ("file", "changes", "gpus", "said"),
+    [
+        ("et_agent_qwen2_5_7b", [], 8, "trainer on 8 all through round 2, 3, 4, online (engines sleep"),
+        ("et_agent_qwen2_5_7b", ["trainer.share=split"], 16, "trainer on 8 for trainings on datasets (engines keep 8)"),
+        ("grpo_textcraft", ["cluster=gpu_node"], 1, "all through round 1, online (engines sleep"),
+        ("grpo_textcraft", ["cluster=gpu_node", "trainer.share=together"], 1, "an engine takes 0.85 of a GPU's memory, a worker the rest"),
+        ("grpo_textcraft", ["cluster=gpu_node", "trainer.share=split"], 2, "all through round 1, online (engines on 1 others)"),
+        ("demo", ["cluster=gpu_node", "trainer.share=split"], 2, "trainer on 1 for trainings on datasets (engines keep 1)"),
+        ("demo", ["policy.device=gpu"], 1, "engines on 1 while trees grow"),
+    ],
+)
+def test_gpus_are_counted_by_what_is_up_at_the_same_time(file: str, changes: list[str], gpus: int, said: str) -> None:
+    found = estimate(load(ROOT / f"configs/{file}.yaml", changes)).resources
+    assert f"{gpus} GPU(s)" in found and said in "; ".join(found)

@@ -76,12 +76,16 @@ class Made:
     ) -> None:
         self.measure, self.equal, self.breaks_at, self.entropy = measure, equal, breaks_at, entropy
         self.drawn: list[tuple[str, str, list[str]]] = []
+        self.rested: list[tuple[int, bool]] = []  # after how many drawings engines were told to sleep, and whether the rows were there
 
     def machines(self) -> int:
         return 2
 
     def engines(self, _: Path) -> list[Any]:
         return []
+
+    def sleep_engines(self) -> None:
+        self.rested.append((len(self.drawn), self.job.fed(len(self.rested) + 1)))
 
     def awaiting(self, job: OnlineJob, what: str) -> Any:
         return nullcontext()
@@ -131,6 +135,12 @@ def trained(root: Path, made: Made, *overrides: str) -> TrainSummary:
         return record.read(TrainSummary)
     finally:
         store.close()
+
+
+def test_engines_sleep_after_each_drawing_and_before_the_trainer_has_its_rows(tmp_path: Path) -> None:
+    made = Made()
+    trained(tmp_path, made, "method.steps=3")
+    assert made.rested == [(1, False), (2, False), (3, False)]
 
 
 def test_every_task_has_its_turn_and_every_step_the_weights_before_it(tmp_path: Path) -> None:

@@ -107,7 +107,7 @@ def test_a_name_in_the_address_of_the_request_is_no_address(made: Path) -> None:
 def test_a_server_at_all_addresses_as_one_starts_it(runs: Path) -> None:
     with started(runs, "--host", "0.0.0.0", "--token", "secret", "--allow-host", "given.example") as printed:
         url = urlsplit(printed)
-        assert url.hostname == socket.gethostname().lower() and url.query == "token=secret"
+        assert url.hostname == socket.gethostname().lower() and url.query == "token=(AGENTR_UI_TOKEN)"
         address, question = f"http://127.0.0.1:{url.port}/", "api/home?token=secret"
         assert get(address, question)[0] == 200 and get(address, "api/home")[0] == 401
         assert get(address, question, Host="given.example")[0] == 200
