@@ -6,9 +6,10 @@ import errno
 import json
 import os
 import stat
-from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
+
+import msgspec
 
 from agentr.errors import DataError
 
@@ -75,18 +76,7 @@ def typed(kind: type[T], data: Any, what: str) -> T:
     Raises:
         DataError: A value is missing or has another type; the error names its key.
     """
-    from pydantic import ValidationError
-
     try:
-        return _adapter(kind).validate_python(data)
-    except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        key = ".".join(map(str, first["loc"]))
-        raise DataError(f"{what} is damaged: {f'{key}: ' if key else ''}{first['msg']}") from None
-
-
-@cache
-def _adapter(kind: Any) -> Any:
-    from pydantic import TypeAdapter
-
-    return TypeAdapter(kind)
+        return msgspec.convert(data, kind, strict=False, str_keys=True)
+    except msgspec.ValidationError as error:
+        raise DataError(f"{what} is damaged: {error}") from None

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import yaml
-from pydantic import Field
+from msgspec import Meta
 
 from agentr.config.model import ModelConfig
 from agentr.config.schema import EnvConfig, MethodConfig, RunConfig, TaskSelection
@@ -44,7 +44,7 @@ class Index:
 class _Eval:
     tasks: TaskSelection = field(default_factory=TaskSelection)
     select: str = ""
-    bootstrap: Annotated[int, Field(le=1_000_000)] = 10_000
+    bootstrap: Annotated[int, Meta(le=1_000_000)] = 10_000
 
 
 @dataclass
