@@ -42,11 +42,13 @@ def chaos(
     from agentr.chaos.faults import faults as faults_of
     from agentr.chaos.report import REPORT, table
     from agentr.chaos.run import Plan, disturb, parent_of
+    from agentr.config.named import looking
     from agentr.errors import RunError
     from agentr.observe.progress import Reporter
     from agentr.recipes import load
 
-    loaded = load(config, overrides or [], files=not address)
+    with looking(list_ or dry_run):
+        loaded = load(config, overrides or [], files=not address)
     chosen = choose(loaded, faults or [])
     if list_:
         echo("\n".join(map(str, faults_of(loaded))))

@@ -137,7 +137,7 @@ class Rollouts(Trees):
     @property
     def steps(self) -> dict[int, Step]:
         """The steps that are finished, by their numbers."""
-        folders = [path.parent for path in sorted(self.path.glob("[0-9]*/manifest.json"))]
+        folders = [path.parent for path in sorted(self.path.glob("[0-9]*/manifest.json")) if path.parent.name.isdecimal()]
         return {int(folder.name): Step(self.root, replace(self.record, name=f"{self.name}/{folder.name}")) for folder in folders}
 
     def curve(self) -> pa.Table:
@@ -153,7 +153,7 @@ class Rollouts(Trees):
 
     def validations(self) -> dict[int, float]:
         """Returns the success on held-out tasks after the steps after which it was measured."""
-        paths = sorted(self.path.glob(f"validation/[0-9]*/{EVALUATION}"))
+        paths = [path for path in sorted(self.path.glob(f"validation/[0-9]*/{EVALUATION}")) if path.parent.name.isdecimal()]
         from agentr.evaluate.metrics import Evaluation
 
         return {int(path.parent.name): Evaluation.from_dict(read_json(path)).success.mean for path in paths}

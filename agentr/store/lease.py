@@ -198,7 +198,7 @@ class Lease:
                 self._write(replace(self._holder, beat=self._holder.beat + 1))
 
     def _newest(self) -> int:
-        return max((int(path.stem) for path in self.folder.glob("[0-9]*.json")), default=0)
+        return max((int(path.stem) for path in self.folder.glob("[0-9]*.json") if path.stem.isdecimal()), default=0)
 
     def _file(self, epoch: int) -> Path:
         return self.folder / f"{epoch:06d}.json"

@@ -41,6 +41,7 @@ def outside_of(folder: Path) -> Path:
     """What lies beside a run, and is nobody's business: a secret, another run's weights, a template."""
     folder.mkdir()
     (folder / "secret.json").write_text(json.dumps({"key": CANARY}))
+    (folder / "secret.jsonl").write_text(json.dumps({"time": "2026-01-01", "level": "info", "message": CANARY}) + "\n")
     (folder / "secret.yaml").write_text(f"run: {{name: {CANARY}}}\n")
     (folder / "secret.jinja").write_text(f"{{{{ '{CANARY}' }}}}")
     (folder / "mine").mkdir()
@@ -245,6 +246,15 @@ def a_huge_file(run: Path, outside: Path) -> None:
 def templates_without_an_end(run: Path, outside: Path) -> None:
     loops = "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}{{ 'a' * 10**10 }}"
     configured(run, model={"chat_template": loops})
+
+
+@attack
+def odd_numbers(run: Path, outside: Path) -> None:
+    shutil.copytree(run / TRAIN, run / "rounds/999999999999/train")
+    (run / ".lease").mkdir(exist_ok=True)
+    (run / ".lease/1x.json").write_text("{}")
+    shutil.copytree(run / COLLECT, run / "rounds/02/rollouts")
+    shutil.copytree(run / COLLECT, run / "rounds/02/rollouts/1x")
 
 
 @attack

@@ -124,7 +124,7 @@ def test_a_token_goes_to_the_server_that_it_is_named_for_alone(monkeypatch: pyte
     monkeypatch.setenv("THEIRS", "theirs")
     for variable, token in (("", ""), ("THEIRS", "theirs")):
         with serving(EnvConfig(url="http://127.0.0.1:9", token_env=variable)) as (_, found):
-            assert found == token
+            assert found.reveal() == token
 
 
 def test_a_server_has_no_keys_of_its_drivers_but_those_that_its_options_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
