@@ -27,7 +27,7 @@ def read(data: bytes | str, form: type[Form] | Any = Any) -> Any:
     try:
         return msgspec.json.decode(data.removeprefix(b"\xef\xbb\xbf"), type=form)
     except (ValueError, RecursionError) as error:  # the first is what msgspec's errors are
-        raise Unreadable(f"{quoted(error, 120)}: {quoted(data, 200)!r}") from None
+        raise Unreadable(f"no JSON of finite numbers and whole characters ({quoted(error, 120)}): {quoted(data, 200)!r}") from None
 
 
 def told(data: bytes) -> tuple[str, str]:

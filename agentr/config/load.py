@@ -7,12 +7,15 @@ so one file can hold a task's settings for every method that is compared on it.
 from __future__ import annotations
 
 import difflib
+import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
+from datetime import date
+from enum import Enum
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, get_args, get_type_hints
 
 import yaml
 from omegaconf import OmegaConf
@@ -21,13 +24,13 @@ from omegaconf.errors import ConfigKeyError, OmegaConfBaseException
 from agentr.config.chat_template import template_text
 from agentr.config.checks import Problem, find_problems
 from agentr.config.environment import environment_problems
+from agentr.config.files import file_problems
 from agentr.config.identity import plain
 from agentr.config.literal import literal, resolvers, users
-from agentr.config.model import ModelSource
 from agentr.config.overlays import NAME, SECTION, take_overlay
 from agentr.config.renamed import RENAMED_VALUES, new_name
 from agentr.config.schema import Config, MethodConfig
-from agentr.config.text import read_yaml
+from agentr.config.text import parse_texts, parse_yaml, read_text
 from agentr.errors import ConfigError
 
 
@@ -58,6 +61,8 @@ class Layer(NamedTuple):
 
     source: str
     data: dict[str, Any]
+    texts: Any = None
+    """The same with each scalar as it is written, where that is known."""
 
 
 #: How the names of configurations that are included end.
@@ -89,14 +94,14 @@ def load(
             contradict each other, names that do not exist.
     """
     layers = [layer for file in (base, path) if file is not None for layer in _read(file, ())]
-    layers = [Layer(layer.source, literal(layer.data)) for layer in layers] if whole else layers
-    layers += _with_overlay(Layer("the command line", _dotlist(overrides)), Path())
+    layers = [Layer(layer.source, literal(layer.data), literal(layer.texts)) for layer in layers] if whole else layers
+    layers += _with_overlay(Layer("the command line", _dotlist(overrides), _dotlist(overrides, texts=True)), Path())
     if refused := [problem for layer in layers for problem in resolvers(layer.source, layer.data)]:
         raise ConfigError(_joined(refused))
     method = find(next((str(t) for layer in reversed(layers) if (t := _section(layer, "method").get("type"))), ""))
     problems: list[str] = []
     by_type = _by_type(layers)
-    layers = [_selected(layer, method, find, problems) for layer in layers]
+    layers = [_selected(_as_texts(layer, method, find), method, find, problems) for layer in layers]
     merged = _defaults(method.Config)
     preset = _preset(method, layers)
     for layer in [*([] if whole else [preset]), *layers]:
@@ -116,7 +121,7 @@ def load(
         problems += _later_problems(config, find, files)
     problems += map(str, method.check(config))
     if files:
-        problems += map(str, _file_problems(config))
+        problems += map(str, file_problems(config))
         problems += map(str, environment_problems(config))
     try:
         config.model.chat_template = template_text(config.model.chat_template, files=not whole)
@@ -167,7 +172,7 @@ def _later_problems(config: Config, find: FindMethod, files: bool) -> Iterator[s
             yield str(error)
             continue
         problems = [*find_problems(later), *find(later.method.type).check(later)]
-        problems += [*_file_problems(later), *environment_problems(later)] if files else []
+        problems += [*file_problems(later), *environment_problems(later)] if files else []
         yield from (f"from round {number}: {problem}" for problem in problems)
 
 
@@ -215,7 +220,8 @@ def _read(path: Path, above: tuple[Path, ...]) -> list[Layer]:
     if path in above:
         raise ConfigError(f"{path} includes itself", hint="Remove the circle from the 'include' lists.")
     try:
-        data = read_yaml(path) or {}
+        text = read_text(path)
+        data, texts = parse_yaml(text) or {}, parse_texts(text)
     except FileNotFoundError as error:
         raise ConfigError(f"there is no configuration file {path}", hint="See configs/ for examples.") from error
     except yaml.YAMLError as error:
@@ -236,7 +242,7 @@ def _read(path: Path, above: tuple[Path, ...]) -> list[Layer]:
         if (file := (path.parent / name).resolve()).suffix not in _ENDINGS:  # errors quote what a configuration holds
             raise ConfigError(f"{path}: include names {name!r}, and configurations end in {' or '.join(_ENDINGS)}")
         included += _read(file, (*above, path))
-    layer = Layer(str(path), data)
+    layer = Layer(str(path), data, texts)
     for section in (_section(layer, "method"), *_later_methods(layer)):
         if "type" in section:
             section["type"] = _resolved(str(section["type"]), str(path))
@@ -260,13 +266,16 @@ def _resolved(type: str, source: str) -> str:
     return str((Path(source).parent / type).resolve()) if type.endswith(".py") else type
 
 
-def _dotlist(overrides: Sequence[str]) -> dict[str, Any]:
+def _dotlist(overrides: Sequence[str], texts: bool = False) -> dict[str, Any]:
     for item in overrides:
         if "=" not in item:
             raise ConfigError(f"{item!r} is not of the form key=value", hint="For example: run.seed=1")
     overlays = [item for item in overrides if item.startswith(f"{SECTION}=")]
+    given = [item.partition("=") for item in overrides if item not in overlays]
     try:
-        data: Any = OmegaConf.to_container(OmegaConf.from_dotlist([item for item in overrides if item not in overlays]))
+        data: Any = OmegaConf.to_container(
+            OmegaConf.from_dotlist([f"{key}={json.dumps(parse_texts(value)) if texts else value}" for key, _, value in given])
+        )
         if overlays:
             data[SECTION] = {NAME: overlays[-1].partition("=")[2], **data.get(SECTION, {})}
         if isinstance(data.get("from_round"), dict):  # its keys are numbers, and those of a command line are texts
@@ -306,6 +315,25 @@ def _selected(layer: Layer, method: Method, find: FindMethod, problems: list[str
         else:
             _merge(_defaults(other.Config), Layer(f"{layer.source}, {key}", {"method": values}), problems)
     return Layer(layer.source, data)
+
+
+def _as_texts(layer: Layer, method: Method, find: FindMethod) -> Layer:
+    """The layer in which what a key wants as a text, or as a name, is what is written: YAML reads ``on`` and ``007`` otherwise."""
+    sections: dict[str, Any] = {**get_type_hints(Config), "method": method.Config}
+    sections["from_round"] = dict.fromkeys(_section(layer, "from_round"), sections)
+    sections["methods"] = {name: find(_resolved(str(name), layer.source)).Config for name in _section(layer, "methods")}
+
+    def read(value: Any, text: Any, kind: Any) -> Any:
+        kinds = get_type_hints(kind) if is_dataclass(kind) else kind if isinstance(kind, dict) else {}
+        inner = get_args(kind)[-1] if get_args(kind) else None
+        if isinstance(value, dict) and isinstance(text, dict):
+            return {key: read(found, text.get(str(key)), kinds.get(key, inner)) for key, found in value.items()}
+        if isinstance(value, list) and isinstance(text, list):
+            return [read(found, one, inner) for found, one in zip(value, text, strict=True)]
+        named = isinstance(kind, type) and issubclass(kind, str | Enum)
+        return text if named and isinstance(value, bool | int | float | date) and isinstance(text, str) else value
+
+    return Layer(layer.source, read(layer.data, layer.texts, sections))
 
 
 def _preset(method: Method, layers: Sequence[Layer]) -> Layer:
@@ -414,29 +442,3 @@ def _known_keys(config: Any, prefix: str = "") -> Iterator[str]:
         yield f"{prefix}{each.name}"
         if is_dataclass(value):
             yield from _known_keys(value, f"{prefix}{each.name}.")
-
-
-# what is named --------------------------------------------------------------------------------------------------------
-
-
-def _file_problems(config: Config) -> Iterator[Problem]:
-    """Files and models that are not there. Fields that name a file have ``path`` or ``files`` in their name."""
-    for key, file in (*(("warm_start.files", f) for f in config.warm_start.files), *_method_files(config.method, "method")):
-        if file and not Path(file).is_file():
-            yield Problem(key, f"there is no file {file!r}", "See docs/your_own_trajectories.md for what it should hold.")
-    path = config.model.path
-    a_name = re.fullmatch(r"[\w.-]+/[\w.-]+", path) and not Path(path).exists()
-    if config.model.source is ModelSource.hf and path and not (a_name or (Path(path) / "config.json").is_file()):
-        hint = "Give a folder with config.json and weights, or a name such as Qwen/Qwen2.5-7B-Instruct."
-        yield Problem("model.path", f"{path!r} is no folder with a model, and no name of one", hint)
-
-
-def _method_files(config: Any, prefix: str) -> Iterator[tuple[str, str]]:
-    for each in fields(config):
-        value = getattr(config, each.name)
-        key = f"{prefix}.{each.name}"
-        for inner in value if isinstance(value, list) else [value]:
-            if is_dataclass(inner):
-                yield from _method_files(inner, key)
-            elif isinstance(inner, str) and (each.name == "path" or each.name.endswith("_path")):
-                yield key, inner

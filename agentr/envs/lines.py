@@ -55,6 +55,7 @@ class Line:
     def __init__(self, socket: aiohttp.ClientWebSocketResponse) -> None:
         self._socket = socket
         self._answers: asyncio.Queue[str | None] = asyncio.Queue()
+        self._ended = "the server closed the session"
         self._reader = asyncio.create_task(self._read(), name="reading an OpenEnv session")
 
     @classmethod
@@ -78,7 +79,7 @@ class Line:
         text = await self._answers.get()
         if text is None:
             self._answers.put_nowait(None)  # for whoever asks again
-            raise aiohttp.ClientConnectionError("the server closed the session")
+            raise aiohttp.ClientConnectionError(self._ended)
         try:
             answer = read(text)
             told, said = answer["type"], answer["data"]
@@ -112,5 +113,7 @@ class Line:
             async for message in self._socket:
                 if message.type is aiohttp.WSMsgType.TEXT:
                     self._answers.put_nowait(message.data)
+                elif message.type is aiohttp.WSMsgType.ERROR:
+                    self._ended = f"what the server sent cannot be read: {quoted(message.data)}"
         finally:
             self._answers.put_nowait(None)

@@ -142,7 +142,7 @@ class OpenEnvTransport(Transport):
 
     async def _splits(self, url: str) -> dict[str, wire.Split]:
         """The server's own splits, whose sizes are noted."""
-        names = await self._json("GET", url, "/list_environments")
+        names = await self._json("GET", url, "/list_environments", of=object)
         at = f"/{quote(str(names[0]))}" if isinstance(names, list) and names else ""
         found: dict[str, wire.Split] = {}
         for split in await self._json("GET", url, f"{at}/splits", of=list):
@@ -161,8 +161,7 @@ class OpenEnvTransport(Transport):
             raise ConfigError(f"{url} lists no tasks of its own ({what})", hint="Set env.options.tasks=seeds.")
         if status == 404:
             raise ConfigError(what, hint="Is it an OpenEnv server, of openenv 0.2 or later? Those before have no sessions and no /schema.")
-        found = reading(f"{method} {url}{path}", data, lambda: read(data)) if status == 200 else None
-        if isinstance(found, of | list):
+        if status == 200 and isinstance(found := reading(f"{method} {url}{path}", data, lambda: read(data)), of):
             return found
         raise RequestFailed(what)
 

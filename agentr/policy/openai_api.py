@@ -28,7 +28,7 @@ from agentr.policy.chat import ChatCodec
 from agentr.policy.http_retry import TransientError, pause_before_retry
 from agentr.policy.openai_tools import as_messages, as_turn, text_of
 from agentr.policy.refusals import refusal
-from agentr.secrets import Kind, Secret, quoted, read_all
+from agentr.secrets import Kind, Secret, quoted
 from agentr.seeds import derived_seed
 from agentr.tasks.tools import schema
 from agentr.types import Completion, Cost, FinishReason
@@ -82,7 +82,8 @@ class OpenAIPolicy:
         self._slots = asyncio.Semaphore(api.concurrency)
         self._stats = PolicyStats()
         self._failed_in_a_row, self._failure = 0, ""
-        read_all(Kind.PROXY, _PROXIES)
+        for name in _PROXIES:
+            Secret.read(Kind.PROXY, name)
         limits = httpx.Limits(max_connections=api.concurrency, max_keepalive_connections=api.concurrency)
         try:
             # This machine itself is not asked by a proxy.

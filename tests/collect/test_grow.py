@@ -26,7 +26,7 @@ from agentr.config.schema import TaskSelection
 from agentr.config.turns import CutOff, FullContext, TurnsConfig
 from agentr.envs.client import EnvClient
 from agentr.envs.server import EnvServer
-from agentr.errors import InfraError, RunError
+from agentr.errors import ContextOverflow, InfraError, PromptRefused, RunError
 from agentr.evaluate.metrics import evaluate
 from agentr.policy.base import GenerateRequest, PolicyStats
 from agentr.recipes.agent_r import Revise
@@ -209,6 +209,43 @@ def test_a_failing_policy_is_infra_and_no_data(server: EnvServer, tmp_path: Path
     assert (progress.done, progress.failed, progress.retried) == (5, 1, 1)
     assert list(forest.failures().values()) == ["the engine is gone"]
     assert all(n.outcome is not Outcome.INFRA for t in forest for n in t.nodes)
+
+
+@pytest.mark.parametrize(
+    "strategy",
+    [UCT(SEARCH), UCT(SEARCH, leaves=5), Sample(3, max_steps=6), Dense(DenseConfig(base=3, max_depth=5, window=3), SiblingRule())],
+    ids=["uct", "uct for online training", "sample", "dense"],
+)
+def test_a_refused_prompt_ends_its_episode_and_nothing_else(server: EnvServer, tmp_path: Path, strategy: Strategy) -> None:
+    async def scenario(env: EnvClient, tasks: list[Task]) -> tuple[int, Progress]:
+        agent = await sloppy_agent(env, tasks)
+        refused = 0
+
+        class Filtered(SloppyExpert):
+            async def generate(self, request: GenerateRequest) -> list[Completion]:
+                nonlocal refused
+                if request.affinity == tasks[0].key or (request.messages[1:] and sum(request.prompt_ids) % 4 == 0):
+                    refused += 1
+                    raise ContextOverflow("too long") if refused % 2 else PromptRefused("the content policy")
+                return await super().generate(request)
+
+        filtered = replace(agent, policy=Filtered(agent.codec, tasks))
+        return refused, await run_job(job(tmp_path, tasks, work=Grow(strategy), max_failed=0.0), filtered, Progress())
+
+    _, progress = play(server, scenario)
+    trees = list(Forest(tmp_path))
+    leaves = [node for tree in trees for node in tree.nodes if node.outcome is Outcome.REFUSED]
+    assert (progress.done, progress.failed) == (len(trees), 0) and len(trees) == 6 and len(leaves) > 1
+    assert 1 < progress.events["refused"] <= len(leaves) and not any(leaf.token_ids or leaf.children for leaf in leaves)
+    assert any(tree.successes() for tree in trees), "the others go on"
+    for tree in trees:
+        ended = list(tree.ended())
+        assert not any(leaf in ended for leaf in leaves)
+        assert tree.root.visits == len(ended) and tree.root.value == sum(leaf.reward for leaf in ended)
+        assert to_json(from_json(to_json(tree))) == to_json(tree)
+    found = evaluate(trees, resamples=10)
+    assert found.outcomes["refused"] == len(leaves)
+    assert set(found.per_task) == {tree.task.key for tree in trees if any(tree.ended())}
 
 
 def test_too_many_failures_stop_the_stage(server: EnvServer, tmp_path: Path) -> None:

@@ -165,7 +165,7 @@ def test_failures_that_pass_are_retried(stub, bad):
 
 def test_failures_that_stay_are_named(stub):
     stub.answers = [status(500), lambda body: JSONResponse({"choices": []})]
-    with pytest.raises(InfraError, match="gave no completion: HTTP 500: no; an answer without choices: .*; an answer without choices: "):
+    with pytest.raises(InfraError, match=r"gave no completion: HTTP 500: no; an answer without choices: .*; an answer without choices: "):
         ask(stub, retries=2)
     assert len(stub.bodies) == 3
 

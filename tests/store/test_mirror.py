@@ -598,7 +598,10 @@ def test_a_folder_that_is_gone_is_said_once_and_mended(root: Path, tmp_path: Pat
         ("Unable to copy data to file: No space left on device (os error 28)\nsource: Os { code: 28, kind: StorageFull }", "no space left"),
         ("Error performing PUT http://169.254.169.254/latest/api/token in 1ms", "no credentials were found"),
         ("status: 503, body: <Code>SlowDown</Code>", "it is overloaded or out of order (SlowDown)"),
-        ("Generic: strange http://h/x?X-Signature=123 whatever-it-is\nmore", "cannot be used: Generic: strange http://h/x (AWS_SECRET_ACCESS_KEY)"),
+        (
+            "Generic: strange http://h/x?X-Signature=123 whatever-it-is\nmore",
+            "cannot be used: Generic: strange http://h/x (AWS_SECRET_ACCESS_KEY)",
+        ),
     ],
 )
 def test_causes(text: str, cause: str, monkeypatch: pytest.MonkeyPatch) -> None:
