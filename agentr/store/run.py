@@ -20,6 +20,7 @@ from agentr.config.meaning import meant_otherwise
 from agentr.config.schema import Config
 from agentr.errors import DataError, RunError
 from agentr.store.files import append_line, copy_folder, disk, make_folder, write_bytes
+from agentr.store.inside import check_folder
 from agentr.store.layout import Layout, stage_of, title_of
 from agentr.store.lease import LEASE_S, Lease
 from agentr.store.origin import made_by, version
@@ -71,6 +72,7 @@ class RunStore:
         read_index(self.root)
         if not self.root.exists():
             self.root.mkdir(parents=True)
+        check_folder(self.root)
         self.lease.take()
         try:
             restore()
@@ -105,7 +107,9 @@ class RunStore:
 
         Raises:
             RunError: Another process works on it.
+            DataError: Something in it leads outside of it.
         """
+        check_folder(self.root)
         self.lease.take()
 
     def close(self) -> None:
