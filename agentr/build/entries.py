@@ -234,8 +234,12 @@ def _alpaca(entry: dict[str, Any]) -> list[ImportedTurn]:
     history = entry.get("history", [])
     if not isinstance(history, list) or not all(isinstance(pair, list) and len(pair) == 2 for pair in history):
         raise ValueError("history: a list of pairs of texts is wanted")
-    said = [(role, text_of(text, "history")) for pair in history for role, text in zip(("user", "assistant"), pair, strict=True)]
-    return [ImportedTurn(Message(role, text)) for role, text in (*said, ("user", asked))]
+    said = [
+        message
+        for user, agent in history
+        for message in (Message("user", text_of(user, "history")), Message("assistant", text_of(agent, "history")))
+    ]
+    return [ImportedTurn(message) for message in (*said, Message("user", asked))]
 
 
 def _without(prompt: list[ImportedTurn], side: list[ImportedTurn]) -> list[ImportedTurn]:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import aiohttp
+from aiohttp.http_exceptions import HttpProcessingError
 from pydantic import BaseModel, ValidationError
 
 from agentr.errors import ConfigError, InfraError
@@ -191,7 +192,7 @@ class Transport:
                 raise RequestFailed(message, session_lost=True, server_down=True) from error
             except aiohttp.ClientConnectorError as error:
                 raise RequestFailed(f"{what}: {quoted(error)}", session_lost=True, server_down=True) from None
-            except (aiohttp.ClientError, aiohttp.http_exceptions.HttpProcessingError, OSError, ValueError) as error:
+            except (aiohttp.ClientError, HttpProcessingError, OSError, ValueError) as error:
                 raise RequestFailed(f"{what}: connection lost ({type(error).__name__}: {quoted(error)})") from None
             finally:
                 self._stats.seconds += time.perf_counter() - start

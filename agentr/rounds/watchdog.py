@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import faulthandler
 import math
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -88,7 +87,7 @@ class Watchdog:
         looked = 0.0
         while not self._end.wait(min(self.after_s / 4, 5.0)):
             if self.end_s < math.inf:
-                faulthandler.dump_traceback_later(self.end_s, exit=True, file=sys.__stderr__)
+                faulthandler.dump_traceback_later(self.end_s, exit=True, file=2)
             with self._lock:
                 title, moved = self._title, self._moved
             if title and time.monotonic() - moved > self.end_s:

@@ -60,7 +60,8 @@ def dispersion(config: Config, earned: Sequence[float], calls: Sequence[int]) ->
 
 def settled(config: Config, earned: Sequence[Sequence[float]]) -> list[bool]:
     """Whether each task is always or never solved, by what its episodes earned."""
-    trees = [group(returns, *([1] * len(returns) for _ in range(3)), [0] * len(returns)) for returns in earned]
+    ones = [[1] * len(returns) for returns in earned]
+    trees = [group(returns, one, one, one, [0] * len(returns)) for returns, one in zip(earned, ones, strict=True)]
     return [found.settled for found in measure(trees, cast(Any, config.method).pareto.dispersion, "")]
 
 
@@ -81,8 +82,8 @@ def taken(
 ) -> list[str]:
     """The tasks that are trained on, of those with these dispersions; episodes of ``settled`` tasks all succeed, or none does."""
     pareto = cast(Any, config.method).pareto
-    labels = {name: {"kind": kind} for name, kind in (kinds or {}).items()}
-    found = [Measured(Task("toy", t, "train", labels.get(t, {})), one, other, t in settled) for t, (one, other) in tasks.items()]
+    labels = {name: {"kind": (kinds or {}).get(name, "")} for name in tasks}
+    found = [Measured(Task("toy", t, "train", {**labels[t]}), one, other, t in settled) for t, (one, other) in tasks.items()]
     return [one.task.id for one in choose(found, replace(pareto, tasks=count))]
 
 
