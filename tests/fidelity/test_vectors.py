@@ -49,11 +49,11 @@ def test_expected_numbers_are_what_the_derivation_gives() -> None:
 def test_a_rule_about_a_loss_has_gradients_and_rows_that_another_policy_drew() -> None:
     """On rows whose ratio is 1 a loss can be right and its gradient wrong."""
     for rule in ASKED:
-        for case in rule.cases if rule.check.startswith("losses.") else ():
+        for case in rule.cases if rule.check in ("losses.sft", "losses.dpo", "losses.grpo") else ():
             assert case.work and case.expected["gradient"], rule.id
             if rule.check == "losses.grpo":
                 table = case.given["table"]
-                for row in case.given["rows"]:
+                for row in (row for row in case.given["rows"] if row["advantage"]):
                     seen = [*row["prompt"], *row["tokens"]]
                     now = [table[i][j] for i, j in itertools.pairwise(seen)][len(row["prompt"]) - 1 :]
                     assert all(abs(new / old - 1) > 0.01 for new, old in zip(now, row["drawn"], strict=True)), rule.id

@@ -13,9 +13,9 @@ from agentr.build.pareto import Measured, choose, crowding, fronts, measure, sel
 from agentr.config.schema import Config
 from agentr.evaluate.metrics import BEHAVIOUR, conciseness
 from agentr.fidelity.checks.flywheel import episode_of
+from agentr.fidelity.checks.rl import rewards_of
 from agentr.fidelity.rules import CannotRun
 from agentr.fidelity.trees import named, new_tree, tree_of
-from agentr.rewards import Rewards
 from agentr.rewards.group import group_of
 from agentr.search import Tree
 from agentr.search.evolution import Evolution
@@ -48,7 +48,7 @@ def rewards(
 ) -> list[float]:
     same = [1] * len(earned)
     tree = group(earned, calls, tokens or [max(calls) + 1] * len(earned), seen or same, malformed or [0] * len(earned))
-    found = Rewards.of(cast(Any, config.method).rewards)(group_of(tree, progress=progress, round_=round_))
+    found = rewards_of(config)(group_of(tree, progress=progress, round_=round_))
     return [reward.total for reward in found]
 
 
