@@ -54,7 +54,7 @@ def run(
     from agentr.launch.trust import needs_trust
     from agentr.recipes import load
 
-    if not dry_run and (config.parent / "manifest.json").exists():
+    if (config.parent / "manifest.json").exists():  # a run's: opening it checks that nothing in it leads out
         needs_trust(agentr.open(config.parent).config, warn)
     with looking(dry_run and not trust):
         loaded = load(config, overrides or [])

@@ -102,7 +102,7 @@ def unpack(archive: Path, out: Path, *, any_size: bool = False) -> Path:
             tempfile.TemporaryDirectory(prefix=".unpacked-", dir=out) as aside,
         ):
             counted = _Counted(data, archive, sys.maxsize if any_size else _SMALL + RATIO * archive.stat().st_size)
-            with tarfile.open(fileobj=cast(IO[bytes], counted), mode="r|") as tar:
+            with tarfile.open(fileobj=cast(Any, counted), mode="r|") as tar:
                 extract(tar, Path(aside), archive, counted.spend)
             found = list(Path(aside).iterdir())
             if len(found) != 1 or not (found[0] / "config.yaml").exists():

@@ -201,7 +201,8 @@ class Rollouts(Trees):
     def expansions(self) -> pa.Table:
         import pyarrow as pa
 
-        return pa.concat_tables([step.trees.expansions() for step in self.steps.values()])
+        found = [step.trees.expansions() for step in self.steps.values()]
+        return pa.concat_tables(found) if found else pa.table({})
 
 
 class Step:
