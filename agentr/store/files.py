@@ -13,6 +13,7 @@ import io
 import json
 import os
 import secrets
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, cast
@@ -42,10 +43,13 @@ class Disk:
 
     def append_to(self, path: Path) -> int:
         _guard(path)
-        return os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
+        return os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o666)
 
     def write(self, descriptor: int, data: bytes | memoryview) -> int:
         return os.write(descriptor, data)
+
+    def cut(self, descriptor: int, size: int) -> None:
+        os.ftruncate(descriptor, size)
 
     def sync(self, descriptor: int) -> None:
         os.fsync(descriptor)
@@ -171,16 +175,40 @@ def append_line(path: Path, data: Any) -> None:
     )
 
 
+#: Threads of a process mend and continue files of lines in turn. Each file has one process that adds to it.
+_appending = threading.Lock()
+
+
 def append_bytes(path: Path, data: bytes) -> None:
-    """Appends bytes with a single write."""
-    with disk_errors(path):
+    """Appends whole lines with a single write, behind what is whole (`whole_lines`)."""
+    with disk_errors(path), _appending:
         line = memoryview(data)
         descriptor = disk.append_to(path)
         try:
+            size = os.fstat(descriptor).st_size
+            if size and os.pread(descriptor, 1, size - 1) != b"\n":
+                whole = len(whole_lines(os.pread(descriptor, size, 0)))
+                if whole > size:
+                    disk.write(descriptor, b"\n")
+                else:
+                    disk.cut(descriptor, whole)
             while line:  # a second write only if the disk is full: it fails
                 line = line[disk.write(descriptor, line) :]
         finally:
             os.close(descriptor)
+
+
+def whole_lines(data: bytes) -> bytes:
+    """Returns a file of JSON lines without the half line at its end that a killed writer or a full disk left.
+
+    A last line that lacks nothing but its line break gets it.
+    """
+    end = data.rfind(b"\n") + 1
+    try:
+        json.loads(data[end:])
+    except (ValueError, RecursionError):
+        return data[:end]
+    return data + b"\n"
 
 
 def write_lines(path: Path, entries: Iterable[dict[str, Any]]) -> int:
@@ -332,22 +360,19 @@ def read_json(path: Path) -> Any:
 
 
 def read_lines(path: Path) -> list[Any]:
-    """Reads the lines of a JSON-lines file. Skips a torn last line, which a killed writer leaves.
+    """Reads the whole lines of a file of JSON lines (`whole_lines`); none if it is not there.
 
     Raises:
-        DataError: A line before the last is damaged.
+        DataError: A line that was ended is damaged.
     """
     if not path.exists():
         return []
-    lines = path.read_bytes().split(b"\n")
     found: list[Any] = []
-    for number, line in enumerate(lines):
-        if not line:
-            continue
+    for number, line in enumerate(whole_lines(path.read_bytes()).split(b"\n"), 1):
         try:
-            found.append(json.loads(line))
+            if line:
+                found.append(json.loads(line))
         except ValueError as error:
-            if number == len(lines) - 1:
-                break
-            raise DataError(f"{path}, line {number + 1} is damaged: {error}", hint="Delete the file to start this unit anew.") from error
+            hint = "'agentr doctor RUN --repair' keeps the lines that can be read."
+            raise DataError(f"{path}, line {number} is damaged: {error}", hint=hint) from error
     return found
