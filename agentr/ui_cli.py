@@ -78,6 +78,7 @@ def ui(
     from agentr.ui.library import Library
     from agentr.ui.server import app, is_any, listen, written
     from agentr.words import counted
+    from env_servers.connections import limited
 
     library, word = Library(folders or [Path("runs")]), Secret(Kind.PAGES, "AGENTR_UI_TOKEN", token)
     with listen(host, port) as socket:
@@ -89,8 +90,7 @@ def ui(
         for problem in library.problems:
             typer.echo(f"{problem['message']}. {problem['hint']}")
         typer.echo(f"http://{shown}:{bound}/" + (f"?token={word}" if word else "") + "  (Ctrl-C ends it)")
-        config = uvicorn.Config(application, log_level="warning", access_log=False, server_header=False)
-        uvicorn.Server(config).run(sockets=[socket])
+        uvicorn.Server(limited(application, connections=256, server_header=False)).run(sockets=[socket])
 
 
 def show(

@@ -85,7 +85,7 @@ def test_a_child_that_cannot_start_is_an_error_with_its_log(config: EnvConfig, r
 def test_a_child_that_is_killed_while_it_starts_is_started_again_within_the_budget(kills: int, tmp_path: Path, log: str):
     python, starts = tmp_path / "python", tmp_path / "starts"
     count = f"echo >> {starts}; [ $(wc -l < {starts}) -le {kills} ] && kill -9 $$"
-    python.write_text(f"#!/bin/sh\n{count}\nPYTHONPATH={ROOT} exec {sys.executable} \"$@\"\n")
+    python.write_text(f'#!/bin/sh\n{count}\nPYTHONPATH={ROOT} exec {sys.executable} "$@"\n')
     python.chmod(0o755)
     config = EnvConfig(name=COUNTER.name, python=str(python))
     if kills > QUICK.max_restarts:

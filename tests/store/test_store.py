@@ -281,7 +281,7 @@ def test_json_lines_survive_a_torn_tail_but_not_damage_in_the_middle(tmp_path: P
 LINES = st.lists(st.dictionaries(st.text(max_size=4), st.none() | st.integers() | st.text(max_size=6), max_size=3), min_size=1, max_size=4)
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=12)
 @given(LINES)
 def test_a_file_of_lines_goes_on_behind_any_cut(lines: list[dict[str, Any]]) -> None:
     """What a full disk or a kill left of a line is taken away by the next one; a line that lacks only its end stays."""
@@ -312,7 +312,7 @@ def test_a_full_disk_cuts_a_line_and_the_run_goes_on(tmp_path: Path, monkeypatch
     with monkeypatch.context() as full:
         full.setattr(files, "disk", Filling())
         with pytest.raises(RunError, match="no space left"):
-            files.append_line(path, {"step": 2, "said": "more"})
+            files.append_line(path, {"step": 2, "said": "much more"})
     assert not path.read_bytes().endswith(b"\n"), "the disk took a part"
     for step in (2, 3):
         files.append_line(path, {"step": step})
