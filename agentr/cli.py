@@ -15,6 +15,8 @@ from agentr import __version__, bench_cli, chaos_cli, cluster_cli, env_cli, run_
 from agentr.errors import AgentrError, ConfigError
 from agentr.examples import show_examples
 from agentr.secrets import clean_output
+from agentr.signals import ending_cleanly
+from agentr.store.files import disk_errors
 
 app = typer.Typer(
     name="agentr",
@@ -412,7 +414,14 @@ def main() -> None:
     """Runs the command line. Shows errors that a person can act on without a traceback."""
     clean_output()
     try:
-        app()
+        try:
+            with ending_cleanly():  # no command leaves half a file behind
+                app()
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            with disk_errors(Path(error.filename or "a file")):
+                raise
     except AgentrError as error:
         from rich.console import Console
         from rich.markup import escape

@@ -15,7 +15,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from agentr.errors import AgentrError
-from agentr.logs import current, said
+from agentr.logs import LogFile, current, said
 from agentr.observe.pace import Pace
 from agentr.secrets import Cleaned
 from agentr.store.files import read_json, write_json
@@ -164,12 +164,11 @@ class Reporter:
     @contextmanager
     def logged(self, path: Path) -> Iterator[None]:
         """Also writes to a file, behind what is there, while the block runs."""
-        with path.open("a", encoding="utf-8") as file:
-            before, self._log = self._log, Console(file=cast(IO[str], Cleaned(file)), soft_wrap=True, highlight=False, width=140)
-            try:
-                yield
-            finally:
-                self._log = before
+        before, self._log = self._log, Console(file=cast(IO[str], Cleaned(LogFile(path))), soft_wrap=True, highlight=False, width=140)
+        try:
+            yield
+        finally:
+            self._log = before
 
     def say(self, text: str, style: str = "") -> None:
         """Prints a message."""

@@ -92,16 +92,18 @@ def disk_errors(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise RunError(
-                f"no space left on the device while writing {path}",
-                hint="Free some space and start the same run again: it continues where it stopped.",
-            ) from error
+            place = "memory (/dev/shm is this machine's), or set policy.sync=files," if path.is_relative_to("/dev/shm") else "space"
+            hint = f"Free some {place} and start the same run again: it continues where it stopped."
+            raise RunError(f"no space left on the device while writing {path}", hint=hint) from error
         if error.errno == errno.EFBIG:
             hint = "Raise the limit (ulimit -f, a quota) and start the same run again: it continues where it stopped."
             raise RunError(f"{path} cannot be written: it is larger than this process may write", hint=hint) from error
         if error.errno in (errno.EACCES, errno.EROFS, errno.EPERM):
             hint = "Write to another place (run.dir, --out), or ask for permission to write there."
             raise RunError(f"{path} cannot be written: {error.strerror}", hint=hint) from error
+        if error.errno in (errno.ENAMETOOLONG, errno.ELOOP, errno.EEXIST):
+            hint = "Choose another, shorter name (run.name, run.dir, --out)."
+            raise RunError(f"{path} cannot be read or written: {error.strerror}", hint=hint) from error
         if error.errno in (errno.ENOENT, errno.ENOTDIR):
             hint = "Was its folder moved or deleted? Put it back, or give its new place, and start the same run again."
             raise RunError(f"{path} cannot be written: its folder is gone", hint=hint) from error

@@ -43,8 +43,6 @@ def test_a_head_without_end_costs_an_environment_server_nothing(head: bytes):
         assert client.get("/health").status_code == 200
         fits = client.get("/health", headers={"X": "a" * (MAX_HEAD_BYTES // 2)})
         assert fits.status_code == 200
-        large = client.post("/v1/open", content=b" " * (MAX_HEAD_BYTES * 2) + b"{}")
-        assert large.status_code == 422, "bodies have a limit of their own"
 
 
 def test_the_three_servers_are_limited():
@@ -93,7 +91,7 @@ def test_a_connection_that_asks_nothing_whole_is_cut_off(begun: bytes, monkeypat
                 pass
         assert time.monotonic() - started < 4
         with httpx.Client(base_url=url, trust_env=False) as client:
-            assert client.get("/").text == "ok"
+            assert client.post("/", content=b"a" * 2**20).text == "ok", "bodies have limits of their own"
             time.sleep(0.6)  # a connection that rests between two requests is kept
             assert client.get("/").text == "ok"
 

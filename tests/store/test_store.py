@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -276,6 +277,15 @@ def test_json_lines_survive_a_torn_tail_but_not_damage_in_the_middle(tmp_path: P
         path.write_bytes(damaged)
         with pytest.raises(DataError, match="line 2 is damaged"):
             files.read_lines(path)
+
+
+@pytest.mark.parametrize(
+    ("path", "remedy"), [("/dev/shm/agentr-run/model", "memory .*policy.sync=files"), ("/data/run/model", "some space and")]
+)
+def test_a_full_device_is_named_as_what_it_is(path: str, remedy: str) -> None:
+    with pytest.raises(RunError) as raised, files.disk_errors(Path(path)):
+        raise OSError(errno.ENOSPC, "No space left on device")
+    assert re.search(remedy, raised.value.hint)
 
 
 LINES = st.lists(st.dictionaries(st.text(max_size=4), st.none() | st.integers() | st.text(max_size=6), max_size=3), min_size=1, max_size=4)
