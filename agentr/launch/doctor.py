@@ -17,8 +17,9 @@ from rich.table import Table
 
 import agentr
 from agentr.config.identity import changed_keys
-from agentr.config.text import dump_yaml, parse_yaml
+from agentr.config.text import dump_yaml, read_yaml
 from agentr.errors import AgentrError, ConfigError, DataError
+from agentr.outside import read_file
 from agentr.read.run import Run
 from agentr.read.stage import Dataset, Rollouts, Trees
 from agentr.search.stored import from_bytes
@@ -27,7 +28,7 @@ from agentr.store.files import disk, make_folder, read_lines, whole_lines, write
 from agentr.store.forest import Forest
 from agentr.store.growing import GrowingForest
 from agentr.store.layout import MODEL, ROLLOUTS, TRAIN, Layout
-from agentr.store.records import read_index, read_records, write_index
+from agentr.store.records import read_config, read_index, read_records, write_index
 from agentr.store.run import RunStore, stale
 from agentr.store.seal import SEAL, Damage, StageRecord, hash_folder, read_seal, verify, write_seal
 from agentr.store.tables import footer_hash, open_table, read_group
@@ -198,9 +199,9 @@ def _files_of_lines(root: Path) -> Iterator[Path]:
 
 
 def _lines_problem(path: Path) -> str:
-    data = path.read_bytes()
     try:
         read_lines(path)
+        data = read_file(path)
     except DataError as error:
         return error.message
     half = len(data) - len(whole_lines(data))
@@ -209,11 +210,11 @@ def _lines_problem(path: Path) -> str:
 
 def _config_problem(path: Path, kept: dict) -> str:
     try:
-        found = parse_yaml(path.read_text(encoding="utf-8"))
+        found = read_yaml(path)
         changes = changed_keys(kept, found)
     except FileNotFoundError:
         return "is missing"
-    except (OSError, UnicodeDecodeError, yaml.YAMLError, AttributeError, TypeError):
+    except (OSError, yaml.YAMLError, AttributeError, TypeError):
         return "cannot be read"
     return f"is not what the run was started with: {'; '.join(changes)}" if changes else ""
 
@@ -272,7 +273,7 @@ def _owned(store: RunStore) -> Iterator[None]:
 def _mend_own_files(store: RunStore) -> list[str]:
     index, layout, done = read_index(store.root), store.layout, []
     if index.problem:
-        config = parse_yaml(layout.config.read_text(encoding="utf-8"))
+        config = read_config(store.root)
         _set_aside(store, layout.manifest)
         index.name, index.config = config["run"]["name"], config
         index.stages = read_records(store.root, index)
@@ -284,7 +285,7 @@ def _mend_own_files(store: RunStore) -> list[str]:
         done.append(f"{layout.config.name} was put back")
     for path in _files_of_lines(store.root):
         if _lines_problem(path):
-            kept = [line for line in map(whole_lines, path.read_bytes().split(b"\n")) if line]
+            kept = [line for line in map(whole_lines, read_file(path).split(b"\n")) if line]
             _set_aside(store, path)
             write_bytes(path, b"".join(kept))
             done.append(f"{path.relative_to(store.root)} was written anew with its {counted(len(kept), 'line')} that can be read")

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 from agentr.errors import DataError, RunError
+from agentr.outside import parse_json, read_file
 from agentr.secrets import cleaned, redact
 
 #: Bytes that are copied, or collected before they are written, at a time.
@@ -207,8 +208,8 @@ def whole_lines(data: bytes) -> bytes:
     """
     end = data.rfind(b"\n") + 1
     try:
-        json.loads(data[end:])
-    except (ValueError, RecursionError):
+        parse_json(data[end:])
+    except ValueError:
         return data[:end]
     return data + b"\n"
 
@@ -349,15 +350,15 @@ def read_json(path: Path) -> Any:
     """Reads JSON.
 
     Raises:
-        DataError: The file is missing, may not be read, or is not JSON.
+        DataError: The file is missing, may not be read, or is not JSON within the limits of `agentr.outside`.
     """
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        return parse_json(read_file(path))
     except FileNotFoundError as error:
         raise DataError(f"{path} does not exist") from error
-    except PermissionError as error:
+    except OSError as error:
         raise DataError(f"{path} may not be read: {error.strerror}") from error
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+    except ValueError as error:
         raise DataError(f"{path} is damaged: {error}") from error
 
 
@@ -367,13 +368,17 @@ def read_lines(path: Path) -> list[Any]:
     Raises:
         DataError: A line that was ended is damaged.
     """
-    if not path.exists():
+    try:
+        data = read_file(path)
+    except FileNotFoundError:
         return []
+    except OSError as error:
+        raise DataError(f"{path} may not be read: {error.strerror}") from error
     found: list[Any] = []
-    for number, line in enumerate(whole_lines(path.read_bytes()).split(b"\n"), 1):
+    for number, line in enumerate(whole_lines(data).split(b"\n"), 1):
         try:
             if line:
-                found.append(json.loads(line))
+                found.append(parse_json(line))
         except ValueError as error:
             hint = "'agentr doctor RUN --repair' keeps the lines that can be read."
             raise DataError(f"{path}, line {number} is damaged: {error}", hint=hint) from error

@@ -16,9 +16,11 @@ from typing import Any
 
 from agentr import logs
 from agentr.config.identity import at_default, changed_keys, plain, to_yaml
+from agentr.config.meaning import meant_otherwise
 from agentr.config.schema import Config
 from agentr.errors import DataError, RunError
 from agentr.store.files import append_line, copy_folder, disk, disk_errors, make_folder, write_bytes
+from agentr.store.inside import check_folder
 from agentr.store.layout import Layout, stage_of, title_of
 from agentr.store.lease import LEASE_S, Lease
 from agentr.store.origin import made_by, version
@@ -70,6 +72,7 @@ class RunStore:
         read_index(self.root)
         with disk_errors(self.root):
             self.root.mkdir(parents=True, exist_ok=True)
+        check_folder(self.root)
         self.lease.take()
         try:
             restore()
@@ -84,7 +87,7 @@ class RunStore:
         index.stages = read_records(self.root, index)  # what is sealed and not in the index, or what the index lost
         stored = index.config or (read_config(self.root) if self.layout.config.exists() else {})
         if stored:
-            changes = changed_keys(stored, plain(config), at_default(config))
+            changes = [*changed_keys(stored, plain(config), at_default(config)), *meant_otherwise(stored)]
             if changes and not allow_change and index.stages:  # a run that was refused before its first stage may be mended
                 raise RunError(
                     f"{self.root} was started with another configuration: " + "; ".join(changes),
@@ -104,7 +107,9 @@ class RunStore:
 
         Raises:
             RunError: Another process works on it.
+            DataError: Something in it leads outside of it.
         """
+        check_folder(self.root)
         self.lease.take()
 
     def close(self) -> None:

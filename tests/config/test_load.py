@@ -516,3 +516,22 @@ def test_how_a_service_is_called_may_change_in_a_run_and_which_may_not(change: s
     method = ["method.type=et_agent", "method.evolve.wrong=[hint_end]", "method.evolve.right=[rollout]"]
     before, after = (plain(load(None, [*method, *more], files=False)) for more in ([], [change]))
     assert bool(changed_keys(before, after)) != free
+
+
+def test_presets_of_papers_have_their_papers_rewards_and_losses_in_every_round() -> None:
+    """Sigma falls by round for calls and for lengths; nobody's rewards have a gate; the loss does not depend on micro_batch_size."""
+    for preset, sigmas in (("paper", [0.1, 0.1, 0.067, 0.033]), ("released", 0.0)):
+        config = load(None, ["method.type=et_agent", f"method.preset={preset}"], files=False)
+        assert [status.value for status in config.method.filter.without] == ["empty"]  # type: ignore[attr-defined]
+        for round_ in (2, 4):
+            later: Any = config_at(config, round_)
+            (reward,) = later.method.rewards
+            assert (reward.options["sigma_tool"], reward.options["sigma_len"]) == (sigmas, sigmas)
+            assert (later.method.gate.value, later.train[0].grpo.loss.value) == ("none", "dapo")
+            assert later.method.own_first is (preset == "released")
+    for method in ("arpo", "tree_grpo"):
+        for name in recipes()[method].presets:
+            minibatches = {"arpo": 8, "tree_grpo": 1}[method]
+            sizes = f"train=[{{batch_size: 256, grpo: {{loss: dapo, minibatches: {minibatches}}}}}]"
+            other: Any = load(None, [f"method.type={method}", f"method.preset={name}", sizes], files=False)
+            assert other.method.gate.value == "none"
