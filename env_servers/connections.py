@@ -29,16 +29,14 @@ class _InTime(H11Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
-        self._forget()
+        self._watch()
 
     def _watch(self) -> None:
-        if self.cycle is not None and not self.cycle.more_body and not self.cycle.response_complete:  # it came, and is being answered
-            self._forget()
-        elif self._deadline is None:
+        answering = self.cycle is not None and not self.cycle.more_body and not self.cycle.response_complete
+        waiting = not answering and not self.transport.is_closing()
+        if waiting and self._deadline is None:
             self._deadline = self.loop.call_later(REQUEST_S, self.transport.abort)
-
-    def _forget(self) -> None:
-        if self._deadline is not None:
+        elif not waiting and self._deadline is not None:
             self._deadline.cancel()
             self._deadline = None
 

@@ -179,7 +179,7 @@ def append_line(path: Path, data: Any) -> None:
 
 
 #: Threads of a process mend and continue files of lines in turn. Each file has one process that adds to it.
-_appending = threading.Lock()
+_appending = threading.RLock()
 
 
 def append_bytes(path: Path, data: bytes) -> None:
@@ -190,11 +190,8 @@ def append_bytes(path: Path, data: bytes) -> None:
         try:
             size = os.fstat(descriptor).st_size
             if size and os.pread(descriptor, 1, size - 1) != b"\n":
-                whole = len(whole_lines(os.pread(descriptor, size, 0)))
-                if whole > size:
-                    disk.write(descriptor, b"\n")
-                else:
-                    disk.cut(descriptor, whole)
+                whole = whole_lines(os.pread(descriptor, size, 0))
+                disk.write(descriptor, b"\n") if len(whole) > size else disk.cut(descriptor, len(whole))
             while line:  # a second write only if the disk is full: it fails
                 line = line[disk.write(descriptor, line) :]
         finally:
