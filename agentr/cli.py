@@ -16,6 +16,8 @@ from agentr.console import Console, echo, warn
 from agentr.errors import AgentrError, ConfigError
 from agentr.examples import show_examples
 from agentr.secrets import clean_output
+from agentr.signals import ending_cleanly
+from agentr.store.files import disk_errors
 
 app = typer.Typer(
     name="agentr",
@@ -425,7 +427,14 @@ def main() -> None:
     """Runs the command line. Shows errors that a person can act on without a traceback."""
     clean_output()
     try:
-        app()
+        try:
+            with ending_cleanly():  # no command leaves half a file behind
+                app()
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            with disk_errors(Path(error.filename or "a file")):
+                raise
     except AgentrError as error:
         console = Console(stderr=True, soft_wrap=True)
         console.print("error:", style="bold red", end=" ")

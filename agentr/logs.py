@@ -6,6 +6,7 @@ record (`recording`), the stage and the task where work on them begins (`about`)
 
 from __future__ import annotations
 
+import io
 import json
 import logging
 import os
@@ -81,24 +82,35 @@ def own_output() -> str:
     return "the output above"
 
 
-class JsonLines(logging.Handler):
-    """Appends each record as one line, with one write. What cannot be written is left out: whoever writes results tells of a full disk."""
+class LogFile(io.TextIOBase):
+    """A file to add text to, each with one write. What cannot be written is left out: whoever writes results tells of a full disk."""
 
-    def __init__(self, path: Path, **always: Any) -> None:
-        super().__init__()
+    def __init__(self, path: Path) -> None:
         self.path = path
-        self.always = always
         self._torn = False
 
-    def emit(self, record: logging.LogRecord) -> None:
-        with suppress(Exception):
-            data = (json.dumps(self.line(record), ensure_ascii=False, default=str) + "\n").encode("utf-8", "replace")
-            data = b"\n" * self._torn + data
+    def write(self, text: str) -> int:
+        data = b"\n" * self._torn + text.encode("utf-8", "replace")
+        with suppress(OSError):
             descriptor = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
             try:
                 self._torn = os.write(descriptor, data) < len(data)
             finally:
                 os.close(descriptor)
+        return len(text)
+
+
+class JsonLines(logging.Handler):
+    """Appends each record as one line to a `LogFile`."""
+
+    def __init__(self, path: Path, **always: Any) -> None:
+        super().__init__()
+        self.file = LogFile(path)
+        self.always = always
+
+    def emit(self, record: logging.LogRecord) -> None:
+        with suppress(Exception):
+            self.file.write(json.dumps(self.line(record), ensure_ascii=False, default=str) + "\n")
 
     def line(self, record: logging.LogRecord) -> dict[str, Any]:
         """Returns what a record says, as plain data."""

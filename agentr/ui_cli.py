@@ -79,6 +79,7 @@ def ui(
     from agentr.ui.library import Library
     from agentr.ui.server import app, is_any, listen, written
     from agentr.words import counted
+    from env_servers.connections import limited
 
     library, word = Library(folders or [Path("runs")]), Secret(Kind.PAGES, "AGENTR_UI_TOKEN", token)
     with listen(host, port) as socket:
@@ -90,8 +91,7 @@ def ui(
         for problem in library.problems:
             echo(f"{problem['message']}. {problem['hint']}")
         echo(f"http://{shown}:{bound}/" + (f"?token={word}" if word else "") + "  (Ctrl-C ends it)")
-        config = uvicorn.Config(application, log_level="warning", access_log=False, server_header=False)
-        uvicorn.Server(config).run(sockets=[socket])
+        uvicorn.Server(limited(application, connections=256, server_header=False)).run(sockets=[socket])
 
 
 def show(

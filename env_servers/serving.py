@@ -65,6 +65,7 @@ def serve(arguments: argparse.Namespace) -> None:
     import uvicorn
 
     from env_servers.app import create_app
+    from env_servers.connections import limited
     from env_servers.sessions import Limits
 
     environment = load(arguments.environment, dict(arguments.option))
@@ -90,7 +91,7 @@ def serve(arguments: argparse.Namespace) -> None:
                 os.close(answer)
 
     # Connections are kept longer than any client of ours keeps them, so that none is closed under a request.
-    config = uvicorn.Config(app, log_level="warning", access_log=False, timeout_keep_alive=120, timeout_graceful_shutdown=2)
+    config = limited(app, connections=4096, timeout_keep_alive=120, timeout_graceful_shutdown=2)
     Announcing(config).run(sockets=[listener])
 
 

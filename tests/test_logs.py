@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 from agentr.cli import app
 from agentr.collect.units import Limits, Progress, run_units
 from agentr.errors import ConfigError, InfraError, RunError
-from agentr.launch.run import opened
+from agentr.launch.run import logging_to, opened
 from agentr.logs import JsonLines, about, current, own_file, recording
 from agentr.observe.logs import read_logs, shown
 from agentr.observe.progress import Reporter
@@ -70,6 +70,19 @@ def test_a_log_that_cannot_be_written_stops_nothing(path: str, tmp_path: Path, c
     with recording(tmp_path / path, "driver"):
         log.info("nowhere")
     assert not (tmp_path / "missing").exists() and "Traceback" not in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("path", ["missing/driver.log", "/dev/full"])
+def test_a_full_disk_does_not_bury_what_a_person_is_told(path: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """The one sentence of the error stands alone: neither the driver's log nor the terminal's copy speaks of itself."""
+    reporter = Reporter()
+    with reporter.logged(tmp_path / path), logging_to(tmp_path / path):
+        for number in range(20):
+            reporter.say(f"message {number}")
+            log.error("failure %d", number, exc_info=ValueError("cause"))
+        reporter.log("the run ended")
+    shown = capfd.readouterr()
+    assert "message 19" in shown.out and "Traceback" not in shown.err and "Logging error" not in shown.err
 
 
 def test_a_line_behind_a_torn_one_is_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

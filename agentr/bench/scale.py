@@ -39,12 +39,12 @@ from agentr.config.schema import CollectConfig, Config, EnvConfig, TaskSelection
 from agentr.config.secrets import secrets_of
 from agentr.envs.fleet import EnvServers
 from agentr.errors import ConfigError, InfraError
-from agentr.launch.run import ending_cleanly
 from agentr.models.nano import WEIGHTS
 from agentr.observe.progress import Reporter, Update
 from agentr.policy.base import Policy
 from agentr.policy.router import Router
 from agentr.search import UCT, UCTConfig
+from agentr.signals import ending_cleanly
 from agentr.store.forest import Forest
 from agentr.store.growing import JOURNAL, GrowingForest
 from agentr.store.working import working

@@ -19,8 +19,8 @@ from agentr.cluster.nodes import nodes
 from agentr.cluster.roles import engines_on_gpu
 from agentr.config.schema import Config
 from agentr.errors import ConfigError
-from agentr.launch.run import ending_cleanly
 from agentr.observe.progress import Reporter
+from agentr.signals import ending_cleanly
 from agentr.store.layout import Layout
 from agentr.store.records import read_records
 

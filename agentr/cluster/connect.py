@@ -7,6 +7,7 @@ import resource
 import secrets
 import shutil
 import signal
+import socket
 import sys
 import tempfile
 import threading
@@ -25,6 +26,9 @@ BY_VALUE = "agentr_method_"
 
 #: What Ray writes to its folder at the least: logs of its processes.
 _LEAST_BYTES = 4 * 2**20
+
+#: Seconds within which a start of Ray must end that is told to.
+_END_S = 3.0
 
 _TOKEN_HINT = "If it uses token authentication, set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN (or RAY_AUTH_TOKEN_PATH) here too."
 
@@ -151,14 +155,39 @@ def _session_logs() -> str:
 
 @contextmanager
 def _own_signals() -> Iterator[None]:
-    """Puts this process's handlers back that Ray replaces by its own: its own end the process in the middle of whatever it does."""
+    """Ends a start that is told to end, and puts this process's handlers back that Ray replaces.
+
+    Ray's own handlers end the process in the middle of whatever it does, with a status of theirs. While Ray waits for processes of its
+    own in native code, no handler of Python's runs, and a signal to the process group ends what it waits for: a thread hears of it and
+    ends this process. What Ray started ends with it.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
     before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    heard, hear = socket.socketpair()
+    hear.setblocking(False)
+    wakeup = signal.set_wakeup_fd(hear.fileno(), warn_on_full_buffer=False)
+    threading.Thread(target=_end_in_time, args=(heard,), name="ray-start", daemon=True).start()
     try:
         yield
+    except SystemExit as end:
+        raise SystemExit(128 + signal.SIGTERM if end.code == signal.SIGTERM else end.code) from None
     finally:
+        signal.set_wakeup_fd(wakeup)
+        hear.close()
         for number, handler in before.items():
             if handler is not None:
                 signal.signal(number, handler)
+
+
+def _end_in_time(heard: socket.socket) -> None:
+    with heard:
+        number = next((byte[0] for byte in iter(lambda: heard.recv(1), b"") if byte[0] in (signal.SIGTERM, signal.SIGHUP)), 0)
+        heard.settimeout(_END_S)
+        try:
+            while number and heard.recv(1):
+                pass
+        except TimeoutError:
+            sys.stderr.write("stopped while Ray started; what is finished is kept. Start the same run again: it goes on.\n")
+            os._exit(128 + number)

@@ -17,7 +17,7 @@ _HINTS = {
     "out of memory": "Use a machine with more memory, or lower what is there at a time: collect.in_flight, policy.max_num_seqs, batches.",
     "OutOfMemory": "Use a machine with more memory, or lower what is there at a time: collect.in_flight, policy.max_num_seqs, batches.",
     "Cannot allocate memory": "Use a machine with more memory, or start fewer parts: policy.engines, env.servers, collect.coordinators.",
-    "No space left": "Free disk space, and start the same run again: it goes on where it was.",
+    "No space left": "Free space where it wrote, on a disk or in /dev/shm (memory), and start the same run again: it goes on where it was.",
     "died": "Perhaps its machine ran out of memory, or went away. Start the same run again: it goes on where it was.",
     "Failed to connect to GCS": "The Ray cluster is gone. Start the same run again: it goes on where it was.",
 }

@@ -19,7 +19,7 @@ from agentr.errors import BudgetExceeded, ContextOverflow, InfraError, PromptRef
 from agentr.policy.base import GenerateRequest, Policy, cost_of
 from agentr.search.tree import Tree
 from agentr.seeds import derived_seed
-from agentr.store.files import append_line, read_lines, write_lines
+from agentr.store.files import append_line
 from agentr.store.forest import ANSWERS
 from agentr.store.growing import GrowingForest
 from agentr.types import Cost, Message, Sampling
@@ -37,8 +37,6 @@ class Advisor:
         self._key, self._config, self._agent, self._policy, self._file = key, config, agent, policy, forest.own(ANSWERS)
         self._role = key.rpartition(".")[2]
         self._known: dict[str, dict[str, Any]] = {line["asked"]: line for line in forest.lines(ANSWERS)}
-        if self._file.exists() and not self._file.read_bytes().endswith(b"\n"):
-            write_lines(self._file, read_lines(self._file))  # the process died in its last line
 
     async def ask(self, tree: Tree, question: str, label: str) -> str | None:
         """Returns the answer to a question about a tree; None if there is none.

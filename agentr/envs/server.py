@@ -97,6 +97,10 @@ class ServerStatus:
     error: str = ""
 
 
+class _Killed(InfraError):
+    """A child was killed before it listened."""
+
+
 class EnvServer:
     """Supervises one server process. The constructor returns once it listens, so a restarted actor is ready by itself.
 
@@ -112,7 +116,7 @@ class EnvServer:
         run, number: Of the run and of the server, for its metrics.
 
     Raises:
-        InfraError: The first child did not listen in time, or ended; quotes its log.
+        InfraError: The first child did not listen in time, or ended by itself; quotes its log. One that was killed is started again.
     """
 
     def __init__(
@@ -207,7 +211,7 @@ class EnvServer:
                 child, line = self._launch()
             except InfraError as error:
                 reason = str(error)
-                if not self._settled.is_set():  # wrong options fail every time
+                if not (self._settled.is_set() or isinstance(error, _Killed)):  # wrong options fail every time
                     self._set(ServerState.FAILED, error=reason)
                     break
             else:
@@ -242,7 +246,8 @@ class EnvServer:
                     child.kill()
                     code = child.wait()
                     how = f"ended with status {code}" if ready else f"did not listen within {self._rules.start_timeout_s:g} s"
-                    raise InfraError(f"it {how}; the end of {self._log_path}: {self._log_tail()}")
+                    failure = _Killed if ready and code < 0 else InfraError
+                    raise failure(f"it {how}; the end of {self._log_path}: {self._log_tail()}")
                 printed += chunk
         return child, json.loads(printed)
 

@@ -19,18 +19,20 @@ import agentr
 from agentr.config.identity import changed_keys
 from agentr.config.text import dump_yaml, read_yaml
 from agentr.errors import AgentrError, ConfigError, DataError
+from agentr.outside import read_file
 from agentr.read.run import Run
 from agentr.read.stage import Dataset, Rollouts, Trees
 from agentr.search.stored import from_bytes
 from agentr.search.tree import Tree
-from agentr.store.files import disk, make_folder, write_bytes
+from agentr.store.files import disk, make_folder, read_lines, whole_lines, write_bytes
 from agentr.store.forest import Forest
 from agentr.store.growing import GrowingForest
-from agentr.store.layout import MODEL, ROLLOUTS, TRAIN
+from agentr.store.layout import MODEL, ROLLOUTS, TRAIN, Layout
 from agentr.store.records import read_config, read_index, read_records, write_index
 from agentr.store.run import RunStore, stale
 from agentr.store.seal import SEAL, Damage, StageRecord, hash_folder, read_seal, verify, write_seal
 from agentr.store.tables import footer_hash, open_table, read_group
+from agentr.words import counted
 
 
 class Remedy(StrEnum):
@@ -43,6 +45,7 @@ class Remedy(StrEnum):
     SEAL = "written anew from the run's manifest"
     MANIFEST = "made anew from the seals of the stages"
     CONFIG = "put back from the run's manifest"
+    LINES = "the lines that can be read are kept"
     BEST = "set again when the run is resumed"
 
 
@@ -179,12 +182,30 @@ def _own_files(run: Run) -> Iterator[Finding]:
         yield Finding(stage="", problems=(f"{run.layout.manifest.name}: {index.problem}",), remedy=Remedy.MANIFEST)
     elif index.config and (problem := _config_problem(run.layout.config, index.config)):
         yield Finding(stage="", problems=(f"{run.layout.config.name}: {problem}",), remedy=Remedy.CONFIG)
-    try:
-        run.events()
-    except DataError as error:
-        yield Finding(stage="", problems=(f"{run.layout.events.name}: {error.message}",), remedy=Remedy.NONE)
+    for file in _files_of_lines(run.path):
+        if problem := _lines_problem(file):
+            yield Finding(stage="", problems=(f"{file.relative_to(run.path)}: {problem}",), remedy=Remedy.LINES)
     if run.layout.best.is_symlink() and not run.layout.best.exists():
         yield Finding(stage="", problems=(f"{run.layout.best.name}: points to a checkpoint that is not there",), remedy=Remedy.BEST)
+
+
+def _files_of_lines(root: Path) -> Iterator[Path]:
+    """The files of a run that grow by lines: its own and those of stages that run. A seal says what the others hold."""
+    sealed = {root / name for name, record in read_records(root).items() if record.sealed}
+    for path in sorted(root.rglob("*.jsonl")):
+        elsewhere = sealed | {Layout(root).logs, Layout(root).damaged}
+        if elsewhere.isdisjoint(path.parents) and path.is_file() and not path.is_symlink():
+            yield path
+
+
+def _lines_problem(path: Path) -> str:
+    try:
+        read_lines(path)
+        data = read_file(path)
+    except DataError as error:
+        return error.message
+    half = len(data) - len(whole_lines(data))
+    return f"ends in half a line, of {half} bytes; it was being written when the disk was full or its process ended" if half > 0 else ""
 
 
 def _config_problem(path: Path, kept: dict) -> str:
@@ -250,19 +271,25 @@ def _owned(store: RunStore) -> Iterator[None]:
 
 
 def _mend_own_files(store: RunStore) -> list[str]:
-    index, layout = read_index(store.root), store.layout
+    index, layout, done = read_index(store.root), store.layout, []
     if index.problem:
         config = read_config(store.root)
         _set_aside(store, layout.manifest)
         index.name, index.config = config["run"]["name"], config
         index.stages = read_records(store.root, index)
         write_index(store.root, index)
-        return [f"{layout.manifest.name} was made anew from the seals of {len(index.stages)} stages"]
-    if index.config and _config_problem(layout.config, index.config):
+        done.append(f"{layout.manifest.name} was made anew from the seals of {len(index.stages)} stages")
+    elif index.config and _config_problem(layout.config, index.config):
         _set_aside(store, layout.config)
         write_bytes(layout.config, dump_yaml(index.config).encode())
-        return [f"{layout.config.name} was put back"]
-    return []
+        done.append(f"{layout.config.name} was put back")
+    for path in _files_of_lines(store.root):
+        if _lines_problem(path):
+            kept = [line for line in map(whole_lines, read_file(path).split(b"\n")) if line]
+            _set_aside(store, path)
+            write_bytes(path, b"".join(kept))
+            done.append(f"{path.relative_to(store.root)} was written anew with its {counted(len(kept), 'line')} that can be read")
+    return done
 
 
 def _set_aside(store: RunStore, path: Path) -> None:

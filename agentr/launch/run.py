@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import logging
 import os
-import signal
-import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from functools import partial
 from pathlib import Path
-from types import FrameType
-from typing import NoReturn
 
 from agentr.cluster.causes import Cause, Kind
 from agentr.cluster.connect import joined
@@ -20,7 +16,7 @@ from agentr.config.model import ModelConfig
 from agentr.config.schema import Config
 from agentr.config.turns import TurnsConfig
 from agentr.errors import DataError, ModelError, RunError
-from agentr.logs import recording, said
+from agentr.logs import LogFile, recording, said
 from agentr.models.load import load_codec, load_tokenizer
 from agentr.observe.card import write_cards
 from agentr.observe.progress import Reporter
@@ -34,7 +30,8 @@ from agentr.recipes import config_at, recipe_of, trains_online
 from agentr.rounds.experiment import Experiment
 from agentr.rounds.loop import run_rounds
 from agentr.rounds.services import Services
-from agentr.store.files import make_folder
+from agentr.signals import ending_cleanly
+from agentr.store.files import disk_errors, make_folder
 from agentr.store.layout import Layout
 from agentr.store.mirror import Mirror
 from agentr.store.restore import restore
@@ -49,8 +46,15 @@ TRACKING_WAIT_S, LEAVE_S = 60.0, 3.0
 
 
 def run_dir(config: Config) -> Path:
-    """Where the run is kept: ``run.dir``, or ``runs/<name>`` below the current folder."""
-    return Path(config.run.dir or f"runs/{config.run.name}").resolve()
+    """Where the run is kept: ``run.dir``, or ``runs/<name>`` below the current folder.
+
+    Raises:
+        RunError: Nothing can be there, such as below a folder that may not be looked into.
+    """
+    path = Path(os.path.realpath(config.run.dir or f"runs/{config.run.name}"))  # resolve() raises at a loop of links
+    with disk_errors(path), suppress(FileNotFoundError):
+        path.stat()
+    return path
 
 
 @contextmanager
@@ -90,7 +94,7 @@ def opened(
         with (
             reporter.logged(store.layout.driver_log),
             reporter.kept(store.layout.now),
-            _logging_to(store.layout.driver_log),
+            logging_to(store.layout.driver_log),
             recording(store.layout.logs / "driver.jsonl", "driver", run=config.run.name),
             mirrored(config, store, reporter, allow_change=allow_change),
             tracked(config, store, reporter),
@@ -235,9 +239,9 @@ def decoder(run: Run) -> Callable[[Sequence[int]], str] | None:
 
 
 @contextmanager
-def _logging_to(path: Path) -> Iterator[None]:
+def logging_to(path: Path) -> Iterator[None]:
     """Adds warnings and errors of the driver to its log."""
-    handler = logging.FileHandler(path, encoding="utf-8", delay=True)
+    handler = logging.StreamHandler(LogFile(path))
     handler.setLevel(logging.WARNING)
     handler.addFilter(lambda record: record.name != said.name)  # it is there
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
@@ -246,33 +250,3 @@ def _logging_to(path: Path) -> Iterator[None]:
         yield
     finally:
         logging.getLogger().removeHandler(handler)
-        handler.close()
-
-
-@contextmanager
-def ending_cleanly() -> Iterator[None]:
-    """Lets a signal to end (a stopped job, a time limit, a closed terminal) leave as an exception does, so that services are closed.
-
-    The second one ends the process at once.
-    """
-    asked: list[int] = []
-
-    def leave(number: int, _: FrameType | None) -> NoReturn:
-        if asked:
-            os._exit(128 + number)
-        asked.append(number)
-        raise SystemExit(128 + number)
-
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    previous = {number: signal.signal(number, leave) for number in (signal.SIGTERM, signal.SIGHUP)}
-    try:
-        yield
-    except (SystemExit, KeyboardInterrupt):
-        if asked:  # out of a call of Ray the exception comes with a status of Ray's
-            raise SystemExit(128 + asked[0]) from None
-        raise
-    finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)

@@ -12,9 +12,10 @@ from agentr.cluster.restarts import Restarts
 from agentr.cluster.roles import Role, options
 from agentr.config.schema import Config
 from agentr.envs.fleet import EnvServers
-from agentr.launch.run import ending_cleanly, run_dir
+from agentr.launch.run import run_dir
 from agentr.observe.progress import Reporter
 from agentr.secrets import Kind, Secret
+from agentr.signals import ending_cleanly
 from env_servers.protocol import TOKEN_ENV
 
 #: Seconds between two looks at the servers.

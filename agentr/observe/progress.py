@@ -17,7 +17,7 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeEl
 
 from agentr.console import Console
 from agentr.errors import AgentrError
-from agentr.logs import current, said
+from agentr.logs import LogFile, current, said
 from agentr.observe.pace import Pace
 from agentr.outside import typed
 from agentr.secrets import Cleaned
@@ -161,12 +161,11 @@ class Reporter:
     @contextmanager
     def logged(self, path: Path) -> Iterator[None]:
         """Also writes to a file, behind what is there, while the block runs."""
-        with path.open("a", encoding="utf-8") as file:
-            before, self._log = self._log, Console(file=cast(IO[str], Cleaned(file)), soft_wrap=True, width=140)
-            try:
-                yield
-            finally:
-                self._log = before
+        before, self._log = self._log, Console(file=cast(IO[str], Cleaned(LogFile(path))), soft_wrap=True, width=140)
+        try:
+            yield
+        finally:
+            self._log = before
 
     def say(self, text: str, style: str = "") -> None:
         """Prints a message."""

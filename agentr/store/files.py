@@ -13,6 +13,7 @@ import io
 import json
 import os
 import secrets
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, cast
@@ -43,10 +44,13 @@ class Disk:
 
     def append_to(self, path: Path) -> int:
         _guard(path)
-        return os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
+        return os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o666)
 
     def write(self, descriptor: int, data: bytes | memoryview) -> int:
         return os.write(descriptor, data)
+
+    def cut(self, descriptor: int, size: int) -> None:
+        os.ftruncate(descriptor, size)
 
     def sync(self, descriptor: int) -> None:
         os.fsync(descriptor)
@@ -89,16 +93,18 @@ def disk_errors(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise RunError(
-                f"no space left on the device while writing {path}",
-                hint="Free some space and start the same run again: it continues where it stopped.",
-            ) from error
+            place = "memory (/dev/shm is this machine's), or set policy.sync=files," if path.is_relative_to("/dev/shm") else "space"
+            hint = f"Free some {place} and start the same run again: it continues where it stopped."
+            raise RunError(f"no space left on the device while writing {path}", hint=hint) from error
         if error.errno == errno.EFBIG:
             hint = "Raise the limit (ulimit -f, a quota) and start the same run again: it continues where it stopped."
             raise RunError(f"{path} cannot be written: it is larger than this process may write", hint=hint) from error
         if error.errno in (errno.EACCES, errno.EROFS, errno.EPERM):
             hint = "Write to another place (run.dir, --out), or ask for permission to write there."
             raise RunError(f"{path} cannot be written: {error.strerror}", hint=hint) from error
+        if error.errno in (errno.ENAMETOOLONG, errno.ELOOP, errno.EEXIST):
+            hint = "Choose another, shorter name (run.name, run.dir, --out)."
+            raise RunError(f"{path} cannot be read or written: {error.strerror}", hint=hint) from error
         if error.errno in (errno.ENOENT, errno.ENOTDIR):
             hint = "Was its folder moved or deleted? Put it back, or give its new place, and start the same run again."
             raise RunError(f"{path} cannot be written: its folder is gone", hint=hint) from error
@@ -172,16 +178,37 @@ def append_line(path: Path, data: Any) -> None:
     )
 
 
+#: Threads of a process mend and continue files of lines in turn. Each file has one process that adds to it.
+_appending = threading.RLock()
+
+
 def append_bytes(path: Path, data: bytes) -> None:
-    """Appends bytes with a single write."""
-    with disk_errors(path):
+    """Appends whole lines with a single write, behind what is whole (`whole_lines`)."""
+    with disk_errors(path), _appending:
         line = memoryview(data)
         descriptor = disk.append_to(path)
         try:
+            size = os.fstat(descriptor).st_size
+            if size and os.pread(descriptor, 1, size - 1) != b"\n":
+                whole = whole_lines(os.pread(descriptor, size, 0))
+                disk.write(descriptor, b"\n") if len(whole) > size else disk.cut(descriptor, len(whole))
             while line:  # a second write only if the disk is full: it fails
                 line = line[disk.write(descriptor, line) :]
         finally:
             os.close(descriptor)
+
+
+def whole_lines(data: bytes) -> bytes:
+    """Returns a file of JSON lines without the half line at its end that a killed writer or a full disk left.
+
+    A last line that lacks nothing but its line break gets it.
+    """
+    end = data.rfind(b"\n") + 1
+    try:
+        parse_json(data[end:])
+    except ValueError:
+        return data[:end]
+    return data + b"\n"
 
 
 def write_lines(path: Path, entries: Iterable[dict[str, Any]]) -> int:
@@ -333,25 +360,23 @@ def read_json(path: Path) -> Any:
 
 
 def read_lines(path: Path) -> list[Any]:
-    """Reads the lines of a JSON-lines file. Skips a torn last line, which a killed writer leaves.
+    """Reads the whole lines of a file of JSON lines (`whole_lines`); none if it is not there.
 
     Raises:
-        DataError: A line before the last is damaged.
+        DataError: A line that was ended is damaged.
     """
     try:
-        lines = read_file(path).split(b"\n")
+        data = read_file(path)
     except FileNotFoundError:
         return []
     except OSError as error:
         raise DataError(f"{path} may not be read: {error.strerror}") from error
     found: list[Any] = []
-    for number, line in enumerate(lines):
-        if not line:
-            continue
+    for number, line in enumerate(whole_lines(data).split(b"\n"), 1):
         try:
-            found.append(parse_json(line))
+            if line:
+                found.append(parse_json(line))
         except ValueError as error:
-            if number == len(lines) - 1:
-                break
-            raise DataError(f"{path}, line {number + 1} is damaged: {error}", hint="Delete the file to start this unit anew.") from error
+            hint = "'agentr doctor RUN --repair' keeps the lines that can be read."
+            raise DataError(f"{path}, line {number} is damaged: {error}", hint=hint) from error
     return found

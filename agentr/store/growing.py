@@ -21,7 +21,7 @@ from agentr.errors import DataError
 from agentr.search.stored import from_bytes, to_bytes
 from agentr.search.tree import Tree
 from agentr.store import version1
-from agentr.store.files import append_bytes, append_line, disk, make_folder, read_lines, remove, write_bytes
+from agentr.store.files import append_bytes, append_line, disk, make_folder, read_lines, remove, whole_lines, write_bytes
 from agentr.store.forest import FAILURES, FINISHED, SUFFIX, Forest
 from agentr.store.working import ALONE, join, take_over
 
@@ -113,8 +113,7 @@ class GrowingForest(Forest):
         """Writes each journal anew: whoever wrote it may have it open for one more line, which then goes nowhere."""
         found = []
         for path in sorted(self._journals.glob("*.jsonl")):
-            data = path.read_bytes()
-            write_bytes(path, data[: data.rfind(b"\n") + 1])
+            write_bytes(path, whole_lines(path.read_bytes()))
             try:
                 read_lines(path)
             except DataError:

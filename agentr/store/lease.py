@@ -95,6 +95,7 @@ class Lease:
             epoch = self._newest()
             owner = self._read(epoch)
             if epoch and self._lives(epoch, owner):
+                owner = self._read(self._newest()) or owner  # another one may have taken it while this one waited
                 name = owner.name if owner else "an unknown process"
                 hint = "Watch it with 'agentr status', or end that process first."
                 raise RunError(f"another driver works on {self.folder.parent}: {name}", hint=hint)

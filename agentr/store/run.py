@@ -19,7 +19,7 @@ from agentr.config.identity import at_default, changed_keys, plain, to_yaml
 from agentr.config.meaning import meant_otherwise
 from agentr.config.schema import Config
 from agentr.errors import DataError, RunError
-from agentr.store.files import append_line, copy_folder, disk, make_folder, write_bytes
+from agentr.store.files import append_line, copy_folder, disk, disk_errors, make_folder, write_bytes
 from agentr.store.inside import check_folder
 from agentr.store.layout import Layout, stage_of, title_of
 from agentr.store.lease import LEASE_S, Lease
@@ -70,8 +70,8 @@ class RunStore:
             LaterFormat: The run is of a later version. Nothing was written.
         """
         read_index(self.root)
-        if not self.root.exists():
-            self.root.mkdir(parents=True)
+        with disk_errors(self.root):
+            self.root.mkdir(parents=True, exist_ok=True)
         check_folder(self.root)
         self.lease.take()
         try:

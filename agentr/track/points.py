@@ -11,11 +11,12 @@ import math
 import re
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from agentr.store.files import append_bytes, make_folder, write_bytes
+from agentr.store.files import append_bytes, make_folder, read_lines, whole_lines
 from agentr.store.layout import CONTROL, ROLLOUTS, STEPS, TRAIN, WARM_START, ArmKind, Layout, arms_in, stage_of
 from agentr.store.records import read_records
 from agentr.store.seal import StageRecord
@@ -96,8 +97,6 @@ class Points:
 
     def _append(self, new: list[Point]) -> None:
         make_folder(self.path.parent)
-        if self.path.exists() and not (data := self.path.read_bytes()).endswith(b"\n"):
-            write_bytes(self.path, data[: data.rfind(b"\n") + 1])  # a full disk had cut a line off
         append_bytes(self.path, "".join(json.dumps(asdict(point)) + "\n" for point in new).encode())
 
     def _note(self, point: Point) -> None:
@@ -144,7 +143,7 @@ class Points:
         if not self._changed(file):
             return
         axis = f"{name}/step"
-        for line in _whole_lines(file):
+        for line in _lines_so_far(file):
             step = line.get("step", 0)
             if step > self._lines.get((source, making), 0):
                 begin = self._begins.get(source)
@@ -184,7 +183,7 @@ def read_points(path: Path, offset: int = 0) -> tuple[list[Point], int]:
     with path.open("rb") as file:
         file.seek(offset)
         data = file.read()
-    whole = data[: data.rfind(b"\n") + 1]
+    whole = whole_lines(data)
     return [Point(**json.loads(line)) for line in whole.splitlines()], offset + len(whole)
 
 
@@ -208,13 +207,11 @@ def _curves(folder: Path, stage: str) -> Iterator[tuple[Path, Path]]:
                 yield job, (working(job) or job) / "metrics.jsonl"
 
 
-def _whole_lines(file: Path) -> Iterator[dict[str, Any]]:
+def _lines_so_far(file: Path) -> list[dict[str, Any]]:
     """The lines of a file that may be growing, or be moved away."""
-    try:
-        lines = file.read_text(encoding="utf-8").split("\n")[:-1]
-    except OSError:
-        return
-    yield from map(json.loads, lines)
+    with suppress(OSError):
+        return read_lines(file)
+    return []
 
 
 def _plain(name: str) -> str:

@@ -29,7 +29,7 @@ from agentr.config.checks import find_problems
 from agentr.config.training import TrainConfig, TrainerConfig
 from agentr.errors import ConfigError, DataError, RunError
 from agentr.store.dataset import read_manifest, rows_hash
-from agentr.store.files import disk, remove, write_json
+from agentr.store.files import disk, read_lines, remove, write_json
 from agentr.store.layout import stage_of, title_of
 from agentr.store.working import ALONE, PREFIX, take_over, working
 
@@ -219,10 +219,8 @@ class TrainJob:
             raise DataError(f"{path} is not a training result: {error}.", hint="Delete the folder and train again.") from error
 
     def read_metrics(self) -> list[dict[str, Any]]:
-        """Reads the whole lines of ``metrics.jsonl``; the last is cut off if a worker was killed or still writes."""
-        if not self.metrics.exists():
-            return []
-        return [json.loads(line) for line in self.metrics.read_text(encoding="utf-8").splitlines() if line.endswith("}")]
+        """Reads the whole lines of ``metrics.jsonl``."""
+        return read_lines(self.metrics)
 
     def finish(self, result: TrainResult) -> None:
         """Moves what was made to the folder of the stage, the result last, which marks it as done, and ends the attempt.

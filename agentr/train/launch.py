@@ -57,7 +57,7 @@ _IDLE_CALLBACKS = ("DatasetsCallback", "PlacementGroupCleanerCallback")
 _HINTS = {
     "out of memory": "Lower train.micro_batch_size, or set train.gradient_checkpointing=true.",
     "OutOfMemory": "Lower train.micro_batch_size, or set train.gradient_checkpointing=true.",
-    "No space left": "Free disk space; the stage continues from its last checkpoint.",
+    "No space left": "Free space where it wrote, on a disk or in /dev/shm (memory); the stage continues from its last checkpoint.",
     "died": "Perhaps the machine ran out of memory, or an optimiser step took longer than the job's stall_s.",
 }
 

@@ -14,7 +14,7 @@ import torch.distributed as dist
 from transformers import TrainerCallback
 
 from agentr.errors import RunError
-from agentr.store.files import write_bytes
+from agentr.store.files import append_line, write_bytes
 from agentr.train.checkpoints import latest
 from agentr.train.data import Plan
 from agentr.train.job import TrainJob
@@ -68,8 +68,7 @@ class JobProgress(ABC, TrainerCallback):
             "seconds": round(self.seconds, 3),
             **{name: logs[theirs] for name, theirs in self.metrics.items() if theirs in logs},
         }
-        with self.job.metrics.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(line) + "\n")
+        append_line(self.job.metrics, line)
 
 
 class Progress(JobProgress):

@@ -113,6 +113,8 @@ def run_chain(config: dict[str, Any]) -> None:
     rank = ray.train.get_context().get_world_rank()
     suffix = "" if rank == 0 else f".{rank}"
     ready = False
+    # TRL would import it for reports that are not made here; it leaves two folders in /tmp when its process is ended by Ray.
+    sys.modules["wandb"] = None  # type: ignore[assignment]
     leave_in_time(jobs[0].nodes, jobs[0].trainer.use_gpu, lambda: [sorted(job.out.glob(SAVED)) for job in jobs])
     for job in jobs:
         with logged_to(job.out / f"worker{suffix}.log"):

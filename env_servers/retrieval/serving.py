@@ -15,6 +15,7 @@ from collections.abc import Sequence
 
 import uvicorn
 
+from env_servers.connections import limited
 from env_servers.registry import option
 from env_servers.retrieval.app import create_app
 from env_servers.retrieval.build import RETRIEVERS, build
@@ -42,7 +43,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     listener.listen()  # from here on a client's connection waits, even if the server needs another moment to take it
     url = f"http://{f'[{host}]' if ':' in host else host}:{port}"
     print(json.dumps({"url": url, "retriever": retriever.name, "pid": os.getpid()}), flush=True)
-    config = uvicorn.Config(app, log_level="warning", access_log=False, timeout_keep_alive=120, timeout_graceful_shutdown=2)
+    config = limited(app, connections=4096, timeout_keep_alive=120, timeout_graceful_shutdown=2)
     uvicorn.Server(config).run(sockets=[listener])
     return 0
 

@@ -81,6 +81,24 @@ def test_a_child_that_cannot_start_is_an_error_with_its_log(config: EnvConfig, r
         EnvServer(config, TOKEN, log, supervision=QUICK)
 
 
+@pytest.mark.parametrize("kills", [1, QUICK.max_restarts + 1])
+def test_a_child_that_is_killed_while_it_starts_is_started_again_within_the_budget(kills: int, tmp_path: Path, log: str):
+    python, starts = tmp_path / "python", tmp_path / "starts"
+    count = f"echo >> {starts}; [ $(wc -l < {starts}) -le {kills} ] && kill -9 $$"
+    python.write_text(f'#!/bin/sh\n{count}\nPYTHONPATH={ROOT} exec {sys.executable} "$@"\n')
+    python.chmod(0o755)
+    config = EnvConfig(name=COUNTER.name, python=str(python))
+    if kills > QUICK.max_restarts:
+        with pytest.raises(InfraError, match=r"given up after 2 restarts within 60 s, at last: .*status -9"):
+            EnvServer(config, TOKEN, log, supervision=QUICK)
+        return
+    server = EnvServer(config, TOKEN, log, supervision=QUICK)
+    try:
+        assert up(server, kills)
+    finally:
+        server.stop()
+
+
 def test_a_child_that_never_listens_is_given_up(log: str):
     config = EnvConfig(name="textcraft", python="/bin/sleep-not-there")
     with pytest.raises(InfraError, match="cannot be started"):

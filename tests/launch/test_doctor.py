@@ -111,6 +111,23 @@ def test_every_file_in_turn(sound: Path, tmp_path: Path, damage: Callable[[Path]
         assert contents(root) == expected, f"{damage.__name__} {name}"
 
 
+@pytest.mark.parametrize("name", ["events.jsonl", "rounds/02/rollouts/steps.jsonl", "rounds/02/collect/work-000001.0001/failures.jsonl"])
+@pytest.mark.parametrize(
+    ("left", "said"), [(b'{"step": 2, "sa', "ends in half a line, of 15 bytes"), (b'{"step": 2, {"step": 3}\n', "is damaged")]
+)
+def test_files_that_grow_by_lines_are_looked_at_and_mended(sound: Path, tmp_path: Path, name: str, left: bytes, said: str) -> None:
+    root = Path(copytree(sound, tmp_path / "run"))
+    path = root / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    whole = (path.read_bytes() if path.exists() else b"") + b'{"step": 1}\n'
+    path.write_bytes(whole + left)
+    (finding,) = examine(root)
+    assert name in finding.problems[0] and said in finding.problems[0] and finding.remedy is Remedy.LINES
+    (done,) = repair(root, [finding])
+    assert name in done and path.read_bytes() == whole and list(examine(root)) == []
+    assert whole + left in [kept.read_bytes() for kept in (root / "damaged").iterdir()]
+
+
 def test_what_depends_on_damage_stops_with_the_command_that_mends_it(sound: Path, tmp_path: Path) -> None:
     root = Path(copytree(sound, tmp_path / "run"))
     flip(root / "rounds/01/dataset/rows.parquet")

@@ -64,3 +64,39 @@ def test_a_signal_ends_a_run_and_the_second_one_at_once(tmp_path: Path, sent: si
     assert RunStore(root).owner() == ""
     if not twice:
         assert f"stopped; what is finished is kept. Go on with: agentr resume {root}" in told
+
+
+def test_a_command_that_is_told_to_end_leaves_no_part_behind(tmp_path: Path) -> None:
+    """Of a file that it was writing, such as an archive."""
+    code = (
+        "import sys, time\nfrom pathlib import Path\nimport agentr.cli as cli\nfrom agentr.store.files import writing\n"
+        "def app():\n with writing(Path(sys.argv[1])) as file:\n  print('writing', flush=True)\n  time.sleep(600)\n"
+        "cli.app = app\ncli.main()\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", code, tmp_path / "a.tar.zst"], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None and process.stdout.readline()
+        assert len(list(tmp_path.iterdir())) == 1
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 143 and list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "starting",
+    [
+        "hashlib.pbkdf2_hmac('sha256', b'', b'', 2**31 - 1)",  # native code that heeds no signal
+        # a handler as Ray's
+        "(signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(number)), print('again', flush=True), time.sleep(600))",
+        "time.sleep(600)",
+    ],
+)
+def test_a_start_of_ray_ends_when_it_is_told_to(starting: str) -> None:
+    code = (
+        "import hashlib, signal, sys, time\nfrom agentr.cluster.connect import _own_signals\nfrom agentr.signals import ending_cleanly\n"
+        f"with ending_cleanly(), _own_signals():\n print('starting', flush=True)\n {starting}\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None and process.stdout.readline() and ("again" not in starting or process.stdout.readline())
+        process.send_signal(signal.SIGTERM)
+        _, wrong = process.communicate(timeout=60)
+        assert process.returncode == 143 and "Traceback" not in wrong
+        assert ("stopped while Ray started" in wrong) == ("hashlib" in starting)

@@ -74,6 +74,19 @@ def test_an_owner_elsewhere_that_renews_is_refused_by_name(root: Path) -> None:
     assert "waiting up to 1 s to see whether pid" in said[0], "a wait is not silent"
 
 
+def test_who_comes_second_to_a_silent_owners_run_is_told_of_the_first(root: Path) -> None:
+    """Not of the owner that both have waited for, which may be frozen for good."""
+    abandoned(root, 0.9)
+    elsewhere(root)
+
+    def first(_: str) -> None:
+        path = elsewhere(root)
+        (root / ".lease/000002.json").write_text(path.read_text().replace('"host": "other"', '"host": "first"'))
+
+    with pytest.raises(RunError, match=r"another driver works on .*run: pid \d+ on first, since"):
+        Lease(root / ".lease", 0.9, first).take()
+
+
 def test_an_owner_elsewhere_that_is_silent_is_replaced_after_its_lease_and_not_before(root: Path) -> None:
     abandoned(root, 0.9)
     elsewhere(root)

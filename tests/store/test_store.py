@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
+import re
 import subprocess
 import sys
+import tempfile
 import textwrap
 import time
 from collections.abc import Callable
@@ -13,6 +16,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from agentr.config.identity import plain
 from agentr.config.text import dump_yaml
@@ -274,6 +279,56 @@ def test_json_lines_survive_a_torn_tail_but_not_damage_in_the_middle(tmp_path: P
         path.write_bytes(damaged)
         with pytest.raises(DataError, match="line 2 is damaged"):
             files.read_lines(path)
+
+
+@pytest.mark.parametrize(
+    ("path", "remedy"), [("/dev/shm/agentr-run/model", "memory .*policy.sync=files"), ("/data/run/model", "some space and")]
+)
+def test_a_full_device_is_named_as_what_it_is(path: str, remedy: str) -> None:
+    with pytest.raises(RunError) as raised, files.disk_errors(Path(path)):
+        raise OSError(errno.ENOSPC, "No space left on device")
+    assert re.search(remedy, raised.value.hint)
+
+
+LINES = st.lists(st.dictionaries(st.text(max_size=4), st.none() | st.integers() | st.text(max_size=6), max_size=3), min_size=1, max_size=4)
+
+
+@settings(deadline=None, max_examples=12)
+@given(LINES)
+def test_a_file_of_lines_goes_on_behind_any_cut(lines: list[dict[str, Any]]) -> None:
+    """What a full disk or a kill left of a line is taken away by the next one; a line that lacks only its end stays."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "events.jsonl"
+        for line in lines:
+            files.append_line(path, line)
+        whole = path.read_bytes()
+        for place in range(len(whole) + 1):
+            path.write_bytes(whole[:place])
+            there = [line for number, line in enumerate(lines) if len(b"\n".join(whole.split(b"\n")[: number + 1])) <= place]
+            assert files.read_lines(path) == there
+            files.append_line(path, {"next": place})
+            files.append_line(path, {"last": place})
+            assert files.read_lines(path) == [*there, {"next": place}, {"last": place}]
+            assert [json.loads(line) for line in path.read_text().splitlines()] == files.read_lines(path), "for any other reader, too"
+
+
+def test_a_full_disk_cuts_a_line_and_the_run_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Filling(files.Disk):
+        def write(self, descriptor: int, data: bytes | memoryview) -> int:
+            if len(data) < 12:
+                raise OSError(errno.ENOSPC, "No space left on device")
+            return os.write(descriptor, data[:12])
+
+    path = tmp_path / "steps.jsonl"
+    files.append_line(path, {"step": 1})
+    with monkeypatch.context() as full:
+        full.setattr(files, "disk", Filling())
+        with pytest.raises(RunError, match="no space left"):
+            files.append_line(path, {"step": 2, "said": "much more"})
+    assert not path.read_bytes().endswith(b"\n"), "the disk took a part"
+    for step in (2, 3):
+        files.append_line(path, {"step": step})
+    assert files.read_lines(path) == [{"step": 1}, {"step": 2}, {"step": 3}]
 
 
 def test_a_forest_is_the_same_before_and_after_it_is_sealed(tmp_path: Path) -> None:
