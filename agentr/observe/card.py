@@ -221,11 +221,7 @@ def _name_of(run: Run) -> str:
 
 def _best(run: Run, arm: Arm) -> str:
     """Returns the split by which a policy is the best of its run; empty if it is not."""
-    file = run.path / "best.json"
-    if not file.exists():
-        return ""
-    best = read_json(file)
-    return str(best.get("split", "")) if best.get("round") == arm.folder else ""
+    return str(read_json(run.layout.chosen).get("split", "")) if run.best == arm else ""
 
 
 def _tasks(config: dict[str, Any], *, explored: bool) -> dict[str, str]:
