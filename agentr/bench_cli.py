@@ -8,6 +8,8 @@ from typing import Annotated
 
 import typer
 
+from agentr.console import Console, echo
+
 Overrides = Annotated[list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Override keys, such as run.seed=1.")]
 
 
@@ -30,17 +32,16 @@ def bench_collect(
     as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
 ) -> None:
     """Measure trees per minute and their cost against the original's way: one call at a time, reset and replay, no prefix cache."""
-    from rich.console import Console
     from rich.table import Table
 
     from agentr.bench.collect import compare
     from agentr.observe.progress import Reporter
     from agentr.recipes import load
 
-    reporter = Reporter(Console(stderr=True, soft_wrap=True, highlight=False))
+    reporter = Reporter(Console(stderr=True, soft_wrap=True))
     result = compare(load(config, overrides or []), reporter, trees=trees, reference_trees=reference_trees)
     if as_json:
-        typer.echo(json.dumps(result, indent=2))
+        echo(json.dumps(result, indent=2))
         return
     shown = Table(title=f"{result['model']} on {result['environment']}, {result['search']}")
     for column in ("", "agentr", "the original's way"):
@@ -62,17 +63,16 @@ def bench_store(
     """Measure the run directory, as it is stored now and as version 1 stored it, on made-up trees."""
     import tempfile
 
-    from rich.console import Console
     from rich.table import Table
 
     from agentr.bench.store import STEPS, measure
     from agentr.observe.progress import Reporter
 
-    reporter = Reporter(Console(stderr=True, soft_wrap=True, highlight=False))
+    reporter = Reporter(Console(stderr=True, soft_wrap=True))
     with tempfile.TemporaryDirectory(prefix="agentr-bench-", dir=folder) as scratch:
         result = measure(Path(scratch), trees, nodes, seed, reporter.say)
     if as_json:
-        typer.echo(json.dumps(result, indent=2))
+        echo(json.dumps(result, indent=2))
         return
     shown = Table(title=f"{trees:,} trees of {nodes} nodes, seed {seed}")
     forms = ("now", "version 1")
@@ -105,7 +105,6 @@ def bench_scale(
     json_file: Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Also write the figures here.")] = None,
 ) -> None:
     """Measure how many engines coordinators keep busy: simulated engines, everything else real."""
-    from rich.console import Console
 
     from agentr.bench.scale import measure
     from agentr.bench.scale_table import as_dict, table
@@ -129,12 +128,11 @@ def bench_scale(
         warm_s=warm_up,
         seed=seed,
     )
-    reporter = Reporter(Console(stderr=True, soft_wrap=True, highlight=False))
+    reporter = Reporter(Console(stderr=True, soft_wrap=True))
     points = measure([int(number) for number in engines.split(",")], load, reporter, folder, profile)
     if json_file is not None:
         write_json(json_file, as_dict(load, points))
-    console = Console()
-    (console if console.is_terminal else Console(width=200)).print(table(load, points))
+    Console(wide=200).print(table(load, points))
 
 
 def bench_ui(
@@ -154,5 +152,5 @@ def bench_ui(
     with tempfile.TemporaryDirectory(prefix="agentr-bench-", dir=folder) as place:
         found = ui.measure(Path(place) / "run", trees, turns, seed, (lambda _: None) if as_json else say)
     if as_json:
-        typer.echo(ui.as_json(found))
+        echo(ui.as_json(found))
     ui.check(found)

@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from agentr.console import Console, echo
+
 
 def register(app: typer.Typer) -> None:
     """Adds the command."""
@@ -35,35 +37,36 @@ def chaos(
 
     Only processes of this run's own parts are hit, never whole nodes. The exit status is 1 if a unit is lost, there twice, or another.
     """
-    from rich.console import Console
 
     from agentr.chaos.faults import choose, stages
     from agentr.chaos.faults import faults as faults_of
     from agentr.chaos.report import REPORT, table
     from agentr.chaos.run import Plan, disturb, parent_of
+    from agentr.config.named import looking
     from agentr.errors import RunError
     from agentr.observe.progress import Reporter
     from agentr.recipes import load
 
-    loaded = load(config, overrides or [], files=not address)
+    with looking(list_ or dry_run):
+        loaded = load(config, overrides or [], files=not address)
     chosen = choose(loaded, faults or [])
     if list_:
-        typer.echo("\n".join(map(str, faults_of(loaded))))
+        echo("\n".join(map(str, faults_of(loaded))))
         return
     if dry_run:
         for stage in stages(loaded):
             parts = [str(fault).partition(":")[2] for fault in chosen if fault.stage == stage]
-            typer.echo(f"{stage + ':':16}{', '.join(parts) or '-'}")
+            echo(f"{stage + ':':16}{', '.join(parts) or '-'}")
         return
     if address:
         from agentr.launch.submit import submit
 
         options = {"hours": hours, "seed": seed, "every": every, "freeze": freeze, "patience": patience}
         more = [*(f"--faults={pattern}" for pattern in faults or []), *(f"--{name}={value}" for name, value in options.items())]
-        write = lambda text: typer.echo(text, nl=False)  # noqa: E731
-        submit(config, overrides or [], address, job="chaos", more=more, say=typer.echo, write=write)
+        write = lambda text: echo(text, nl=False)  # noqa: E731
+        submit(config, overrides or [], address, job="chaos", more=more, say=echo, write=write)
         return
-    reporter, console = Reporter(), Console()
+    reporter = Reporter()
     plan = Plan(loaded, config, overrides or [], parent_of(loaded))
     if hours:
         from agentr.chaos.soak import soak
@@ -73,7 +76,7 @@ def chaos(
             raise RunError("; ".join(problems), hint=f"The runs that differ are kept in {plan.parent}.")
         return
     report = disturb(plan, chosen, reporter, freeze_s=freeze, patience_s=patience)
-    (console if console.is_terminal else Console(width=200)).print(table(report))
+    Console(wide=200).print(table(report))
     for line in report.words():
         reporter.say(line)
     reporter.say(f"Report: {plan.parent / REPORT}")

@@ -12,6 +12,7 @@ from typer.models import CommandInfo, TyperInfo
 
 import agentr
 from agentr import __version__, bench_cli, chaos_cli, cluster_cli, env_cli, run_cli, ui_cli, verify_cli
+from agentr.console import Console, echo, warn
 from agentr.errors import AgentrError, ConfigError
 from agentr.examples import show_examples
 from agentr.secrets import clean_output
@@ -45,17 +46,23 @@ def run(
     overrides: Overrides = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Check the configuration, show it, and do nothing.")] = False,
     allow_config_change: AllowChange = False,
+    trust: Annotated[bool, typer.Option("--trust", help="With --dry-run: also load the code that the configuration names.")] = False,
 ) -> None:
     """Run an experiment, or continue it where it stopped."""
     from agentr.config.identity import to_yaml
+    from agentr.config.named import looking
+    from agentr.launch.trust import needs_trust
     from agentr.recipes import load
 
-    loaded = load(config, overrides or [])
+    if not dry_run and (config.parent / "manifest.json").exists():
+        needs_trust(agentr.open(config.parent).config, warn)
+    with looking(dry_run and not trust):
+        loaded = load(config, overrides or [])
     if dry_run:
         from agentr.launch.estimate import estimate
 
-        typer.echo(to_yaml(loaded))
-        typer.echo(estimate(loaded).text())
+        echo(to_yaml(loaded))
+        echo(estimate(loaded).text())
         return
     from agentr.launch.run import run as run_experiment
     from agentr.observe.progress import Reporter
@@ -109,10 +116,12 @@ def resume(
 
         relocate(run_dir, model)
     from agentr.launch.run import run as run_experiment
+    from agentr.launch.trust import needs_trust
     from agentr.observe.progress import Reporter
     from agentr.recipes import load
 
     opened = agentr.open(run_dir)
+    needs_trust(opened.config, warn)
     config = load(opened.layout.config, [*(overrides or []), f"run.dir={opened.path}"], files=False, whole=True)
     run_experiment(config, Reporter(), allow_change=allow_config_change)
 
@@ -131,7 +140,7 @@ def status(run_dir: RunDir, as_json: Annotated[bool, typer.Option("--json", help
     if (run_dir / PLAN).exists():
         runs = progress(read_plan(run_dir))
         if as_json:
-            typer.echo(json.dumps(runs, indent=2))
+            echo(json.dumps(runs, indent=2))
             return
         shown = Table("method", "seed", "state", "stages", "held-out success, %")
         for run in runs:
@@ -145,10 +154,9 @@ def status(run_dir: RunDir, as_json: Annotated[bool, typer.Option("--json", help
     now = read_now(opened.layout.now) if owner else None
     wrong = troubles(opened.events())
     if as_json:
-        doing = None if now is None else vars(now)
         stages = [record.stored() for record in records.values()]
-        found = {"run": name, "owner": owner, "now": doing, "troubles": wrong, "stages": stages, "planned": planned}
-        typer.echo(json.dumps(found, indent=2, default=str))
+        found = {"run": name, "owner": owner, "now": now and vars(now), "troubles": wrong, "stages": stages, "planned": planned}
+        echo(json.dumps(found, indent=2, default=str))
         return
     outcome = [] if owner else describe_outcome(opened)
     who = f"being worked on by {owner}" if owner else "finished" if outcome else "nobody works on it"
@@ -159,9 +167,7 @@ def status(run_dir: RunDir, as_json: Annotated[bool, typer.Option("--json", help
         shown.add_row(title_of(record.name), record.state, f"{record.seconds:.0f}", describe_stage(record, records))
     console = Reporter().console
     console.print(shown)
-    if now is not None:
-        console.print(describe_now(now), markup=False)
-    for line in outcome:
+    for line in [describe_now(now)] if now is not None else outcome:
         console.print(line, markup=False)
     for line in (line for trouble in wrong for line in describe(trouble)):
         console.print(line, style="yellow", markup=False)
@@ -178,7 +184,7 @@ def collect(config: ConfigPath, overrides: Overrides = None, round_: RoundNumber
         experiment.base_model()
         round_ = run_cli.working_round(experiment, round_, least=1)
         recipe_of(experiment.config_at(round_)).explore(Round.of(experiment, round_))
-        typer.echo(experiment.store.layout.stage(arm_of(round_).folder))
+        echo(experiment.store.layout.stage(arm_of(round_).folder))
 
 
 @app.command()
@@ -192,9 +198,9 @@ def build(config: ConfigPath, overrides: Overrides = None, round_: RoundNumber =
         round_ = run_cli.working_round(experiment, round_)
         if round_ == 0:
             experiment.demonstrations()
-            typer.echo(experiment.demonstration_dataset())
+            echo(experiment.demonstration_dataset())
         else:
-            typer.echo(recipe_of(experiment.config_at(round_)).build(Round.of(experiment, round_)))
+            echo(recipe_of(experiment.config_at(round_)).build(Round.of(experiment, round_)))
 
 
 @app.command()
@@ -223,8 +229,8 @@ def flywheel(config: ConfigPath, overrides: Overrides = None, round_: RoundNumbe
         made = record.read(DatasetSummary)
         Reporter().console.print(operator_table(made))
         for line in asked_lines(made):
-            typer.echo(line)
-        typer.echo(folder)
+            echo(line)
+        echo(folder)
 
 
 @app.command()
@@ -243,15 +249,15 @@ def train(
     with _experiment(config, overrides) as experiment:
         if dataset is not None:
             name = f"imported/{TRAIN}"
-            typer.echo(experiment.train(name, dataset.resolve(), experiment.base_model(), experiment.train_config(1)).path)
+            echo(experiment.train(name, dataset.resolve(), experiment.base_model(), experiment.train_config(1)).path)
             return
         round_ = run_cli.working_round(experiment, round_)
         if round_ == 0:
-            typer.echo(experiment.warm_start()[0].path)
+            echo(experiment.warm_start()[0].path)
             return
         experiment.base_model()
         start = experiment.policy(round_ - 1 if experiment.config.trainer.continue_from is ContinueFrom.previous else 0)
-        typer.echo(recipe_of(experiment.config_at(round_)).train(Round.of(experiment, round_), start).path)
+        echo(recipe_of(experiment.config_at(round_)).train(Round.of(experiment, round_), start).path)
 
 
 @app.command("eval")
@@ -278,8 +284,6 @@ def import_(
     """Make a dataset from trajectories or preference pairs of your own; train on it with 'agentr train --dataset'."""
     import tempfile
     from collections import Counter
-
-    from rich.console import Console
 
     from agentr.build.imports import import_file
     from agentr.models.load import load_codec, resolve
@@ -374,13 +378,16 @@ def export(
 
     arm = run_cli.chosen(agentr.open(run_dir), round_, lambda there: is_source(there, kind))
     for line in export_round(run_dir, arm.number, kind, out, per_turn=per_turn).lines():
-        typer.echo(line)
+        echo(line)
 
 
 @app.callback(invoke_without_command=True)
-def _root(version: Annotated[bool, typer.Option("--version", help="Show the version.")] = False) -> None:
+def _root(context: typer.Context, version: Annotated[bool, typer.Option("--version", help="Show the version.")] = False) -> None:
+    from agentr.config.named import looking
+
+    context.with_resource(looking(context.invoked_subcommand in LOOK))
     if version:
-        typer.echo(__version__)
+        echo(__version__)
         raise typer.Exit
 
 
@@ -391,6 +398,9 @@ def _experiment(config: Path, overrides: list[str] | None):
 
     return opened(load(config, overrides or []), Reporter())
 
+
+#: The commands that only look: at runs, archives and models of anybody. They run no code that those name.
+LOOK = ("ls", "status", "ui", "show", "report", "trace", "logs", "export", "doctor", "pack", "unpack", "prune", "methods", "rewards")
 
 #: The commands as the help shows them, in this order.
 GROUPS: dict[str, tuple[str, ...]] = {
@@ -424,16 +434,14 @@ def main() -> None:
     try:
         app()
     except AgentrError as error:
-        from rich.console import Console
-        from rich.markup import escape
-
-        console = Console(stderr=True, soft_wrap=True, highlight=False)
-        console.print(f"[bold red]error:[/bold red] {escape(error.message)}")
+        console = Console(stderr=True, soft_wrap=True)
+        console.print("error:", style="bold red", end=" ")
+        console.print(error.message)
         if error.hint:
-            console.print(error.hint, markup=False)
+            console.print(error.hint)
         sys.exit(1)
     except KeyboardInterrupt:
-        typer.echo("interrupted", err=True)
+        echo("interrupted", err=True)
         sys.exit(130)
 
 

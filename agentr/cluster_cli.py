@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from agentr.console import echo
 from agentr.errors import ConfigError
 from agentr.run_cli import round_option
 
@@ -57,8 +58,8 @@ def submit(
         job="check" if check else job,
         more=more,
         working_dir=working_dir,
-        say=typer.echo,
-        write=lambda text: typer.echo(text, nl=False),
+        say=echo,
+        write=lambda text: echo(text, nl=False),
         follow=not no_wait,
     )
 
@@ -67,7 +68,7 @@ def stop(run: Run, address: Address = "") -> None:
     """End the job that works on a run. What is finished is kept; submit it again to go on."""
     from agentr.launch.submit import stop as stop_job
 
-    stop_job(run, address, typer.echo)
+    stop_job(run, address, echo)
 
 
 def logs(
@@ -85,14 +86,14 @@ def logs(
         from agentr.observe.logs import read_logs, shown
 
         for line in read_logs(Path(run), stage=stage, task=task, level=level):
-            typer.echo(shown(line))
+            echo(shown(line))
         return
     if not (elsewhere or Path(run).exists()):
         hint = "Name a run directory of this machine, or its cluster: --address http://HEAD:8265 or RAY_API_SERVER_ADDRESS."
         raise ConfigError(f"there is no run directory {run} here, and no cluster was named", hint=hint)
     from agentr.launch.submit import logs as job_logs
 
-    job_logs(run, address, follow, lambda text: typer.echo(text, nl=False))
+    job_logs(run, address, follow, lambda text: echo(text, nl=False))
 
 
 def serve(config: ConfigPath, overrides: Overrides = None) -> None:

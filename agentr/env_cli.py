@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
+from agentr.console import Console, echo, warn
 from agentr.errors import ConfigError
 from agentr.run_cli import stage_option
 
@@ -49,13 +50,13 @@ def list_(context: typer.Context, as_json: AsJson = False) -> None:
 
     found = describe()
     if as_json:
-        typer.echo(json.dumps([{**asdict(d), "available": d.available} for d in found], indent=2))
+        echo(json.dumps([{**asdict(d), "available": d.available} for d in found], indent=2))
         return
     table = Table("name", "", "splits", "what it lacks, and how to get it", title="Environments", show_lines=True)
     for d in found:
-        state = "[green]ready[/green]" if d.available else "[red]not here[/red]"
-        table.add_row(escape(d.name), state, escape(", ".join(d.splits)), escape(_lacks(d)) or "[dim]nothing[/dim]")
-    _console().print(table)
+        state = Text("ready", "green") if d.available else Text("not here", "red")
+        table.add_row(d.name, state, ", ".join(d.splits), _lacks(d) or Text("nothing", "dim"))
+    Console().print(table)
 
 
 @envs.command()
@@ -97,10 +98,11 @@ def play(
     from agentr.envs.play import choose
     from agentr.envs.play import play as play_task
     from agentr.launch.place import find_place
+    from agentr.launch.trust import needs_trust
 
     if bool(target) == bool(run):
         raise ConfigError("say what to play", hint="Give an environment or an address, or --run RUN --tree KEY --turn NODE.")
-    console = Console(highlight=False)
+    console = Console()
 
     async def main(client: EnvClient, task: Task | None, path: Sequence[Recorded]) -> None:
         try:
@@ -112,6 +114,7 @@ def play(
     given = task
     if run is not None:
         place = find_place(run, stage, tree, turn)
+        needs_trust(place.run.config, warn)
         with serving(place.config.env) as (urls, token):
             asyncio.run(main(connect(place.config.env, urls, token), place.tree.task, place.recorded))
         return
@@ -131,11 +134,11 @@ def check(
     from agentr.envs.local import reachable
     from env_servers.conformance import Effort, Outcome, run
 
-    progress = Console(stderr=True, highlight=False)
+    progress = Console(stderr=True)
 
     def report(done: Check) -> None:
         colour = {Outcome.PASSED: "green", Outcome.FAILED: "red", Outcome.SKIPPED: "yellow"}[done.outcome]
-        progress.print(f"[{colour}]{done.outcome:7}[/{colour}] {escape(done.name)} [dim]{done.seconds:.1f} s[/dim]")
+        progress.print(f"[{colour}]{done.outcome:7}[/{colour}] {escape(done.name)} [dim]{done.seconds:.1f} s[/dim]", markup=True)
 
     effort = Effort(tasks=tasks, sessions=sessions)
     with reachable(target, _parsed(option), count=2) as (urls, token):
@@ -143,12 +146,12 @@ def check(
             urls[0], token.reveal(), second_url=urls[1] if len(urls) > 1 else "", effort=effort, report=None if as_json else report
         )
     if as_json:
-        typer.echo(json.dumps([asdict(c) for c in checks], indent=2))
+        echo(json.dumps([asdict(c) for c in checks], indent=2))
     else:
-        table = Table("check", "", "seen", title=escape(target))
+        table = Table("check", "", "seen", title=target)
         for c in checks:
-            table.add_row(escape(c.name), c.outcome, escape(c.detail))
-        _console().print(table)
+            table.add_row(c.name, c.outcome, c.detail)
+        Console().print(table)
     raise typer.Exit(any(c.outcome is Outcome.FAILED for c in checks))
 
 
@@ -199,7 +202,7 @@ def demos(
             forest.seal(environment=target, split=split, model=model)
         written = len(forest) if kind == "trees" else export_demonstrations(out, forest)
     failed = progress.done - progress.successes
-    typer.echo(f"{counted(written, 'demonstration')} in {out}; {failed} did not succeed, {progress.skipped} without an expert")
+    echo(f"{counted(written, 'demonstration')} in {out}; {failed} did not succeed, {progress.skipped} without an expert")
 
 
 def data(
@@ -214,7 +217,7 @@ def data(
         except (BadOptions, UnknownEnvironment) as error:
             raise ConfigError(str(error), hint=f"See `agentr data {name}` for what is needed and where it comes from.") from error
         counts = ", ".join(f"{split} {len(environment.split(split))}" for split in environment.spec.splits)
-        typer.echo(f"{name} takes these options: {counts} tasks")
+        echo(f"{name} takes these options: {counts} tasks")
         return
     found = [d for d in describe() if not name or d.name == name]
     if not found:
@@ -222,9 +225,9 @@ def data(
     table = Table("environment", "what", "", "how to get it", title="From outside", show_lines=True)
     for d in found:
         for r in d.requirements:
-            state = "[green]here[/green]" if r.present else "optional" if r.optional else "[red]missing[/red]"
-            table.add_row(escape(d.name), escape(r.name), state, escape(r.how))
-    _console().print(table)
+            state = Text("here", "green") if r.present else "optional" if r.optional else Text("missing", "red")
+            table.add_row(d.name, r.name, state, r.how)
+    Console().print(table)
 
 
 def bench_envs(
@@ -239,19 +242,19 @@ def bench_envs(
     from agentr.observe.progress import Reporter
     from env_servers.registry import describe
 
-    reporter = Reporter(Console(stderr=True, soft_wrap=True, highlight=False))
+    reporter = Reporter(Console(stderr=True, soft_wrap=True))
     results = []
     for name in names or [d.name for d in describe() if d.available]:
         with reporter.task(name):
             results.append(asyncio.run(measure(name, effort=QUICK if quick else Effort())))
     if as_json:
-        typer.echo(json.dumps([asdict(r) for r in results], indent=2))
+        echo(json.dumps([asdict(r) for r in results], indent=2))
         return
     columns = [name.replace("steps", "actions") for name in asdict(results[0])] if results else []
     table = Table(*(c.replace("_", " ") for c in columns), title="Environments through HTTP, one client process")
     for r in results:
         table.add_row(*(v if isinstance(v, str) else f"{v:,.4g}" for v in asdict(r).values()))
-    _console().print(table)
+    Console().print(table)
 
 
 def _lacks(found: Description) -> str:
@@ -280,9 +283,3 @@ def _codec(model: str, cache: Path) -> Any:
     config = ModelConfig(source=ModelSource(model)) if known else ModelConfig(source=ModelSource.hf, path=model)
     config.max_model_len = 1  # only the tokenizer is used, whatever the model's context
     return load_codec(resolve(config, cache), config)
-
-
-def _console() -> Console:
-    """As wide as the terminal; a pipe has no width of its own, and would squeeze a table into 80 columns."""
-    console = Console(highlight=False)
-    return console if console.is_terminal else Console(highlight=False, width=140)

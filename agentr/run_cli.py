@@ -13,11 +13,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 import agentr
+from agentr.console import echo, warn
 from agentr.store.layout import Arm, arm_of, name_of, round_number
 
 if TYPE_CHECKING:
     from agentr.read.run import Round, Run
     from agentr.rounds.experiment import Experiment
+
+#: What is said of a run in which nothing was found wrong.
+WHOLE = "every file is what it was when its stage was sealed; reports, events, logs and the cards of models are not sealed"
 
 RunDir = Annotated[Path, typer.Argument(metavar="RUN", help="Run directory, such as runs/demo.")]
 
@@ -43,7 +47,7 @@ def chosen(run: Run, round_: int | None, holds: Callable[[Round], bool]) -> Arm:
     if round_ is not None:
         return arm_of(round_)
     found = run.round_with(holds)
-    typer.echo(f"{found.title}, {'the best' if found.arm == run.best else 'the last that is there'} (--round names another)")
+    echo(f"{found.title}, {'the best' if found.arm == run.best else 'the last that is there'} (--round names another)")
     return found.arm
 
 
@@ -90,9 +94,11 @@ def search(
     from agentr.launch.place import find_place
     from agentr.launch.search import plan, table
     from agentr.launch.search import search as search_on
+    from agentr.launch.trust import needs_trust
     from agentr.observe.progress import Reporter
 
     place, reporter = find_place(run_dir, stage, tree, turn), Reporter()
+    needs_trust(place.run.config, warn)
     short = {
         "method.search.iterations": iterations,
         "method.search.width": width,
@@ -140,7 +146,7 @@ def trace(
     else:
         raise ConfigError("say what to trace", hint="Give --row N, or --stage NAME --tree KEY --node N.")
     for line in lines:
-        typer.echo(line)
+        echo(line)
 
 
 def doctor(
@@ -163,21 +169,21 @@ def doctor(
         relocate(run_dir, model)
     damaged, old = list(examine(run_dir)), list(stale_stages(run_dir))
     if as_json:
-        typer.echo(json.dumps({"damaged": [asdict(f) for f in damaged], "stale": [asdict(f) for f in old]}, indent=2))
+        echo(json.dumps({"damaged": [asdict(f) for f in damaged], "stale": [asdict(f) for f in old]}, indent=2))
     else:
         reporter = Reporter()
         for finding in [*damaged, *old]:
             reporter.show(table_of(finding))
         if not damaged and not old:
-            reporter.say(f"{run_dir}: every file is what it was when it was sealed")
+            reporter.say(f"{run_dir}: {WHOLE}")
     if repair:
         wanted = [*damaged, *(old if stale else []), *(named_stage(run_dir, name) for name in stages or [])]
         for done in set_aside(run_dir, wanted):
-            typer.echo(done)
+            echo(done)
         if wanted:
-            typer.echo(f"'agentr resume {run_dir}' makes anew what is missing")
+            echo(f"'agentr resume {run_dir}' makes anew what is missing")
     elif damaged:
-        typer.echo(f"'agentr doctor {run_dir} --repair' sets it aside, and then 'agentr resume {run_dir}' makes it anew", err=as_json)
+        echo(f"'agentr doctor {run_dir} --repair' sets it aside, and then 'agentr resume {run_dir}' makes it anew", err=as_json)
         raise typer.Exit(1)
 
 
@@ -187,25 +193,27 @@ def pack(
     for_sharing: Annotated[bool, typer.Option("--for-sharing", help="Leave out names of hosts and users, paths and addresses.")] = False,
 ) -> None:
     """Pack a run into one archive, without what can be made again: optimiser states and logs."""
+    from agentr.launch.pack import archive_name
     from agentr.launch.pack import pack as pack_run
     from agentr.words import counted
 
-    target = out or Path(f"{agentr.open(run_dir).name}.tar.zst")
+    target = out or Path(f"{archive_name(agentr.open(run_dir))}.tar.zst")
     files, size = pack_run(run_dir, target, for_sharing=for_sharing)
-    typer.echo(f"{counted(files, 'file')} in {target}, {size / 1e6:.1f} MB")
+    echo(f"{counted(files, 'file')} in {target}, {size / 1e6:.1f} MB")
 
 
 def unpack(
     archive: Annotated[Path, typer.Argument(metavar="ARCHIVE", exists=True, dir_okay=False, help="What 'agentr pack' wrote.")],
     out: Annotated[Path, typer.Option("--out", help="Folder to put the run into.")] = Path("runs"),
+    any_size: Annotated[bool, typer.Option("--any-size", help="Also what becomes a hundred times as large as its archive.")] = False,
 ) -> None:
     """Unpack a run, and check every file of it."""
     from agentr.launch.doctor import examine
     from agentr.launch.pack import unpack as unpack_run
 
-    target = unpack_run(archive, out)
+    target = unpack_run(archive, out, any_size=any_size)
     found = [problem for finding in examine(target) for problem in finding.problems]
-    typer.echo(f"{target}: " + ("; ".join(found) if found else "every file is what it was when it was sealed"))
+    echo(f"{target}: " + ("; ".join(found) if found else WHOLE))
 
 
 def prune(
@@ -219,10 +227,10 @@ def prune(
 
     found = list(prunable(agentr.open(run_dir), keep))
     for entry in found:
-        typer.echo(f"{entry.size / 1e6:9.1f} MB  {entry.what:17} {entry.path}")
+        echo(f"{entry.size / 1e6:9.1f} MB  {entry.what:17} {entry.path}")
     total = sum(entry.size for entry in found)
     if not found:
-        typer.echo("nothing to delete")
+        echo("nothing to delete")
     elif yes or typer.confirm(f"Delete these {total / 1e6:.1f} MB?"):
         delete(run_dir, found)
-        typer.echo(f"{total / 1e6:.1f} MB deleted")
+        echo(f"{total / 1e6:.1f} MB deleted")

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 import agentr
+from agentr.console import echo
 from agentr.run_cli import RunDir, stage_option
 from agentr.secrets import Kind, Secret
 
@@ -36,7 +37,7 @@ def list_runs(folders: Folders = None, as_json: Annotated[bool, typer.Option("--
 
     found = home(Library(folders or [Path("runs")]))
     if as_json:
-        typer.echo(json.dumps({"runs": found["runs"], "comparisons": found["comparisons"]}, indent=2))
+        echo(json.dumps({"runs": found["runs"], "comparisons": found["comparisons"]}, indent=2))
         return
     shown = Table("run", "method", "environment", "seed", "rounds", "state", "held-out success, % [95 %]", "LLM tokens", "minutes")
     for run in found["runs"]:
@@ -85,10 +86,10 @@ def ui(
         application = app(library, host, bound, word, allow_host or [])
         found = f"{counted(len(library.runs()), 'run')}, {counted(len(library.comparisons()), 'comparison')}"
         shown = gethostname() if is_any(host) else written(host)
-        typer.echo(f"{found} below {', '.join(map(str, library.folders))}")
+        echo(f"{found} below {', '.join(map(str, library.folders))}")
         for problem in library.problems:
-            typer.echo(f"{problem['message']}. {problem['hint']}")
-        typer.echo(f"http://{shown}:{bound}/" + (f"?token={word}" if word else "") + "  (Ctrl-C ends it)")
+            echo(f"{problem['message']}. {problem['hint']}")
+        echo(f"http://{shown}:{bound}/" + (f"?token={word}" if word else "") + "  (Ctrl-C ends it)")
         config = uvicorn.Config(application, log_level="warning", access_log=False, server_header=False)
         uvicorn.Server(config).run(sockets=[socket])
 
@@ -111,4 +112,4 @@ def show(
     text = show_task(run, task) if task else show_tree(run, stage or run.last_trees(tree).name, tree)
     target = out or Path(f"{tree or task}.html".replace("/", "-"))
     write_bytes(target, text.encode("utf-8", "replace"))
-    typer.echo(f"{target}, {len(text) / 1e6:.2f} MB")
+    echo(f"{target}, {len(text) / 1e6:.2f} MB")

@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from agentr.console import Console, echo
+
 
 def register(app: typer.Typer) -> None:
     """Adds the command."""
@@ -21,7 +23,6 @@ def verify(
 
     The exit status is 1 if anything differs (docs/fidelity.md).
     """
-    from rich.console import Console
 
     from agentr.errors import RunError
     from agentr.fidelity.table import summary, table
@@ -30,10 +31,9 @@ def verify(
 
     findings = ask(select(method))
     if as_json:
-        typer.echo(json.dumps([finding.as_dict() for finding in findings], indent=2))
+        echo(json.dumps([finding.as_dict() for finding in findings], indent=2))
     else:
-        console = Console()
-        (console if console.is_terminal else Console(width=200)).print(table(findings))
-        typer.echo(summary(findings))
+        Console(wide=200).print(table(findings))
+        echo(summary(findings))
     if differing := [finding.rule.id for finding in findings if finding.difference]:
         raise RunError(f"{len(differing)} rules differ: {', '.join(differing)}", hint="Their vectors are in agentr/fidelity/vectors.")

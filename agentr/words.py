@@ -1,6 +1,15 @@
-"""Numbers in sentences: how many, how long."""
+"""Numbers in sentences: how many, how long; and texts of others, so that all of them is seen."""
 
 from __future__ import annotations
+
+import re
+
+#: Characters that are not seen, or that turn the order of what stands beside them, as in ``hostile.ts`` of the pages of ``agentr ui``:
+#: control characters but tab and newline, soft hyphens, zero-width and direction characters, tags, halves of surrogate pairs.
+_UNSEEN = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u2028-\u202e\u2060-\u206f\u3164"
+    "\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\ud800-\udfff\U000e0000-\U000e0fff]"
+)
 
 
 def counted(count: int, noun: str) -> str:
@@ -18,3 +27,8 @@ def span(seconds: float) -> str:
     if minutes < 48 * 60:
         return f"{minutes // 60} h {minutes % 60} min"
     return f"{minutes // 1440} d {minutes % 1440 // 60} h"
+
+
+def seen(text: str) -> str:
+    """Returns a text with the names of its characters that are not seen in their places."""
+    return _UNSEEN.sub(lambda found: f"[U+{ord(found[0]):04X}]", text)

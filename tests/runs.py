@@ -23,6 +23,7 @@ from agentr.store.files import write_json
 from agentr.store.growing import GrowingForest
 from agentr.store.layout import CONTROL, EVAL, EVALUATION, MODEL, Checkpoint, arm_of
 from agentr.store.run import RunStore
+from agentr.store.seal import hash_folder
 from agentr.store.summaries import EvalSummary, ModelSummary, TrainSummary, TreeSummary
 from agentr.types import Cost, Outcome
 from tests.trees import codec, door, episode
@@ -73,7 +74,8 @@ def round_of(
     try:
         experiment = Experiment(config, store, services, Reporter(), lambda round_: config_at(config, round_))
         experiment.codec = codec()
-        store.stage(MODEL, ModelSummary, lambda folder: ModelSummary(path=store.stored_path(model or folder)))
+        outside = hash_folder(model) if model is not None and not model.is_relative_to(root) else None
+        store.stage(MODEL, ModelSummary, lambda folder: ModelSummary(path=store.stored_path(model or folder), folder_hash=outside))
         if services is _SERVICES:
             given(store, arm_of(0).stage("demonstrations"), experts)
         for name, trees in stages.items():

@@ -43,8 +43,9 @@ class AdvantageConfig:
     trajectory: float = number(1.0, least=0)
     """Weight of the comparison of whole rollouts; all turns of a rollout have it alike (Tree-GRPO's inter-tree term)."""
     subtree: float = number(0.0, least=0)
-    """Weight of the comparison of whole rollouts with those that branch off the same first turn alone (Tree-GRPO's intra-tree term, arXiv
-    2509.21240, section 3.3: 1, as trajectory)."""
+    """Weight of the comparison of whole rollouts with those of the same tree alone (Tree-GRPO's intra-tree term, arXiv 2509.21240,
+    section 3.3: 1, as trajectory). A tree is what branched off one of the method.initial rollouts, or off its opening; elsewhere what has
+    the same first turn."""
     turn: float = number(0.0, least=0)
     """Weight of the comparison of each turn with the turns taken in the same state (GiGPO, arXiv 2505.10978, Eq. 8: 1)."""
 
@@ -54,14 +55,18 @@ class AdvantageConfig:
             yield Problem("trajectory", message, "Set one of them.")
 
 
-def advantages(episodes: Sequence[Episode], rewards: Sequence[float], config: AdvantageConfig) -> list[list[float]]:
-    """Returns the advantage of each turn of each rollout of a group; all 0 if the rewards are equal or there is one rollout only."""
+def advantages(episodes: Sequence[Episode], rewards: Sequence[float], config: AdvantageConfig, trees: int = 0) -> list[list[float]]:
+    """Returns the advantage of each turn of each rollout of a group; all 0 if the rewards are equal or there is one rollout only.
+
+    Args:
+        trees: How many rollouts began at the opening, each a tree of its own, before others branched off; 0 if each that did is one.
+    """
     if not differ(rewards):
         return [[0.0] * len(rollout.path) for rollout in episodes]
     among_all = standardised(rewards, config)
     among_own = [0.0] * len(rewards)
     if config.subtree:
-        for members in _subtrees(episodes):
+        for members in _subtrees(episodes, trees):
             for index, value in zip(members, standardised([rewards[i] for i in members], config), strict=True):
                 among_own[index] = value
     whole = [config.trajectory * one + config.subtree * other for one, other in zip(among_all, among_own, strict=True)]
@@ -83,11 +88,12 @@ def divisor(rewards: Sequence[float], scale: Scale) -> float:
     return stdev(rewards) + 1e-6 if scale is Scale.std else 1.0
 
 
-def _subtrees(episodes: Sequence[Episode]) -> Iterator[list[int]]:
-    """Yields the numbers of the rollouts that branch off the same first turn."""
+def _subtrees(episodes: Sequence[Episode], trees: int) -> Iterator[list[int]]:
+    """Yields the numbers of the rollouts of each tree. Branches at the opening, which all trees share, are dealt out in turn."""
     found: dict[int, list[int]] = {}
     for index, episode in enumerate(episodes):
-        found.setdefault(episode.path[0].id, []).append(index)
+        place = episode.tree.root.children.index(episode.path[0].id)
+        found.setdefault(place % trees if trees else place, []).append(index)
     yield from found.values()
 
 

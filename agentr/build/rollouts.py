@@ -12,18 +12,19 @@ from agentr.store.rows import Dropped, Rollout
 
 
 def rollout_rows(
-    group: Group, rewards: Sequence[Reward], config: AdvantageConfig, *, train_on_reasoning: bool = True
+    group: Group, rewards: Sequence[Reward], config: AdvantageConfig, *, train_on_reasoning: bool = True, trees: int = 0
 ) -> Iterator[Rollout | Dropped]:
     """Yields the rows of a group. A turn that is in several rollouts (of a tree) is in as many rows, with the advantage that it has there.
 
     Args:
         rewards: Of each episode.
         train_on_reasoning: Also train on the reasoning of turns.
+        trees: As for ``advantages``.
 
     Raises:
         DataError: The policy did not see the reasoning of earlier turns, so that a rollout is no one sequence.
     """
-    by_turn = advantages(group.episodes, [reward.total for reward in rewards], config)
+    by_turn = advantages(group.episodes, [reward.total for reward in rewards], config, trees)
     for episode, reward, turns in zip(group.episodes, rewards, by_turn, strict=True):
         nodes = [node.id for node in episode.path]
         if not all(node.logprobs for node in episode.path):

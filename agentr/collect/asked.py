@@ -7,12 +7,14 @@ byte for byte, and the environment must answer as before.
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 from agentr.collect.agent import Agent
 from agentr.collect.assess import described
 from agentr.collect.evolver import Evolver, above
 from agentr.search.episode import Episode
 from agentr.search.evolution import Evolution
+from agentr.tasks.formats import ActionFormat
 
 _REDUNDANT = """
 The agent has solved the task. Is there a step that it could have done without: a call that finds out nothing new, or reasoning that
@@ -37,6 +39,8 @@ Write this thought anew: as short and clear as it can be, in words that lead to 
 action's format. Answer with the new thought alone."""
 
 _ANSWER = re.compile(r"Step:\s*#?(\d+)\b.*?Corrected Step:\s*(.+)", re.DOTALL | re.IGNORECASE)
+#: A thought with one of these is not well formed where turns have tags, though it may be read.
+_TAG = re.compile(r"</?(?:think|python|search|answer|result)>", re.IGNORECASE)
 _NONE = re.compile(r"Step:\s*no\b", re.IGNORECASE)
 
 
@@ -93,9 +97,9 @@ async def rewrite_thoughts(evolver: Evolver, episode: Episode) -> Evolution:
             if not answer.strip():
                 made.reason = "the teacher's answer cannot be read"
                 return made
-            new = rewritten(text, thought, answer)
-            if _action(agent, new) != agent.format.parse(text).action:
-                made.reason = "the teacher's thought would change an action"
+            new = rewritten(agent.format, text, thought, answer)
+            if new is None:
+                made.reason = "the teacher's thought holds a mark of the format"
                 return made
             text = new
         texts.append(text)
@@ -118,7 +122,13 @@ def _action(agent: Agent, text: str) -> str | None:
     return agent.read(text, agent.codec.turn(text)).action
 
 
-def rewritten(text: str, thought: str, new: str) -> str:
-    """Returns a turn with another thought and the rest as it was, byte for byte. White space around the new thought is dropped."""
+def rewritten(format: ActionFormat, text: str, thought: str, new: str) -> str | None:
+    """Returns a turn with another thought and the rest as it was, byte for byte; None if the format would not read it back so.
+
+    White space in the new thought becomes single blanks.
+    """
     before, _, after = text.partition(thought)
-    return f"{before}{' '.join(new.split())}{after}"
+    new = " ".join(new.split())
+    turn = f"{before}{new}{after}"
+    tagged = format.reasons and _TAG.search(new)
+    return None if tagged or format.parse(turn) != replace(format.parse(text), thought=new) else turn

@@ -10,10 +10,15 @@ from pathlib import Path
 from typing import Any
 
 from agentr.errors import ConfigError
+from agentr.outside import read_file
 
 _FOLDER = Path(__file__).parent / "chat_templates"
 AUTO = "auto"
 _NAME = re.compile(r"[A-Za-z_]\w*")
+#: How files of templates end. The text of a file becomes part of the configuration, and may be shown.
+_ENDINGS = (".jinja", ".jinja2", ".j2")
+#: Bytes of a template.
+_MOST = 1 << 20
 
 
 def names() -> list[str]:
@@ -26,8 +31,11 @@ def shipped(name: str) -> str:
     return (_FOLDER / f"{name}.jinja").read_text(encoding="utf-8").rstrip("\n")
 
 
-def template_text(value: str) -> str:
+def template_text(value: str, *, files: bool = True) -> str:
     """Returns the text of the template that ``model.chat_template`` means: a name, a file, or the text itself; "" means the model's own.
+
+    Args:
+        files: Whether it may be a file. In what a run has stored it is none.
 
     Raises:
         ConfigError: It is none of these.
@@ -39,9 +47,11 @@ def template_text(value: str) -> str:
     if value in names():
         return shipped(value)
     file = Path(value).expanduser()
-    if file.is_file():
+    if files and file.exists():
+        if file.resolve().suffix not in _ENDINGS:
+            raise ConfigError(f"model.chat_template: {file} is no file of a template", hint=f"Its name ends in {', '.join(_ENDINGS)}.")
         try:
-            return file.read_text(encoding="utf-8")
+            return read_file(file, _MOST).decode("utf-8")
         except (OSError, UnicodeDecodeError) as error:
             raise ConfigError(f"model.chat_template: {file} cannot be read: {error}") from error
     near = difflib.get_close_matches(value, names(), n=1)

@@ -8,6 +8,7 @@ from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
 from agentr.config.checks import Problem
+from agentr.config.named import may_run
 from agentr.config.openenv import openenv_options
 from agentr.config.schema import Config, EnvProtocol, TaskSelection
 from agentr.errors import ConfigError
@@ -26,7 +27,12 @@ def environment_problems(config: Config) -> Iterator[Problem]:
     if config.env.url:  # a server that runs already is asked when it is reached
         return
     try:
+        if config.env.name not in registry.ENVIRONMENTS:
+            may_run(f"the environment {config.env.name}")
         known = registry.about(config.env.name)
+    except ConfigError as error:
+        yield Problem("env.name", error.message, error.hint)
+        return
     except registry.UnknownEnvironment as error:
         yield Problem("env.name", str(error).rstrip("."), "See `agentr envs`.")
         return

@@ -25,12 +25,13 @@ from omegaconf.errors import ConfigKeyError, OmegaConfBaseException
 from agentr.config.chat_template import template_text
 from agentr.config.checks import Problem, find_problems
 from agentr.config.environment import environment_problems
+from agentr.config.files import file_problems
 from agentr.config.identity import plain
-from agentr.config.model import ModelSource
+from agentr.config.literal import literal, resolvers, users
 from agentr.config.overlays import NAME, SECTION, take_overlay
 from agentr.config.renamed import RENAMED_VALUES, new_name
 from agentr.config.schema import Config, MethodConfig
-from agentr.config.text import parse_texts, parse_yaml
+from agentr.config.text import parse_texts, parse_yaml, read_text
 from agentr.errors import ConfigError
 
 
@@ -65,6 +66,10 @@ class Layer(NamedTuple):
     """The same with each scalar as it is written, where that is known."""
 
 
+#: How the names of configurations that are included end.
+_ENDINGS = (".yaml", ".yml")
+
+
 def load(
     path: Path | None,
     overrides: Sequence[str] = (),
@@ -90,7 +95,10 @@ def load(
             contradict each other, names that do not exist.
     """
     layers = [layer for file in (base, path) if file is not None for layer in _read(file, ())]
+    layers = [Layer(layer.source, literal(layer.data), literal(layer.texts)) for layer in layers] if whole else layers
     layers += _with_overlay(Layer("the command line", _dotlist(overrides), _dotlist(overrides, texts=True)), Path())
+    if refused := [problem for layer in layers for problem in resolvers(layer.source, layer.data)]:
+        raise ConfigError(_joined(refused))
     _replace_methods(layers)
     method = find(next((str(t) for layer in reversed(layers) if (t := _section(layer, "method").get("type"))), ""))
     problems: list[str] = []
@@ -108,15 +116,17 @@ def load(
         source = next((layer.source for layer in reversed(layers) if layer.data), "the configuration")
         raise ConfigError(_joined([*problems, _explained(source, error.full_key or "", error, merged)])) from error
     assert isinstance(config, Config)
+    if shown := [str(problem) for problem in users(config)]:
+        raise ConfigError(_joined(shown))  # others would quote them
     problems += map(str, find_problems(config))
     if not problems:
         problems += _later_problems(config, find, files)
     problems += map(str, method.check(config))
     if files:
-        problems += map(str, _file_problems(config))
+        problems += map(str, file_problems(config))
         problems += map(str, environment_problems(config))
     try:
-        config.model.chat_template = template_text(config.model.chat_template)
+        config.model.chat_template = template_text(config.model.chat_template, files=not whole)
     except ConfigError as error:
         problems.append(str(error))
     if problems:
@@ -144,9 +154,9 @@ def at_round(config: Config, round_: int, find: FindMethod) -> Config:
     changes = [config.from_round[number] for number in sorted(config.from_round) if number <= round_]
     if not changes:
         return config
-    data = {**plain(config), "from_round": {}}
+    data = literal({**plain(config), "from_round": {}})
     problems: list[str] = []
-    for change in changes:
+    for change in map(literal, changes):
         given = change.get("method") or {}
         if given.get("type", data["method"]["type"]) != data["method"]["type"]:
             data["method"] = {"type": given["type"]}
@@ -175,7 +185,7 @@ def _later_problems(config: Config, find: FindMethod, files: bool) -> Iterator[s
             yield str(error)
             continue
         problems = [*find_problems(later), *find(later.method.type).check(later)]
-        problems += [*_file_problems(later), *environment_problems(later)] if files else []
+        problems += [*file_problems(later), *environment_problems(later)] if files else []
         yield from (f"from round {number}: {problem}" for problem in problems)
 
 
@@ -223,11 +233,11 @@ def _read(path: Path, above: tuple[Path, ...]) -> list[Layer]:
     if path in above:
         raise ConfigError(f"{path} includes itself", hint="Remove the circle from the 'include' lists.")
     try:
-        text = path.read_text(encoding="utf-8")
+        text = read_text(path)
         data, texts = parse_yaml(text) or {}, parse_texts(text)
     except FileNotFoundError as error:
         raise ConfigError(f"there is no configuration file {path}", hint="See configs/ for examples.") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+    except yaml.YAMLError as error:
         raise ConfigError(f"{path} is not valid YAML: {error}") from error
     except IsADirectoryError as error:
         is_run = (path / "config.yaml").exists()
@@ -242,7 +252,9 @@ def _read(path: Path, above: tuple[Path, ...]) -> list[Layer]:
         raise ConfigError(f"{path}: include holds {names!r}, not a list of files", hint="For example: include: [base.yaml]")
     included: list[Layer] = []
     for name in names:
-        included += _read((path.parent / name).resolve(), (*above, path))
+        if (file := (path.parent / name).resolve()).suffix not in _ENDINGS:  # errors quote what a configuration holds
+            raise ConfigError(f"{path}: include names {name!r}, and configurations end in {' or '.join(_ENDINGS)}")
+        included += _read(file, (*above, path))
     layer = Layer(str(path), data, texts)
     for section in (_section(layer, "method"), *_later_methods(layer)):
         if "type" in section:
@@ -443,29 +455,3 @@ def _known_keys(config: Any, prefix: str = "") -> Iterator[str]:
         yield f"{prefix}{each.name}"
         if is_dataclass(value):
             yield from _known_keys(value, f"{prefix}{each.name}.")
-
-
-# what is named --------------------------------------------------------------------------------------------------------
-
-
-def _file_problems(config: Config) -> Iterator[Problem]:
-    """Files and models that are not there. Fields that name a file have ``path`` or ``files`` in their name."""
-    for key, file in (*(("warm_start.files", f) for f in config.warm_start.files), *_method_files(config.method, "method")):
-        if file and not Path(file).is_file():
-            yield Problem(key, f"there is no file {file!r}", "See docs/your_own_trajectories.md for what it should hold.")
-    path = config.model.path
-    a_name = re.fullmatch(r"[\w.-]+/[\w.-]+", path) and not Path(path).exists()
-    if config.model.source is ModelSource.hf and path and not (a_name or (Path(path) / "config.json").is_file()):
-        hint = "Give a folder with config.json and weights, or a name such as Qwen/Qwen2.5-7B-Instruct."
-        yield Problem("model.path", f"{path!r} is no folder with a model, and no name of one", hint)
-
-
-def _method_files(config: Any, prefix: str) -> Iterator[tuple[str, str]]:
-    for each in fields(config):
-        value = getattr(config, each.name)
-        key = f"{prefix}.{each.name}"
-        for inner in value if isinstance(value, list) else [value]:
-            if is_dataclass(inner):
-                yield from _method_files(inner, key)
-            elif isinstance(inner, str) and (each.name == "path" or each.name.endswith("_path")):
-                yield key, inner

@@ -12,7 +12,7 @@ from typing import Any
 
 import yaml
 
-from agentr.config.text import parse_texts, parse_yaml
+from agentr.config.text import parse_texts, parse_yaml, read_text
 from agentr.errors import ConfigError
 
 #: The section that may be a name.
@@ -46,13 +46,13 @@ def take_overlay(data: dict[str, Any], source: str, folder: Path) -> tuple[str, 
         return None
     path = folder / name if name.endswith((".yaml", ".yml")) else _FOLDER / f"{name}.yaml"
     try:
-        text = path.read_text(encoding="utf-8")
+        text = read_text(path)
         values, texts = parse_yaml(text), parse_texts(text)
     except FileNotFoundError as error:
         near = difflib.get_close_matches(name, overlays(), n=1)
         hint = f"Did you mean {near[0]}?" if near else f"There are {', '.join(overlays())}; or give a YAML file."
         raise ConfigError(f"{source}: there is no cluster {name!r}", hint=hint) from error
-    except (OSError, yaml.YAMLError, UnicodeDecodeError) as error:
+    except (OSError, yaml.YAMLError) as error:
         raise ConfigError(f"{path} cannot be read: {error}") from error
     if not isinstance(values, dict) or isinstance(values.get(SECTION), str):
         raise ConfigError(f"{path} holds no sections with keys", hint="For example: cluster: {wait_s: 600}")

@@ -19,6 +19,7 @@ from agentr.config.model import ModelConfig
 from agentr.config.policy import AdvisorConfig, PolicyBackend, PolicyConfig, SamplingConfig, Who
 from agentr.config.training import Share, TrainConfig, TrainerConfig
 from agentr.config.turns import PromptConfig, TurnsConfig
+from agentr.words import seen
 
 
 class EnvProtocol(StrEnum):
@@ -97,6 +98,9 @@ class RunConfig:
     """Longest wait for the mirror at the end of a run."""
 
     def problems(self) -> Iterator[Problem]:
+        if not self.name or len(self.name) > 100 or seen(self.name) != self.name or set(self.name) & set("/\\\n\t") or self.name[0] == ".":
+            hint = "Give up to 100 characters that are seen, without slashes, and no dot as the first; run.dir says where the run is."
+            yield Problem("name", f"{self.name[:100]!r} is no name of a run", hint)
         if rounds_kept(self.keep) is None:
             yield Problem("keep", f"{self.keep!r} is no rule", "Give all, best, or last N, such as 'last 2'.")
         if self.mirror:

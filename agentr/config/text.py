@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import yaml
 
+from agentr.outside import DEEPEST, read_file, within
+
+#: Bytes of a configuration, and values in it, counted as often as they are named.
+MOST, VALUES = 8 << 20, 100_000
 _SAFE: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _BASE = getattr(yaml, "CBaseLoader", yaml.BaseLoader)
 _DUMPER = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
@@ -27,14 +32,44 @@ def parse_yaml(text: str) -> Any:
     """Returns what a text says in YAML.
 
     Raises:
-        yaml.YAMLError: It is none, or gives a key twice.
+        yaml.YAMLError: It is none, gives a key twice, or is deeper or larger than a configuration.
     """
-    return yaml.load(text, _Loader)
+    return _loaded(text, _Loader)
 
 
 def parse_texts(text: str) -> Any:
     """Returns the same with each scalar as it is written: ``on`` is no truth value, ``007`` no number."""
-    return yaml.load(text, _BASE)
+    return _loaded(text, _BASE)
+
+
+def _loaded(text: str, loader: Any) -> Any:
+    depth = 0
+    for event in yaml.parse(text, loader):  # without libyaml's recursion, which ends the process
+        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        if depth > DEEPEST:
+            raise yaml.YAMLError(f"it has more than {DEEPEST} levels")
+    try:
+        return within(yaml.load(text, loader), VALUES)
+    except (ValueError, TypeError, RecursionError) as error:  # dates that there are not, keys that are lists
+        raise yaml.YAMLError(str(error)) from error
+
+
+def read_text(path: Path) -> str:
+    """Returns the text of a configuration.
+
+    Raises:
+        OSError: It is missing, no file, or larger than a configuration.
+        yaml.YAMLError: It is not UTF-8.
+    """
+    try:
+        return read_file(path, MOST).decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise yaml.YAMLError(f"it is not UTF-8: {error.reason}") from error
+
+
+def read_yaml(path: Path) -> Any:
+    """Returns what a file says in YAML; see ``parse_yaml`` and ``read_text``."""
+    return parse_yaml(read_text(path))
 
 
 def dump_yaml(data: Any) -> str:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 
 from rich.console import Console
 from rich.markup import escape
+from rich.text import Text
 
 from agentr.config.schema import TaskSelection
 from agentr.envs.client import EnvClient, Session
@@ -104,7 +105,7 @@ def _chosen(line: str, suggested: list[str]) -> str | None:
 
 
 def _introduce(console: Console, spec: EnvironmentSpec, task: Task) -> None:
-    console.rule(f"{escape(spec.title)}, task {escape(task.id)}")
+    console.rule(Text(f"{spec.title}, task {task.id}"))
     console.print(spec.instruction, markup=False, style="dim")
     console.print(HELP, markup=False, style="dim")
 
@@ -119,7 +120,7 @@ def _show(console: Console, spec: EnvironmentSpec, session: Session, suggested: 
     console.print(", ".join(facts), style="dim")
     if seen.done:
         won = seen.reward >= spec.reward.success
-        console.print("[green]solved[/green]" if won else "[red]over, not solved[/red]")
+        console.print("solved" if won else "over, not solved", style="green" if won else "red")
     _list(console, suggested[:SHOWN])
     if len(suggested) > SHOWN:
         console.print(f"  and {len(suggested) - SHOWN} more: :actions", style="dim")
@@ -127,7 +128,7 @@ def _show(console: Console, spec: EnvironmentSpec, session: Session, suggested: 
 
 def _list(console: Console, suggested: list[str]) -> None:
     for number, action in enumerate(suggested, start=1):
-        console.print(f"  [dim]:{number}[/dim] {escape(action)}")
+        console.print(f"  [dim]:{number}[/dim] {escape(action)}", markup=True)
 
 
 async def _demonstrate(console: Console, client: EnvClient, task: Task) -> None:
@@ -137,6 +138,6 @@ async def _demonstrate(console: Console, client: EnvClient, task: Task) -> None:
         console.print(error.message, markup=False)
         return
     for thought, action in steps or []:
-        console.print(f"  [dim]{escape(thought)}[/dim]\n  {escape(action)}")
+        console.print(f"  [dim]{escape(thought)}[/dim]\n  {escape(action)}", markup=True)
     if steps is None:
         console.print("The environment has no expert for this task.")

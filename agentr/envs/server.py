@@ -11,6 +11,7 @@ import http.client
 import json
 import logging
 import os
+import re
 import secrets
 import select
 import subprocess
@@ -29,6 +30,7 @@ from agentr.backoff import Backoff
 from agentr.cluster import metrics, push
 from agentr.cluster.nodes import own_address
 from agentr.cluster.restarts import Restarts
+from agentr.config.identity import flatten
 from agentr.config.schema import EnvConfig
 from agentr.envs import scrape
 from agentr.errors import InfraError
@@ -38,6 +40,14 @@ from agentr.store.files import make_folder
 from env_servers.protocol import TOKEN_ENV
 
 log = logging.getLogger(__name__)
+
+#: Variables that a server gets of this process's: those of the system, of languages and accelerators, and of environments' data. Not keys
+#: and tokens, unless an option of the environment names one (``key_env``).
+_HANDED_ON = re.compile(
+    r"(PATH|HOME|USER|LOGNAME|SHELL|LANG|LANGUAGE|TZ|TMPDIR|TEMP|TMP|COLUMNS|VIRTUAL_ENV|LD_LIBRARY_PATH|LD_PRELOAD|DISPLAY|SSL_CERT_\w+|"
+    r"(LC|XDG|PYTHON|JAVA|JDK|OMP|MKL|OPENBLAS|CUDA|NVIDIA|TOKENIZERS|MALLOC|CONDA)_?\w*|\w+_(DATA|HOME|DIR|PATH|ROOT|CACHE)|"
+    r"HF_HUB_OFFLINE|TRANSFORMERS_OFFLINE|(https?|no|all)_proxy|(HTTPS?|NO|ALL)_PROXY|(ALFWORLD|AGENTR_RETRIEVAL)_\w+|SERPER_API_KEY)$"
+)
 
 #: Bytes of the child's log that an error quotes.
 LOG_TAIL = 2000
@@ -127,8 +137,10 @@ class EnvServer:
         self._command += ["--die-with-parent", str(os.getpid())]
         for name, value in config.options.items():
             self._command += ["--option", f"{name}={json.dumps(value)}"]
+        named = {str(value) for key, value in flatten(config.options) if key.endswith("_env")}
         self._token = Secret(Kind.ENVIRONMENT, TOKEN_ENV, token)
-        self._environ = {**os.environ, TOKEN_ENV: self._token.reveal(), "PYTHONUNBUFFERED": "1"}
+        self._environ = {name: value for name, value in os.environ.items() if name in named or _HANDED_ON.match(name)}
+        self._environ |= {TOKEN_ENV: self._token.reveal(), "PYTHONUNBUFFERED": "1"}
         if not config.python:
             # Our interpreter finds the package wherever this process did, installed or not.
             root = str(Path(env_servers.__file__).parents[1])

@@ -11,6 +11,7 @@ from typing import Any
 
 from agentr.evaluate.reflections import Reflections
 from agentr.evaluate.statistics import Estimate, mean_interval
+from agentr.outside import typed
 from agentr.search.episode import Episode
 from agentr.search.revision import Rating
 from agentr.search.stored import stored_counts
@@ -79,14 +80,12 @@ class Evaluation:
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Evaluation:
-        data = dict(data)
-        data["success"], data["reward"] = Estimate(**data["success"]), Estimate(**data["reward"])
-        for name in ("repeats", "within_answers"):
-            data[name] = {int(k): v for k, v in data.get(name, {}).items()}
-        for name in ("behaviour", "scores", "reflections"):
-            data[name] = {key: Estimate(**found) for key, found in data.get(name, {}).items()}
-        data["by_label"] = {k: {v: (m, n) for v, (m, n) in rows.items()} for k, rows in data["by_label"].items()}
-        return cls(**data)
+        """Reads what ``as_dict`` returned.
+
+        Raises:
+            DataError: Something in it is missing, or of another type.
+        """
+        return typed(cls, data, "an evaluation")
 
 
 def evaluate(

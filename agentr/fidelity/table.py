@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from rich import box
 from rich.table import Table
+from rich.text import Text
 
 from agentr.fidelity.verify import Finding
 
@@ -23,7 +24,7 @@ def table(findings: Sequence[Finding]) -> Table:
         rule = finding.rule
         if not place or rule.section != findings[place - 1].rule.section:
             shown.add_section()
-            shown.add_row(f"[bold]{rule.title}[/bold]")
+            shown.add_row(Text(rule.title, "bold"))
         style = "red" if finding.difference else "dim" if finding.state == "not run" else ""
         cells = (rule.source, rule.says, finding.result, finding.ours, finding.switch)
         shown.add_row(*(cell.replace("[", r"\[") for cell in cells), style=style)

@@ -17,7 +17,7 @@ from rich.table import Table
 
 import agentr
 from agentr.config.identity import changed_keys
-from agentr.config.text import dump_yaml, parse_yaml
+from agentr.config.text import dump_yaml, read_yaml
 from agentr.errors import AgentrError, ConfigError, DataError
 from agentr.read.run import Run
 from agentr.read.stage import Dataset, Rollouts, Trees
@@ -27,7 +27,7 @@ from agentr.store.files import disk, make_folder, write_bytes
 from agentr.store.forest import Forest
 from agentr.store.growing import GrowingForest
 from agentr.store.layout import MODEL, ROLLOUTS, TRAIN
-from agentr.store.records import read_index, read_records, write_index
+from agentr.store.records import read_config, read_index, read_records, write_index
 from agentr.store.run import RunStore, stale
 from agentr.store.seal import SEAL, Damage, StageRecord, hash_folder, read_seal, verify, write_seal
 from agentr.store.tables import footer_hash, open_table, read_group
@@ -189,11 +189,11 @@ def _own_files(run: Run) -> Iterator[Finding]:
 
 def _config_problem(path: Path, kept: dict) -> str:
     try:
-        found = parse_yaml(path.read_text(encoding="utf-8"))
+        found = read_yaml(path)
         changes = changed_keys(kept, found)
     except FileNotFoundError:
         return "is missing"
-    except (OSError, UnicodeDecodeError, yaml.YAMLError, AttributeError, TypeError):
+    except (OSError, yaml.YAMLError, AttributeError, TypeError):
         return "cannot be read"
     return f"is not what the run was started with: {'; '.join(changes)}" if changes else ""
 
@@ -252,7 +252,7 @@ def _owned(store: RunStore) -> Iterator[None]:
 def _mend_own_files(store: RunStore) -> list[str]:
     index, layout = read_index(store.root), store.layout
     if index.problem:
-        config = parse_yaml(layout.config.read_text(encoding="utf-8"))
+        config = read_config(store.root)
         _set_aside(store, layout.manifest)
         index.name, index.config = config["run"]["name"], config
         index.stages = read_records(store.root, index)

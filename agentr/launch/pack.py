@@ -8,13 +8,14 @@ import json
 import re
 import shutil
 import socket
+import sys
 import tarfile
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from fnmatch import fnmatch
 from functools import cache
-from pathlib import Path, PurePosixPath
-from typing import Any
+from pathlib import Path
+from typing import IO, Any
 
 import zstandard
 
@@ -25,10 +26,14 @@ from agentr.config.text import dump_yaml
 from agentr.errors import ConfigError, DataError
 from agentr.read.run import Run
 from agentr.store.files import disk, disk_errors, writing
+from agentr.store.inside import check_names
 from agentr.store.seal import SEAL, SPARE, hash_of, read_checked
 
 #: What an archive leaves out: what a restart makes again or nobody needs.
 LEFT_OUT = (*(pattern for pattern in SPARE if pattern != SEAL), "logs", "tracking", "token")
+
+#: How much larger than an archive its files may be, but for the bytes of a small one; and what each of them counts at least.
+RATIO, _SMALL, _BLOCK = 100, 64 << 20, 4096
 
 #: Keys of events that name machines and people.
 _PRIVATE = ("host", "pid", "command", "source")
@@ -53,7 +58,7 @@ def pack(path: Path, out: Path, *, for_sharing: bool = False) -> tuple[int, int]
     ):
         for name in _files(run.path):
             source = run.path / name
-            entry = archive.gettarinfo(source, f"{run.name}/{name}")
+            entry = archive.gettarinfo(source, f"{archive_name(run)}/{name}")
             entry.uid = entry.gid = 0
             entry.uname = entry.gname = ""
             if source.is_symlink():
@@ -70,24 +75,35 @@ def pack(path: Path, out: Path, *, for_sharing: bool = False) -> tuple[int, int]
     return count, out.stat().st_size
 
 
-def unpack(archive: Path, out: Path) -> Path:
+def archive_name(run: Run) -> str:
+    """Returns what the archive of a run is called, and the folder in it: the run's name, as a file may be called."""
+    return re.sub(r"[^\w.-]+", "_", run.name).lstrip(".")[:100] or "run"
+
+
+def unpack(archive: Path, out: Path, *, any_size: bool = False) -> Path:
     """Unpacks an archive and returns the run directory: a folder of the run's name in ``out``.
+
+    Args:
+        any_size: Also unpack what becomes much larger than its archive (``RATIO``).
 
     Raises:
         ConfigError: There is already something in its place.
-        DataError: The file is no archive of a run, or damaged.
+        DataError: The file is no archive of a run, or damaged, or becomes too large.
     """
+    if not archive.is_file():
+        raise DataError(f"{archive} is no file", hint="Give what 'agentr pack RUN' wrote.")
     with disk_errors(out):
         out.mkdir(parents=True, exist_ok=True)
     try:
         with (
             archive.open("rb") as file,
             zstandard.ZstdDecompressor().stream_reader(file) as data,
-            tarfile.open(fileobj=data, mode="r|") as tar,
             disk_errors(out),
             tempfile.TemporaryDirectory(prefix=".unpacked-", dir=out) as aside,
         ):
-            extract(tar, Path(aside), archive)
+            counted = _Counted(data, archive, sys.maxsize if any_size else _SMALL + RATIO * archive.stat().st_size)
+            with tarfile.open(fileobj=counted, mode="r|") as tar:
+                extract(tar, Path(aside), archive, counted.spend)
             found = list(Path(aside).iterdir())
             if len(found) != 1 or not (found[0] / "config.yaml").exists():
                 raise DataError(f"{archive} holds no run")
@@ -100,7 +116,25 @@ def unpack(archive: Path, out: Path) -> Path:
         raise DataError(f"{archive} is no archive of a run, or damaged: {error}", hint="Make it with 'agentr pack RUN'.") from error
 
 
-def extract(tar: tarfile.TarFile, folder: Path, name: Path) -> None:
+class _Counted:
+    """What an archive holds, up to so many bytes. Its files are read in pieces of some kilobytes."""
+
+    def __init__(self, data: IO[bytes], name: Path, left: int) -> None:
+        self._data, self._name, self._left = data, name, left
+
+    def read(self, size: int) -> bytes:
+        piece = self._data.read(size)
+        self.spend(len(piece))
+        return piece
+
+    def spend(self, size: int) -> None:
+        self._left -= size
+        if self._left < 0:
+            hint = "If it is from somebody you know, say --any-size."
+            raise DataError(f"{self._name} becomes more than {RATIO} times as large as it is, or too many files", hint=hint)
+
+
+def extract(tar: tarfile.TarFile, folder: Path, name: Path, spend: Callable[[int], None] = lambda size: None) -> None:
     """Writes what an archive holds into an empty folder: files, folders and links, and nothing outside of it.
 
     Python's own filters for this came with 3.11.4; Debian 12 has 3.11.2.
@@ -111,8 +145,9 @@ def extract(tar: tarfile.TarFile, folder: Path, name: Path) -> None:
     """
     for entry in tar:
         place = folder / entry.name
-        if not _below(entry.name) or (entry.issym() and not _below(entry.linkname)):
-            raise DataError(f"{name} is refused: its member {entry.name!r} leads out of its folder")
+        # Without .. no path leads out, whatever links are on its way.
+        check_names([entry.name, *([entry.linkname] if entry.issym() else [])], f"{name} is refused: its member")
+        spend(_BLOCK)
         try:
             if entry.isdir():
                 place.mkdir(parents=True, exist_ok=True)
@@ -127,12 +162,6 @@ def extract(tar: tarfile.TarFile, folder: Path, name: Path) -> None:
                 raise DataError(f"{name} is refused: its member {entry.name!r} is neither a file, nor a folder, nor a symbolic link")
         except (FileExistsError, NotADirectoryError) as error:
             raise DataError(f"{name} is refused: its member {entry.name!r} comes twice") from error
-
-
-def _below(name: str) -> bool:
-    """Whether a path that is followed from a folder stays in it: one without ``..`` does, whatever such links are on its way."""
-    path = PurePosixPath(name)
-    return not path.is_absolute() and ".." not in path.parts and "\0" not in name
 
 
 def _files(root: Path) -> Iterator[str]:

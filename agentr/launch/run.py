@@ -16,10 +16,12 @@ from typing import NoReturn
 from agentr.cluster.causes import Cause, Kind
 from agentr.cluster.connect import joined
 from agentr.cluster.failures import told
+from agentr.config.model import ModelConfig
 from agentr.config.schema import Config
+from agentr.config.turns import TurnsConfig
 from agentr.errors import DataError, ModelError, RunError
 from agentr.logs import recording, said
-from agentr.models.load import load_codec
+from agentr.models.load import load_codec, load_tokenizer
 from agentr.observe.card import write_cards
 from agentr.observe.progress import Reporter
 from agentr.observe.report import table, write_report
@@ -28,7 +30,7 @@ from agentr.observe.troubles import MIRROR, note
 from agentr.policy.chat import ChatCodec
 from agentr.read.run import Run
 from agentr.read.stage import Rollouts, Trees
-from agentr.recipes import config_at, load, recipe_of, trains_online
+from agentr.recipes import config_at, recipe_of, trains_online
 from agentr.rounds.experiment import Experiment
 from agentr.rounds.loop import run_rounds
 from agentr.rounds.services import Services
@@ -209,27 +211,27 @@ def codec_of(run: Run) -> ChatCodec:
     """Returns conversations as token ids, for the tokenizer of a run's model.
 
     Raises:
-        DataError: The run has no model yet.
+        DataError: The run has no model yet, or its configuration is damaged.
         ModelError: The model is not where the run says.
     """
-    config = load(run.layout.config, files=False)
-    codec = load_codec(run.model, config.model)
+    model, turns = run.section(ModelConfig, "model"), run.section(TurnsConfig, "turns")
+    codec = load_codec(run.model, model, strange=True)
     stages = [stage for stage in run.stages().values() if isinstance(stage, Trees) and stage.sealed]
     grown = [
         step.trees for stage in stages if isinstance(stage, Rollouts) for step in [*stage.steps.values()][:1]
     ]  # online, they are of steps
     grown += [stage for stage in stages if not isinstance(stage, Rollouts)]
     tools = next((tools for trees in grown if (tools := trees.forest.manifest.get("stage", {}).get("tools"))), None)
-    return codec if tools is None else codec.offering([Tool.model_validate_json(tool) for tool in tools], config.turns)
+    return codec if tools is None else codec.offering([Tool.model_validate_json(tool) for tool in tools], turns)
 
 
 def decoder(run: Run) -> Callable[[Sequence[int]], str] | None:
     """Returns what makes text of token ids, special tokens included; None if the run has no model, or it is elsewhere now."""
     try:
-        codec = codec_of(run)
+        tokenizer = load_tokenizer(run.model)
     except (DataError, ModelError):
         return None
-    return lambda ids: codec.decode(ids, special=True)
+    return lambda ids: tokenizer.decode(list(ids))
 
 
 @contextmanager

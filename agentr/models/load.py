@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import contextlib
-import json
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from agentr.config.chat_template import bound, shipped, template_text
 from agentr.config.model import ModelConfig, ModelSource
-from agentr.errors import ModelError, first_line
+from agentr.errors import DataError, ModelError, first_line
+from agentr.outside import typed
 from agentr.policy.chat import ChatCodec
-from agentr.store.files import write_aside
+from agentr.policy.limited import limited
+from agentr.store.files import read_json, write_aside
 from agentr.store.model_folder import require_model
 
 HUB_TIMEOUT_S = 10.0
@@ -42,21 +44,35 @@ def resolve(config: ModelConfig, cache: Path) -> Path:
     return path
 
 
-def load_codec(path: Path | str, config: ModelConfig) -> ChatCodec:
+def load_codec(path: Path | str, config: ModelConfig, *, strange: bool = False) -> ChatCodec:
     """Loads the tokenizer of a model as a codec, with the chat template and its arguments that the configuration says.
+
+    Args:
+        strange: The template may be anybody's: it is rendered in processes with limits on their time and memory.
 
     Raises:
         ModelError: There is no tokenizer, or its template cannot be used (see `ChatCodec`).
         ConfigError: ``config.chat_template`` is no template, or does not use an argument.
     """
-    try:
-        tokenizer = _tokenizer_class(Path(path)).from_pretrained(str(path), local_files_only=True)
-    except (OSError, ValueError, KeyError) as error:
-        raise ModelError(f"{path} has no tokenizer that transformers can load: {first_line(error)}") from error
+    tokenizer = load_tokenizer(path)
+    if strange:
+        tokenizer.apply_chat_template = partial(limited, tokenizer.apply_chat_template)
     own = tokenizer.chat_template
-    text = template_text(config.chat_template) or _family_template(Path(path)) or own or ""
+    text = template_text(config.chat_template, files=False) or _family_template(Path(path)) or own or ""
     tokenizer.chat_template = bound(text, config.template_args)
     return ChatCodec(tokenizer, config.end_of_turn, replaced="" if tokenizer.chat_template == own else tokenizer.chat_template)
+
+
+def load_tokenizer(path: Path | str) -> Any:
+    """Loads the tokenizer of a model, from its files alone and without running any code of its own.
+
+    Raises:
+        ModelError: There is none that transformers can load.
+    """
+    try:
+        return _tokenizer_class(Path(path)).from_pretrained(str(path), local_files_only=True, trust_remote_code=False)
+    except Exception as error:
+        raise ModelError(f"{path} has no tokenizer that transformers can load: {first_line(error)}") from error
 
 
 def _family_template(folder: Path) -> str:
@@ -69,8 +85,8 @@ def _family_template(folder: Path) -> str:
 def _tokenizer_class(folder: Path) -> Any:
     """Returns the class that `AutoTokenizer` would choose, for most models without the seconds of importing torch."""
     described = folder / "tokenizer_config.json"
-    with contextlib.suppress(OSError, ValueError):
-        if json.loads(described.read_text(encoding="utf-8")).get("tokenizer_class") in _PLAIN_TOKENIZERS:
+    with contextlib.suppress(DataError):
+        if typed(dict[str, Any], read_json(described), str(described)).get("tokenizer_class") in _PLAIN_TOKENIZERS:
             from transformers import PreTrainedTokenizerFast
 
             return PreTrainedTokenizerFast
@@ -171,6 +187,6 @@ def _huggingface(name: str, cache: Path) -> Path:
 
 def _read_config(folder: Path) -> dict[str, Any]:
     try:
-        return json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    except (OSError, json.JSONDecodeError) as error:
-        raise ModelError(f"{folder / 'config.json'} cannot be read: {first_line(error)}") from error
+        return typed(dict[str, Any], read_json(folder / "config.json"), str(folder / "config.json"))
+    except DataError as error:
+        raise ModelError(error.message) from error

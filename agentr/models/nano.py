@@ -24,8 +24,10 @@ WEIGHTS = Path(__file__).parent / "weights" / "nano"
 
 PAD, TURN_START, TURN_END = "<|pad|>", "<|im_start|>", "<|im_end|>"
 
+#: Says which part the assistant generates, by which trainers of others mask (TRL's assistant_only_loss); the text is as without the marks.
 CHAT_TEMPLATE = (
-    "{% for m in messages %}<|im_start|>{{ m['role'] }}\n{{ m['content'] }}<|im_end|>\n{% endfor %}"
+    "{% for m in messages %}<|im_start|>{{ m['role'] }}\n{% if m['role'] == 'assistant' %}"
+    "{% generation %}{{ m['content'] }}<|im_end|>{% endgeneration %}{% else %}{{ m['content'] }}<|im_end|>{% endif %}{{ '\n' }}{% endfor %}"
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
 

@@ -21,14 +21,15 @@ from agentr.config.schema import Config
 from agentr.config.text import dump_yaml, parse_yaml
 from agentr.errors import DataError
 from agentr.evaluate.statistics import Estimate
-from agentr.observe.page import seen
 from agentr.observe.summary import ArmSummary, RunSummary, difference, summarise
+from agentr.outside import typed
 from agentr.read.run import Round, Run
 from agentr.read.stage import Training, summary_of
 from agentr.store.files import read_json, write_bytes
 from agentr.store.layout import CONTROL, DATASET, MODEL, TRAIN, WARM_START, Arm, ArmKind, stage_of
 from agentr.store.seal import CARD
 from agentr.store.summaries import DatasetSummary, ModelSummary
+from agentr.words import seen
 
 #: Licences of the models that agentr brings along, and their names on the hub where they have one.
 _SHIPPED = {"nano": ("apache-2.0", ""), "smollm2": ("apache-2.0", "HuggingFaceTB/SmolLM2-135M-Instruct")}
@@ -93,6 +94,7 @@ def card(run: Run, summary: RunSummary, arm: Round) -> str:
     environment = Environment(
         loader=PackageLoader("agentr.observe", "."), finalize=_markdown, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
+    typed(Config, run.config, str(run.layout.config))
     config, trained = _merged(plain(Config()), run.config), arm.train
     sources, start = _sources(run, trained.name)
     found = next(one for one in summary.arms if one.arm == arm.arm)
@@ -221,7 +223,9 @@ def _name_of(run: Run) -> str:
 
 def _best(run: Run, arm: Arm) -> str:
     """Returns the split by which a policy is the best of its run; empty if it is not."""
-    return str(read_json(run.layout.chosen).get("split", "")) if run.best == arm else ""
+    if run.best != arm:
+        return ""
+    return str(typed(dict[str, Any], read_json(run.layout.chosen), str(run.layout.chosen)).get("split", ""))
 
 
 def _tasks(config: dict[str, Any], *, explored: bool) -> dict[str, str]:

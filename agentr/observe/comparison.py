@@ -11,8 +11,10 @@ from typing import Any
 from agentr.errors import DataError
 from agentr.evaluate.statistics import Estimate, mean_interval, paired_difference
 from agentr.observe.summary import ArmSummary, RunSummary, summarise
+from agentr.outside import typed
 from agentr.read.run import Run
 from agentr.store.files import read_json, write_json
+from agentr.store.inside import check_names
 from agentr.store.layout import CONTROL, EVAL, Arm, ArmKind, Layout, stage_of, title_of
 from agentr.store.summaries import EvalSummary
 
@@ -85,13 +87,24 @@ def write_plan(folder: Path, runs: Sequence[tuple[str, int]]) -> None:
     write_json(folder / PLAN, {"runs": runs})
 
 
+def planned(folder: Path) -> list[tuple[str, int]]:
+    """Reads the labels and seeds of a comparison's runs.
+
+    Raises:
+        DataError: The folder holds no comparison.
+    """
+    runs = typed(dict[str, list[tuple[str, int]]], read_json(folder / PLAN), str(folder / PLAN)).get("runs", [])
+    check_names([label for label, _ in runs], str(folder / PLAN))
+    return runs
+
+
 def read_plan(folder: Path) -> list[Line]:
     """Reads the runs of a comparison, started or not.
 
     Raises:
         DataError: The folder holds no comparison.
     """
-    return [line(folder, label, seed) for label, seed in read_json(folder / PLAN)["runs"]]
+    return [line(folder, label, seed) for label, seed in planned(folder)]
 
 
 def line(folder: Path, label: str, seed: int) -> Line:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from markupsafe import Markup
@@ -12,6 +13,7 @@ from agentr.observe.comparison import Comparison, compare_runs, read_plan
 from agentr.observe.page import Section, render
 from agentr.observe.report_tables import UNKNOWN, Lines, filled, seconds
 from agentr.observe.svg import Plot, named, ticks
+from agentr.outside import typed
 from agentr.store.files import read_json, write_bytes, write_json
 from agentr.store.layout import CONTROL
 
@@ -24,6 +26,11 @@ def write_comparison(comparison: Comparison, folder: Path) -> None:
     write_bytes(folder / "comparison.html", render("comparison.html.jinja", methods=list(comparison.points), told=told, sections=sections))
 
 
+@dataclass
+class _Before:
+    failed: dict[str, str] = field(default_factory=dict)
+
+
 def rewrite_comparison(folder: Path) -> Comparison:
     """Writes ``comparison.json`` and ``comparison.html`` anew from the runs.
 
@@ -31,7 +38,7 @@ def rewrite_comparison(folder: Path) -> Comparison:
         DataError: The folder holds no comparison, or none of its runs has a stage yet.
     """
     before = folder / "comparison.json"
-    comparison = compare_runs(read_plan(folder), read_json(before).get("failed", {}) if before.exists() else {})
+    comparison = compare_runs(read_plan(folder), typed(_Before, read_json(before), str(before)).failed if before.exists() else {})
     write_comparison(comparison, folder)
     return comparison
 

@@ -2,15 +2,29 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from agentr.errors import ConfigError
+from agentr.errors import ConfigError, DataError
+from agentr.outside import parse_json, read_file, typed
+from agentr.store.inside import check_folder
 from agentr.store.layout import Layout, title_of
+
+
+@dataclass
+class _Line:
+    """What a line must have, and texts that it may have."""
+
+    time: str
+    level: str
+    message: str
+    stage: str = ""
+    task: str = ""
 
 
 def read_logs(root: Path, *, stage: str = "", task: str = "", level: str = "") -> list[dict[str, Any]]:
@@ -26,6 +40,7 @@ def read_logs(root: Path, *, stage: str = "", task: str = "", level: str = "") -
     """
     if not root.is_dir():
         raise ConfigError(f"there is no run directory {root} here", hint="Name one, such as runs/demo.")
+    check_folder(root)
     levels = {name.lower(): number for name, number in logging.getLevelNamesMapping().items()}
     if level and level.lower() not in levels:
         raise ConfigError(f"there is no level {level!r}", hint="There are debug, info, warning, error, critical.")
@@ -52,10 +67,9 @@ def shown(line: dict[str, Any]) -> str:
 
 
 def _lines(path: Path) -> Iterator[dict[str, Any]]:
-    for text in path.read_text(encoding="utf-8", errors="replace").splitlines():
-        try:
-            line = json.loads(text)
-        except ValueError:
-            continue
-        if isinstance(line, dict) and {"time", "level", "message"} <= line.keys():
+    for text in read_file(path).decode("utf-8", "replace").splitlines():
+        with suppress(ValueError, DataError):
+            line = typed(dict[str, Any], parse_json(text), "a line")
+            typed(_Line, line, "a line")
+            datetime.fromisoformat(line["time"])
             yield line

@@ -7,16 +7,19 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import IO, Any, cast
 
-from rich.console import Console
+from rich.console import Console as RichConsole
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
+from agentr.console import Console
 from agentr.errors import AgentrError
 from agentr.logs import current, said
 from agentr.observe.pace import Pace
+from agentr.outside import typed
 from agentr.secrets import Cleaned
 from agentr.store.files import read_json, write_json
 from agentr.store.layout import title_of
@@ -30,12 +33,6 @@ KEEP_EVERY_S = 2.0
 
 Update = Callable[[float, float, str], None]
 """``update(done, total, details)``."""
-
-
-def _console() -> Console:
-    console = Console(soft_wrap=True, highlight=False)
-    # A log has no width of its own; tables would be squeezed into 80 columns.
-    return console if console.is_terminal else Console(soft_wrap=True, highlight=False, width=140)
 
 
 @dataclass(frozen=True)
@@ -104,8 +101,8 @@ class Plan:
 class Reporter:
     """Prints progress and messages. One for each process."""
 
-    console: Console = field(default_factory=_console)
-    _log: Console | None = None
+    console: RichConsole = field(default_factory=partial(Console, soft_wrap=True))
+    _log: RichConsole | None = None
     _now: Path | None = None
     _told: float = 0.0
     _plan: Plan | None = None
@@ -165,7 +162,7 @@ class Reporter:
     def logged(self, path: Path) -> Iterator[None]:
         """Also writes to a file, behind what is there, while the block runs."""
         with path.open("a", encoding="utf-8") as file:
-            before, self._log = self._log, Console(file=cast(IO[str], Cleaned(file)), soft_wrap=True, highlight=False, width=140)
+            before, self._log = self._log, Console(file=cast(IO[str], Cleaned(file)), soft_wrap=True, width=140)
             try:
                 yield
             finally:
@@ -239,11 +236,11 @@ class Reporter:
 
             yield log
         said.info("done: %s, %.1f s", title, time.monotonic() - started)
-        self.show(f"[green]done[/green]  {escape(title)}  [dim]{time.monotonic() - started:.1f} s[/dim]")
+        self.show(f"[green]done[/green]  {escape(title)}  [dim]{time.monotonic() - started:.1f} s[/dim]", markup=True)
 
 
 def read_now(path: Path) -> Now | None:
     """Reads what a driver keeps of what it is doing; None if there is nothing to read."""
-    with suppress(AgentrError, OSError, TypeError):
-        return Now(**read_json(path))
+    with suppress(AgentrError):
+        return typed(Now, read_json(path), str(path))
     return None

@@ -12,7 +12,7 @@ from agentr.observe import report_plots as plots
 from agentr.observe import report_tables as tables
 from agentr.observe.flywheel import asked_lines, operator_rows
 from agentr.observe.heldout import first_and_last, patterns_of
-from agentr.observe.page import Section, render, seen, shortened
+from agentr.observe.page import Section, render, shortened
 from agentr.observe.summary import RunSummary, summarise
 from agentr.observe.trajectories import SHOWN, Decode, trajectories
 from agentr.read.run import Run
@@ -20,6 +20,7 @@ from agentr.read.stage import summary_of
 from agentr.store.files import write_bytes, write_json
 from agentr.store.layout import DATASET
 from agentr.store.summaries import DatasetSummary
+from agentr.words import seen
 
 #: Most characters of a turn, and of what was observed after it.
 SAID, OBSERVED = 2000, 1000

@@ -77,6 +77,7 @@ def online_plots(summary: RunSummary) -> list[Markup]:
     if not any(arm.steps for arm in summary.arms):
         return []
     rewards = list(dict.fromkeys(name for arm in summary.arms for line in arm.steps for name in line.get("rewards", {})))
+    gated = any(line.get("gated_groups") for arm in summary.arms for line in arm.steps)
     validation = _curves(summary, _steps, lambda line: line["validation"], dots=True)
     return _some(
         [
@@ -85,6 +86,11 @@ def online_plots(summary: RunSummary) -> list[Markup]:
             _online(summary, "Tokens of a rollout", lambda line: line["tokens"]),
             _measure(summary, "Entropy", "entropy"),
             _online(summary, "Share of groups without signal", lambda line: line["silent_groups"] / max(1, line["groups"])),
+            _online(
+                summary,
+                "Of these, silenced by the gate",
+                lambda line: line.get("gated_groups", 0) / max(1, line["groups"]) if gated else None,
+            ),
         ]
     )
 

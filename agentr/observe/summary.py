@@ -125,6 +125,10 @@ class RunSummary:
         return asdict(self)
 
 
+_SEARCHED = "turn {turn} of {tree} in {stage} of {run}, with {policy}"
+_SEARCH = ("turn", "tree", "stage", "run", "policy")
+
+
 def summarise(run: Run) -> RunSummary:
     """Reads a run, finished or not.
 
@@ -155,7 +159,7 @@ def summarise(run: Run) -> RunSummary:
             "held-out split": config["eval"]["tasks"]["split"] + (" (leaks allowed)" if config["env"].get("allow_leaks") else ""),
             **{key: revise[key] for key in ("splice", "judge") if key in revise},
             **({"conversations": "; ".join(remarks)} if remarks else {}),
-            **({"searched on from": "turn {turn} of {tree} in {stage} of {run}, with {policy}".format(**run.search)} if run.search else {}),
+            **({"searched on from": _SEARCHED.format_map({**dict.fromkeys(_SEARCH, "?"), **run.search})} if run.search else {}),
         },
         arms=arms,
         comparisons=_differences(arms, config["eval"]["bootstrap"]),

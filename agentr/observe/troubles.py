@@ -48,19 +48,20 @@ def troubles(events: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Returns what is wrong with a run as its events have it, the last first: each with title, time and causes by their kinds."""
     found: dict[str, dict[str, Any]] = {}
     for event in events:
+        stage, title, time = event.get("stage", ""), event.get("title", ""), event.get("time")
         match event["event"]:
             case "stage_sealed":
                 found = {title: trouble for title, trouble in found.items() if title == MIRROR}
             case "stage_stopped":
-                before = found.pop(event["stage"], {"causes": []})
-                stopped = {"stopped": event["error"], "kind": event.get("cause", "")}
-                found[event["stage"]] = {"title": event["stage"], "time": event.get("time"), **stopped, "causes": before["causes"]}
+                before = found.pop(stage, {"causes": []})
+                stopped = {"stopped": event.get("error", ""), "kind": event.get("cause", "")}
+                found[stage] = {"title": stage, "time": time, **stopped, "causes": before["causes"]}
             case kind if kind == MOVES_AGAIN:
-                found.pop(event["title"], None)
+                found.pop(title, None)
             case kind if kind == STANDS_STILL:
-                before = found.pop(event["title"], {"causes": []})
-                causes = {cause["what"]: cause for cause in [*before["causes"], *event["causes"]]}
-                found[event["title"]] = {**before, "title": event["title"], "time": event.get("time"), "causes": list(causes.values())}
+                before = found.pop(title, {"causes": []})
+                causes = {cause["what"]: cause for cause in [*before["causes"], *event.get("causes", [])]}
+                found[title] = {**before, "title": title, "time": time, "causes": list(causes.values())}
     return list(found.values())[::-1]
 
 

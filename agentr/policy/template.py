@@ -14,6 +14,7 @@ from functools import cache
 from typing import Any
 
 from agentr.errors import ModelError
+from agentr.policy.limited import Limit
 from agentr.policy.plain import PlainText
 from agentr.search.hiding import Hiding
 from agentr.types import REASONED
@@ -135,7 +136,7 @@ class Template:
 
         try:
             return self._tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True, **more)
-        except TemplateError as error:
+        except (TemplateError, Limit) as error:
             roles = ", ".join(message["role"] for message in messages)
             raise ModelError(f"{self._name}: its chat template refuses the roles {roles}: {error}", hint=_OTHERS) from error
 

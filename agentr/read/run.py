@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import difflib
+import os
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from agentr.errors import DataError
+from agentr.outside import typed
 from agentr.read.stage import Dataset, Episodes, Measured, Rollouts, Stage, Training, Trees
 from agentr.store.files import read_json, read_lines
+from agentr.store.inside import check_folder
 from agentr.store.layout import (
     CONTROL,
     DATASET,
@@ -39,6 +42,8 @@ from agentr.store.seal import StageRecord
 if TYPE_CHECKING:
     import pyarrow as pa
 
+T = TypeVar("T")
+
 #: What commands call the base model as a policy.
 BASE = "base"
 
@@ -55,6 +60,28 @@ _KINDS: dict[str, type[Stage]] = {
     SHORTENED: Measured,
     JUDGED: Measured,
 }
+
+
+@dataclass
+class _Cause:
+    what: str
+    evidence: str
+    setting: str
+
+
+@dataclass
+class _Event:
+    """What an event must have, and what it may have that is read."""
+
+    time: float
+    event: str
+    stage: str = ""
+    title: str = ""
+    error: str = ""
+    cause: str = ""
+    command: str = ""
+    stages: list[str] = field(default_factory=list)
+    causes: list[_Cause] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -165,7 +192,18 @@ class Run:
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path).resolve()
         self.layout = Layout(self.path)
+        if os.path.lexists(self.layout.config) or os.path.lexists(self.layout.manifest):
+            check_folder(self.path)
         self.config = read_config(self.path)
+
+    def section(self, kind: type[T], name: str) -> T:
+        """Returns a section of the configuration as its type, such as ``run.section(ModelConfig, "model")``; keys that came later have
+        their defaults.
+
+        Raises:
+            DataError: It is damaged; the error names the key.
+        """
+        return typed(kind, self.config.get(name) or {}, f"{self.layout.config}: {name}")
 
     @property
     def name(self) -> str:
@@ -175,7 +213,7 @@ class Run:
     def search(self) -> dict[str, Any]:
         """Of a search from a turn of another run's tree (``agentr search``): which turn and policy it was, and how it searched. Empty for
         all other runs."""
-        return read_json(self.layout.search) if self.layout.search.exists() else {}
+        return typed(dict[str, Any], read_json(self.layout.search), str(self.layout.search)) if self.layout.search.exists() else {}
 
     @property
     def owner(self) -> str:
@@ -250,8 +288,10 @@ class Run:
     @property
     def best(self) -> Arm | None:
         """The arm that the finished run chose as its best; None before that."""
-        found = read_json(self.layout.chosen) if self.layout.chosen.exists() else None
-        place = place_of(str(found.get("round", ""))) if isinstance(found, dict) else None
+        if not self.layout.chosen.exists():
+            return None
+        found = typed(dict[str, Any], read_json(self.layout.chosen), str(self.layout.chosen))
+        place = place_of(str(found.get("round", "")))
         return place[0] if place else None
 
     def round_with(self, holds: Callable[[Round], bool]) -> Round:
@@ -315,11 +355,13 @@ class Run:
 
     def events(self) -> list[dict[str, Any]]:
         """Returns the log of the run: who opened it with which versions, and when stages started, stopped and were sealed."""
-        return read_lines(self.layout.events)
+        found = read_lines(self.layout.events)
+        typed(list[_Event], found, str(self.layout.events))
+        return found
 
     def planned(self) -> list[str]:
         """Returns the names of the stages that the run consists of, in order, sealed or not; none if only single stages of it were run."""
-        return next((event["stages"] for event in reversed(self.events()) if event["event"] == "planned"), [])
+        return next((event.get("stages", []) for event in reversed(self.events()) if event["event"] == "planned"), [])
 
     def __repr__(self) -> str:
         return f"<Run {self.name} in {self.path}>"

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agentr.errors import DataError
+from agentr.outside import typed
 from agentr.read.trace import RowTrace, Use, trace_node, trace_row
 from agentr.search.tree import Tree
 from agentr.store.dataset import iter_dropped, iter_origins, iter_rows, read_manifest, read_row, read_row_table, read_some
@@ -137,7 +138,7 @@ class Rollouts(Trees):
     @property
     def steps(self) -> dict[int, Step]:
         """The steps that are finished, by their numbers."""
-        folders = [path.parent for path in sorted(self.path.glob("[0-9]*/manifest.json"))]
+        folders = [path.parent for path in sorted(self.path.glob("[0-9]*/manifest.json")) if path.parent.name.isdecimal()]
         return {int(folder.name): Step(self.root, replace(self.record, name=f"{self.name}/{folder.name}")) for folder in folders}
 
     def curve(self) -> pa.Table:
@@ -149,18 +150,20 @@ class Rollouts(Trees):
 
     def curve_lines(self) -> list[dict[str, Any]]:
         """Returns the same as plain data."""
-        return read_lines(self.path / STEPS)
+        return typed(list[dict[str, Any]], read_lines(self.path / STEPS), str(self.path / STEPS))
 
     def validations(self) -> dict[int, float]:
         """Returns the success on held-out tasks after the steps after which it was measured."""
-        paths = sorted(self.path.glob(f"validation/[0-9]*/{EVALUATION}"))
-        return {int(path.parent.name): read_json(path)["success"]["mean"] for path in paths}
+        paths = [path for path in sorted(self.path.glob(f"validation/[0-9]*/{EVALUATION}")) if path.parent.name.isdecimal()]
+        from agentr.evaluate.metrics import Evaluation
+
+        return {int(path.parent.name): Evaluation.from_dict(read_json(path)).success.mean for path in paths}
 
     def differing(self) -> list[dict[str, Any]]:
         """Returns how much the episodes of each task differed before the first step, in what they earn and in their calls, and whether the
         task was chosen; nothing where tasks were not chosen by that."""
         file = self.path / PARETO
-        return read_json(file) if file.exists() else []
+        return typed(list[dict[str, Any]], read_json(file), str(file)) if file.exists() else []
 
     def table(self, columns: list[str] | None = None) -> pa.Table:
         """Returns what there is to say of each tree, a row each, with the number of its step in the column ``step``."""
@@ -300,7 +303,7 @@ class Training(Stage):
 
     def curve_lines(self) -> list[dict[str, Any]]:
         """Returns the logged steps as plain data."""
-        return read_lines(self.path / "metrics.jsonl")
+        return typed(list[dict[str, Any]], read_lines(self.path / "metrics.jsonl"), str(self.path / "metrics.jsonl"))
 
 
 class Episodes(Trees):
@@ -328,7 +331,7 @@ class Measured(Trees):
         """What was measured, by its name (``conciseness`` and ``judged`` of ``agentr.evaluate.metrics``)."""
         from agentr.evaluate.statistics import Estimate
 
-        return {name: Estimate(**found) for name, found in read_json(self.path / EVALUATION).items()}
+        return typed(dict[str, Estimate], read_json(self.path / EVALUATION), str(self.path / EVALUATION))
 
 
 def summary_of(stage: Stage | None, kind: type[S]) -> S:

@@ -10,6 +10,7 @@ from agentr.errors import DataError
 from agentr.search.tree import Node, Tree
 from agentr.store.dataset import iter_dropped, iter_origins, read_manifest, read_row
 from agentr.store.forest import Forest
+from agentr.store.inside import check_names
 from agentr.store.layout import DATASET, stage_of, step_of
 from agentr.store.records import read_records
 from agentr.store.rows import Preference, Provenance, Row
@@ -96,10 +97,12 @@ def _side(root: Path, stage: str, key: str, nodes: tuple[int, ...]) -> Side:
         problem = "from a file" if not nodes else "this row was written before rows named the stage of their tree"
         return Side("", key, None, tuple(None for _ in nodes), "", problem)
     try:
+        check_names([stage], "a row")
         tree = Forest(root / stage, stage).read(key)
     except DataError as error:
         return Side(stage, key, None, tuple(None for _ in nodes), "", error.message)
-    return Side(stage, key, tree, tuple(tree.nodes[node] if node >= 0 else None for node in nodes), tree.policy)
+    there = range(len(tree.nodes))
+    return Side(stage, key, tree, tuple(tree.nodes[node] if node in there else None for node in nodes), tree.policy)
 
 
 def trace_node(root: Path, stage: str, tree: Tree, node: int) -> list[Use]:

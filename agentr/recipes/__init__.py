@@ -17,6 +17,7 @@ from types import ModuleType
 
 from agentr.cluster.connect import BY_VALUE
 from agentr.config import load as loading
+from agentr.config.named import may_run
 from agentr.config.schema import Config
 from agentr.errors import ConfigError
 from agentr.rounds.online_config import OnlineConfig
@@ -44,6 +45,7 @@ def find_recipe(type: str) -> type[Recipe]:
         ConfigError: There is no such method, or the file is not there or holds no recipe.
     """
     if type.endswith(".py"):
+        may_run(f"the method {type}")
         return _from_file(Path(type).resolve())
     name = type or DEFAULT
     if name not in recipes():

@@ -31,6 +31,8 @@ class ARPOConfig(BranchingConfig):
     """What the sum is divided by, in nats (ARPO: the logarithm of the vocabulary's size, 11.9 for Qwen2.5)."""
     decides: Decides = Decides.after
     """Whether the turn after the environment's answer decides, or the turn before it."""
+    own_first: bool = False
+    """Compare a branch with the entropy of its own first turn (the released code), in place of its rollout's."""
 
 
 class ARPO(Online[ARPOConfig]):
@@ -55,6 +57,7 @@ class ARPO(Online[ARPOConfig]):
             config.decides,
             config.max_steps,
             config.max_invalid,
+            config.own_first,
         )
         return {"rollouts": Grow(branch)}
 
@@ -66,6 +69,7 @@ class ARPO(Online[ARPOConfig]):
             "initial": 8,
             "entropy_scale": 11.93,
             "rewards": [{"name": "arpo"}],
+            "gate": "none",
         },
         "train": [
             {
@@ -74,13 +78,13 @@ class ARPO(Online[ARPOConfig]):
                 "warmup_ratio": 0.0,
                 "weight_decay": 0.01,
                 "batch_size": 256,
-                "grpo": {"loss": "bnpo", "clip": 0.2, "dual_clip": 3.0, "minibatches": 8},
+                "grpo": {"loss": "dapo", "clip": 0.2, "dual_clip": 3.0, "minibatches": 8},
             }
         ],
     }
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "paper": _paper,
-        "released": {**_paper, "method": {**_paper["method"], "decides": "before"}},
+        "released": {**_paper, "method": {**_paper["method"], "decides": "before", "own_first": True}},
     }
 
 

@@ -99,7 +99,8 @@ class ETAgent(Imitation[ETAgentConfig]):
         return {name: found for name, found in facts.items() if found or name == "operators"}
 
     # The paper: three evolutions by a teacher; 3 epochs at 5e-6; then three rounds, each of which takes 8000 tasks by 16 rollouts and goes
-    # through them three times. sigma falls by round; the paper gives its first value (0.1) and no other.
+    # through them three times. Both sigmas fall by round; the paper gives their first value (0.1) and no other.
+    _SIGMA: ClassVar[list[float]] = [0.1, 0.1, 0.067, 0.033]
     _evolve: ClassVar[Mapping[str, Any]] = {
         "right": ["rollout", "refine_redundant", "rewrite_thoughts"],
         "wrong": ["correct_step", "hint_step", "hint_end"],
@@ -109,7 +110,7 @@ class ETAgent(Imitation[ETAgentConfig]):
         "warm_start": {"enabled": False},
         "method": {
             "evolve": _evolve,
-            "filter": {"fewest_calls": False, "per_task": 0, "train_on_flawed": True},
+            "filter": {"fewest_calls": False, "per_task": 0, "train_on_flawed": True, "without": ["empty"]},
         },
         "collect": {"tasks": {"limit": None}, "sampling": {"temperature": 1.0, "top_p": 0.95, "max_tokens": 4096}},
         "train": [{"epochs": 3.0, "learning_rate": 5e-6, "schedule": "cosine", "warmup_ratio": 0.1, "batch_size": 32, "max_length": 10000}],
@@ -123,7 +124,8 @@ class ETAgent(Imitation[ETAgentConfig]):
                     "steps": 375,
                     "tasks": 64,
                     "pareto": {"tasks": 8000, "episodes": 16, "dispersion": "std", "settled": "after"},
-                    "rewards": [{"name": "et_agent", "options": {"sigma_tool": [0.1, 0.1, 0.067, 0.033], "scale": 1.0}}],
+                    "rewards": [{"name": "et_agent", "options": {"sigma_tool": _SIGMA, "sigma_len": _SIGMA, "scale": 1.0}}],
+                    "gate": "none",
                 },
                 "collect": {"sampling": {"top_p": 1.0}},
                 "train": [
@@ -134,7 +136,7 @@ class ETAgent(Imitation[ETAgentConfig]):
                         "weight_decay": 0.01,
                         "batch_size": 64,
                         "max_length": 10000,
-                        "grpo": {"loss": "bnpo", "clip": 0.2, "dual_clip": 3.0, "minibatches": 16},
+                        "grpo": {"loss": "dapo", "clip": 0.2, "dual_clip": 3.0, "minibatches": 16},
                     }
                 ],
             }

@@ -46,6 +46,10 @@ class TreeGRPOConfig(BranchingConfig):
     advantages: AdvantageConfig = field(default_factory=lambda: AdvantageConfig(turn=1.0))
     """What rewards are compared with; branches of a turn tell what came of it, so turns are compared, too."""
 
+    @property
+    def trees(self) -> int:
+        return self.initial if self.explore is Explore.branch else 0
+
 
 class TreeGRPO(Online[TreeGRPOConfig]):
     """Branching rollouts of each task, a policy gradient on how rollouts and turns compare, step after step."""
@@ -57,7 +61,7 @@ class TreeGRPO(Online[TreeGRPOConfig]):
     Config = TreeGRPOConfig
 
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
-        "paper": {"method": {"advantages": {"subtree": 1.0, "turn": 0.0}}, "train": [{"batch_size": 256}]}
+        "paper": {"method": {"advantages": {"subtree": 1.0, "turn": 0.0}, "gate": "none"}, "train": [{"batch_size": 256}]}
     }
 
     def exploration(self, round_: int) -> Mapping[str, Work]:

@@ -1,7 +1,7 @@
 """Rewards by name. A file beside this one that says ``REWARD = its_class`` is found by itself; one elsewhere is named ``module:class``.
 
 A reward is a class whose arguments are its options; called with a group, it returns what each rollout is worth. Its answer must not depend
-on the order of the group.
+on the order of the group. A price or a bonus is said to be one by ``Reward(total, shaping=total)``: then the gate holds for it.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import math
 import pkgutil
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
 from functools import cache
 from typing import Any
 
@@ -46,6 +47,13 @@ class RewardConfig:
             yield Problem("name" if self.name not in known() and ":" not in self.name else "options", error.message.rstrip("."), error.hint)
 
 
+class Gate(StrEnum):
+    outcome = "outcome"
+    """Successes alone, measured from the least of its group; a failure counts for its outcome, and never more than a success."""
+    none = "none"
+    """All rollouts alike (the papers): among failures the shortest is then taught, and a short failure may rank above a long success."""
+
+
 @cache
 def known() -> dict[str, type]:
     """Returns the rewards in this package by name."""
@@ -74,34 +82,63 @@ def make(config: RewardConfig) -> Score:
 
 @dataclass(frozen=True)
 class Rewards:
-    """Several rewards as one: the weighted sum of their totals."""
+    """Several rewards as one: the weighted sum of their totals, with shaping for those whom the gate lets through."""
 
     configs: tuple[RewardConfig, ...]
     scores: tuple[Score, ...]
+    gate: Gate = Gate.outcome
 
     @classmethod
-    def of(cls, configs: Sequence[RewardConfig]) -> Rewards:
+    def of(cls, configs: Sequence[RewardConfig], gate: Gate = Gate.outcome) -> Rewards:
         """Makes the rewards of a configuration.
 
         Raises:
             ConfigError: One of them cannot be made.
         """
-        return cls(tuple(configs), tuple(make(c) if c.name in known() else Apart(c.name, make, c, c.timeout_s) for c in configs))
+        scores = tuple(make(c) if c.name in known() else Apart(c.name, make, c, c.timeout_s) for c in configs)
+        return cls(tuple(configs), scores, gate)
 
     def __call__(self, group: Group) -> list[Reward]:
-        """Returns what each rollout of a group is worth, with the components of all rewards.
+        """Returns what each rollout of a group is worth, with the components of all rewards; of a failure also ``gate``: what its shaping
+        would have taken from it, or given to it with the opposite sign.
 
         Raises:
             RewardLost: A user's reward took too long, or its process died.
             DataError: A reward raised, or gave something else than a finite number for each rollout.
         """
-        totals, parts = [0.0] * len(group), [dict[str, float]() for _ in group.episodes]
+        totals, shaping, parts = [0.0] * len(group), [0.0] * len(group), [dict[str, float]() for _ in group.episodes]
         for config, score in zip(self.configs, self.scores, strict=True):
             prefix = f"{config.name.rpartition(':')[2]}/"
             for index, reward in enumerate(_asked(config, score, group)):
-                totals[index] += config.weight * reward.total
+                totals[index] += config.weight * (reward.total - reward.shaping)
+                shaping[index] += config.weight * reward.shaping
                 parts[index] |= {f"{prefix}{name}": value for name, value in reward.parts.items()} or {prefix.rstrip("/"): reward.total}
+        if self.gate is Gate.none or not any(shaping):
+            totals = [total + shaped for total, shaped in zip(totals, shaping, strict=True)]
+        else:
+            succeeded = [episode.succeeded for episode in group.episodes]
+            totals = gated(totals, shaping, succeeded)
+            for found, shaped, won in zip(parts, shaping, succeeded, strict=True):
+                found |= {"gate": -shaped} if shaped and not won else {}
         return [Reward(total, found) for total, found in zip(totals, parts, strict=True)]
+
+
+def gated(outcomes: Sequence[float], shaping: Sequence[float], succeeded: Sequence[bool]) -> list[float]:
+    """Returns what rollouts of a group are worth if shaping is for successes alone.
+
+    A failure is worth its outcome, so failures that came to the same end are equal. A success is worth its outcome and what its shaping
+    is above the least among the successes, which is at least 0: prices are negative, and as they stand would put a dear success below a
+    failure. If an outcome itself puts one there, all successes are raised by the same, to 1 above the best failure.
+
+    Args:
+        outcomes: What each is worth without its shaping.
+    """
+    least = min((shaped for shaped, won in zip(shaping, succeeded, strict=True) if won), default=0.0)
+    totals = [worth + (shaped - least if won else 0.0) for worth, shaped, won in zip(outcomes, shaping, succeeded, strict=True)]
+    lost = max((total for total, won in zip(totals, succeeded, strict=True) if not won), default=-math.inf)
+    worst = min((total for total, won in zip(totals, succeeded, strict=True) if won), default=math.inf)
+    raised = lost - worst + 1.0 if worst <= lost else 0.0
+    return [total + raised if won else total for total, won in zip(totals, succeeded, strict=True)]
 
 
 def _asked(config: RewardConfig, score: Score, group: Group) -> list[Reward]:
@@ -117,7 +154,7 @@ def _asked(config: RewardConfig, score: Score, group: Group) -> list[Reward]:
     if len(found) != len(group):
         raise DataError(f"the reward {config.name} gave {len(found)} answers for the {len(group)} rollouts of {task}")
     for reward in found:
-        for name, value in {"": reward.total, **reward.parts}.items():
+        for name, value in {"": reward.total, "shaping": reward.shaping, **reward.parts}.items():
             if not isinstance(value, int | float) or not math.isfinite(value):
                 raise DataError(
                     f"the reward {config.name} gave {value!r} for {task}{f' ({name})' if name else ''}, which is no finite number"

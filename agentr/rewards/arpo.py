@@ -26,12 +26,11 @@ class ARPO:
         return [self._one(episode) for episode in group.episodes]
 
     def _one(self, episode: Episode) -> Reward:
-        unanswered = bool(episode.answer_prefix) and not episode.leaf.action.startswith(episode.answer_prefix)
-        if episode.malformed or unanswered:
+        if episode.malformed or episode.unanswered:
             return Reward(-1.0, {"correct": episode.earned, "format": -1.0, "tools": 0.0})
         used = all(any(node.action.startswith(tool) for node in episode.path) for tool in self._tools)
         bonus = self._bonus if used and episode.earned > 0 else 0.0
-        return Reward(episode.earned + bonus, {"correct": episode.earned, "format": 0.0, "tools": bonus})
+        return Reward(episode.earned + bonus, {"correct": episode.earned, "format": 0.0, "tools": bonus}, shaping=bonus)
 
 
 REWARD = ARPO

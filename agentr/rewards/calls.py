@@ -18,7 +18,8 @@ class Calls:
         self._per_call = per_call
 
     def __call__(self, group: Group) -> list[Reward]:
-        return [Reward(-self._per_call * episode.calls) for episode in group.episodes]
+        prices = (-self._per_call * episode.calls for episode in group.episodes)
+        return [Reward(price, shaping=price) for price in prices]
 
 
 REWARD = Calls

@@ -13,7 +13,7 @@ class ETAgent:
 
     f_tool = scale / (1 + exp(sigma_tool (T - mean T))) for T calls, and f_len the same for the length's z-value in the group: who makes
     more calls, or writes more, than the others earns less. With sigma = 0 both are scale / 2 for all. The format term is ``format`` for
-    an episode with a turn that could not be read, else 0.
+    an episode with a turn that could not be read or without an answer, else 0. What the factors add to those at the mean is shaping.
 
     Args:
         sigma_tool: Steepness for calls, by round; the last value holds for later rounds (0.1 in the paper, falling by round).
@@ -21,7 +21,7 @@ class ETAgent:
         decay: Whether sigma falls to 0 within a round, in equal steps (the released code) or stays (the paper).
         scale: 2 in the released code, so that a factor is 1 at the mean; 1 in the paper.
         observations: Whether observations count for the length (the released code) or not (the paper).
-        format: What a malformed rollout loses, as a number below or equal to 0.
+        format: What a malformed or unanswered rollout loses, as a number below or equal to 0.
     """
 
     def __init__(
@@ -52,9 +52,10 @@ class ETAgent:
         for episode, made, size in zip(group.episodes, calls, lengths, strict=True):
             f_tool = self._factor(tool * (made - mean_calls))
             f_len = self._factor(length * ((size - mean_length) / spread if spread else 0.0))
-            lost = self._format if episode.malformed else 0.0
+            lost = self._format if episode.malformed or episode.unanswered else 0.0
             parts = {"correct": episode.earned, "f_tool": f_tool, "f_len": f_len, "format": lost}
-            found.append(Reward(episode.earned * f_tool * f_len + lost, parts))
+            shaping = episode.earned * (f_tool * f_len - (self._scale / 2) ** 2)
+            found.append(Reward(episode.earned * f_tool * f_len + lost, parts, shaping))
         return found
 
     def _factor(self, exponent: float) -> float:

@@ -28,10 +28,16 @@ class Group:
 
 @dataclass(frozen=True)
 class Reward:
-    """What a rollout is worth, in all and by component; components are for people and need not add up."""
+    """What a rollout is worth, in all and by component; components are for people and need not add up.
+
+    Attributes:
+        shaping: How much of the total says how the rollout came to its end and not what came of it: a price, a bonus. ``method.gate``
+            decides for which rollouts it counts.
+    """
 
     total: float
     parts: dict[str, float] = field(default_factory=dict)
+    shaping: float = 0.0
 
 
 def group_of(tree: Tree, answer_prefix: str = "", progress: float = 0.0, round_: int = 1) -> Group:

@@ -9,7 +9,7 @@ from agentr.build.advantages import AdvantageConfig
 from agentr.build.pareto import ParetoConfig
 from agentr.config.checks import Problem, number
 from agentr.config.schema import MethodConfig, TaskSelection
-from agentr.rewards import RewardConfig
+from agentr.rewards import Gate, RewardConfig
 
 
 @dataclass
@@ -45,12 +45,20 @@ class OnlineConfig(MethodConfig):
     """Which of the round's tasks are trained on."""
     rewards: list[RewardConfig] = field(default_factory=lambda: [RewardConfig()])
     """What a rollout is worth: the sum of these."""
+    gate: Gate = Gate.outcome
+    """For whom shaping counts: prices (length, calls), factors (et_agent), a bonus (arpo), and what a reward of one's own says is shaping.
+    With a gate and without shaping nothing is changed."""
     advantages: AdvantageConfig = field(default_factory=AdvantageConfig)
     """What rewards are compared with."""
     max_staleness: int = number(0, least=0)
     """Steps that the collection may be ahead of the training, to go on beside it; 0 is on-policy."""
     validation: ValidationConfig = field(default_factory=ValidationConfig)
     """How the training is watched."""
+
+    @property
+    def trees(self) -> int:
+        """Rollouts of a task that begin a tree each, as ``agentr.build.advantages`` takes them; 0 if each first turn does."""
+        return 0
 
     def problems(self) -> Iterator[Problem]:
         if not self.rewards:

@@ -51,6 +51,7 @@ from agentr.store.dataset import iter_rows
 from agentr.store.files import append_line, copy_folder, make_folder, read_json, read_lines, remove, write_json
 from agentr.store.forest import Forest
 from agentr.store.layout import BEST_STEP, EVALUATION, PARETO, ROLLOUTS, STEPS, TRAIN, Checkpoint
+from agentr.store.rows import Rollout
 from agentr.store.summaries import TrainSummary, TreeSummary
 from agentr.tasks.tools import described
 from agentr.train.online_job import OnlineJob
@@ -86,7 +87,7 @@ class Steps:
         self.work = work
         self.tasks = tasks
         self.differing = differing
-        self.rewards = Rewards.of(self.config.rewards)
+        self.rewards = Rewards.of(self.config.rewards, self.config.gate)
         self.training: Beside[TrainSummary]
         self._alarms: set[str] = set()
         self._silent = False
@@ -254,7 +255,7 @@ class Steps:
             if len(group) and not rewards:
                 yield dropped(tree, "a reward gave no answer")
             elif tree.task.key in chosen:
-                yield from rollout_rows(group, rewards, self.config.advantages, train_on_reasoning=reasoning)
+                yield from rollout_rows(group, rewards, self.config.advantages, train_on_reasoning=reasoning, trees=self.config.trees)
             else:
                 equal = not differ([reward.total for reward in rewards])
                 yield dropped(tree, "all rollouts of the task are worth the same" if equal else "more tasks than an online step has")
@@ -341,11 +342,16 @@ class Steps:
     def _rewarded(self, step: int) -> dict[str, Any]:
         rows = list(iter_rows(self.job.rows_of(step)))
         names = sorted({name for row in rows for name in row.rewards})
-        groups: dict[str, list[bool]] = {}
+        groups: dict[str, list[Rollout]] = {}
         for row in rows:
-            groups.setdefault(row.group, []).append(row.silent)
+            groups.setdefault(row.group, []).append(row)
+        silent = [group for group in groups.values() if all(row.silent for row in group)]
+        gated = {
+            "gated_rows": sum("gate" in row.rewards for row in rows),
+            "gated_groups": sum(differ([row.rewards.get("gate", 0.0) for row in group]) for group in silent),
+        }
         rewards = {name: round(fmean(row.rewards.get(name, 0.0) for row in rows), 5) for name in names}
-        return {"rows": len(rows), "groups": len(groups), "silent_groups": sum(map(all, groups.values())), "rewards": rewards}
+        return {"rows": len(rows), "groups": len(groups), "silent_groups": len(silent), **gated, "rewards": rewards}
 
     def _validates(self, step: int) -> bool:
         every = self.config.validation.every

@@ -1,9 +1,9 @@
 """Rollouts that branch where the policy is unsure after a tool's answer (ARPO, arXiv 2507.19849, section 3.2 and its released code).
 
 Some rollouts begin at the root. After each answer of the environment a rollout may split: with probability ``base + weight (H - H0)``, cut
-to [0, 1], for each branch that it may get, where H is the entropy of the turn that decides and H0 that of the rollout's first turn. The
-random part is deliberate: by entropy alone all branches gather on a few rollouts. Where no rollout goes on and leaves are missing, one more
-begins at the root. So a tree has exactly so many leaves.
+to [0, 1], for each branch that it may get, where H is the entropy of the turn that decides and H0 that of the rollout's first turn, or
+of a branch's own. The random part is deliberate: by entropy alone all branches gather on a few rollouts. Where no rollout goes on and
+leaves are missing, one more begins at the root. So a tree has exactly so many leaves.
 
 Entropies are estimated by -log p of the tokens drawn, whose mean is the entropy over the whole vocabulary; the original sums p log p over
 the ten likeliest tokens.
@@ -45,6 +45,7 @@ class EntropyBranch(Strategy):
         tokens: Tokens at the start of a turn whose entropies are summed.
         scale: What the sum is divided by; the original's is the logarithm of the vocabulary's size.
         decides: Which turn's entropy counts.
+        own_first: Whether H0 of a branch is the entropy of its own first turn.
         max_steps: Actions after which a rollout ends; 0 means the environment's own limit.
         max_invalid: Invalid actions in a row after which it ends; 0 means never.
     """
@@ -62,6 +63,7 @@ class EntropyBranch(Strategy):
     decides: Decides = Decides.after
     max_steps: int = 0
     max_invalid: int = 0
+    own_first: bool = False
 
     @property
     def max_completions(self) -> int:
@@ -100,7 +102,10 @@ class EntropyBranch(Strategy):
 
     def probability(self, tree: Tree, deciding: Node) -> float:
         """How likely each branch is: base + weight (H - H0), cut to [0, 1], for the turn that decides and the first of its rollout."""
-        first = tree.path(deciding.id)[0]
+        path = tree.path(deciding.id)
+        # Of the turns drawn after a turn the first goes on with the rollout, and the others begin branches.
+        branches = (above for above in reversed(path) if above.depth > 1 and tree.nodes[above.parent].children[0] != above.id)
+        first = next(branches, path[0]) if self.own_first else path[0]
         return min(1.0, max(0.0, self.base + self.weight * (self._entropy(deciding) - self._entropy(first))))
 
     def _branches(self, tree: Tree, node: Node, deciding: Node) -> int:

@@ -39,8 +39,12 @@ class Episode:
     @property
     def answer(self) -> str:
         """The answer that it ends with; empty if it ends without one, or if no action is an answer."""
-        said = bool(self.answer_prefix) and self.leaf.action.startswith(self.answer_prefix)
-        return self.leaf.action.removeprefix(self.answer_prefix).strip() if said else ""
+        return self.leaf.action.removeprefix(self.answer_prefix).strip() if self.answer_prefix and not self.unanswered else ""
+
+    @property
+    def unanswered(self) -> bool:
+        """Whether it ends without an answer where it should end with one: at a limit of steps or tokens, or by another action."""
+        return bool(self.answer_prefix) and not self.leaf.action.startswith(self.answer_prefix)
 
     @property
     def failed_calls(self) -> int:

@@ -15,6 +15,7 @@ import msgspec
 import zstandard
 
 from agentr.errors import DataError
+from agentr.outside import MOST
 from agentr.search.tree import Child, Spent, Tree
 from agentr.types import CallStatus, Cost, FinishReason, Outcome
 
@@ -30,6 +31,8 @@ _FORMAT = msgspec.json.Decoder(_Formatted)
 _TREE = msgspec.json.Decoder(Tree)
 
 _COST = tuple(field.name for field in fields(Cost))
+#: Bytes that are decompressed at a time.
+_PIECE = 1 << 12
 _IDS = ("token_ids", "bridge_ids", "logprobs")
 
 #: Fields of a tree that are not in its text: where it is, and what changes from one run to the next.
@@ -58,9 +61,16 @@ def from_json(text: str | bytes) -> Tree:
     try:
         if _FORMAT.decode(text).format != FORMAT:
             raise DataError("this tree was written by another version of agentr", hint=f"This version reads format {FORMAT}.")
-        return _TREE.decode(text)
-    except msgspec.MsgspecError as error:
+        tree = _TREE.decode(text)
+    except (msgspec.MsgspecError, RecursionError) as error:
         raise DataError(f"not a stored tree: {error}") from error
+    if not tree.nodes:
+        raise DataError("not a stored tree: it has no beginning")
+    for number, node in enumerate(tree.nodes):  # a path that leads back would be followed for ever
+        above, below = range(number) if number else (-1,), range(number + 1, len(tree.nodes))
+        if node.id != number or node.parent not in above or any(child not in below for child in node.children):
+            raise DataError(f"not a stored tree: node {number} is not where it should be")
+    return tree
 
 
 def to_bytes(tree: Tree) -> bytes:
@@ -107,16 +117,20 @@ def decompressed(data: bytes) -> tuple[bytes, bytes]:
     """Returns the first text in some bytes, and the bytes behind it.
 
     Raises:
-        DataError: The bytes are damaged.
+        DataError: The bytes are damaged, or the text is larger than a document may be.
     """
-    reader = zstandard.ZstdDecompressor().decompressobj()
+    reader, at, text = zstandard.ZstdDecompressor().decompressobj(), 0, bytearray()
     try:
-        text = reader.decompress(data)
+        while not reader.eof and at < len(data):  # a little at a time: a thousand bytes may become a thousand million
+            text += reader.decompress(data[at : at + _PIECE])
+            at += _PIECE
+            if len(text) > MOST:
+                raise DataError(f"a stored tree is larger than {MOST >> 20} MiB")
     except zstandard.ZstdError as error:
         raise DataError(f"a stored tree is damaged: {error}") from error
     if not reader.eof:
         raise DataError("a stored tree is damaged: its end is missing")
-    return text, reader.unused_data
+    return bytes(text), reader.unused_data + data[at:]
 
 
 def stored_child(child: Child) -> dict[str, Any]:

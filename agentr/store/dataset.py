@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agentr.errors import DataError
+from agentr.outside import typed
 from agentr.store import version1
 from agentr.store.files import make_folder, read_json, write_json
 from agentr.store.rows import Dropped, Preference, Provenance, Rollout, Row
@@ -160,6 +161,17 @@ def _stored(value: Any) -> Any:
 # reading --------------------------------------------------------------------------------------------------------------
 
 
+@dataclass
+class _Manifest:
+    """What a manifest must have, and hashes that it has since they are there."""
+
+    type: str
+    rows: int
+    rows_footer: str = ""
+    dropped_footer: str | None = None
+    sha256: str = ""
+
+
 def read_manifest(folder: Path) -> dict[str, Any]:
     """Reads the manifest of a dataset.
 
@@ -170,7 +182,8 @@ def read_manifest(folder: Path) -> dict[str, Any]:
         found = read_json(folder / "manifest.json")
     except DataError as error:
         raise DataError(f"{folder} holds no readable dataset: {error.message}", hint="Build it with 'agentr build'.") from error
-    check_format(found, f"the dataset {folder}")
+    check_format(typed(dict[str, Any], found, f"{folder}/manifest.json"), f"the dataset {folder}")
+    typed(_Manifest, found, f"{folder}/manifest.json")
     return found
 
 
@@ -181,7 +194,7 @@ def rows_hash(folder: Path) -> str:
         DataError: As ``read_manifest``.
     """
     manifest = read_manifest(folder)
-    return manifest.get("rows_hash") or manifest["sha256"]
+    return manifest.get("rows_hash") or manifest.get("sha256", "")
 
 
 def dataset_loss(folder: Path) -> Loss:
@@ -331,7 +344,7 @@ def _rows_footer(folder: Path, manifest: dict[str, Any]) -> str:
     if "sha256" in manifest:
         version1.check_rows(folder / ROWS, manifest["sha256"])
         return footer_hash(folder / ROWS)
-    return manifest["rows_footer"]
+    return manifest.get("rows_footer", "")
 
 
 def _read(kind: str, value: Any) -> Any:

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 from agentr.errors import DataError, RunError
+from agentr.outside import parse_json, read_file
 from agentr.secrets import cleaned, redact
 
 #: Bytes that are copied, or collected before they are written, at a time.
@@ -319,15 +320,15 @@ def read_json(path: Path) -> Any:
     """Reads JSON.
 
     Raises:
-        DataError: The file is missing, may not be read, or is not JSON.
+        DataError: The file is missing, may not be read, or is not JSON within the limits of `agentr.outside`.
     """
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        return parse_json(read_file(path))
     except FileNotFoundError as error:
         raise DataError(f"{path} does not exist") from error
-    except PermissionError as error:
+    except OSError as error:
         raise DataError(f"{path} may not be read: {error.strerror}") from error
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+    except ValueError as error:
         raise DataError(f"{path} is damaged: {error}") from error
 
 
@@ -337,15 +338,18 @@ def read_lines(path: Path) -> list[Any]:
     Raises:
         DataError: A line before the last is damaged.
     """
-    if not path.exists():
+    try:
+        lines = read_file(path).split(b"\n")
+    except FileNotFoundError:
         return []
-    lines = path.read_bytes().split(b"\n")
+    except OSError as error:
+        raise DataError(f"{path} may not be read: {error.strerror}") from error
     found: list[Any] = []
     for number, line in enumerate(lines):
         if not line:
             continue
         try:
-            found.append(json.loads(line))
+            found.append(parse_json(line))
         except ValueError as error:
             if number == len(lines) - 1:
                 break

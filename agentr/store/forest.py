@@ -11,6 +11,7 @@ import difflib
 import json
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,10 +19,12 @@ from typing import TYPE_CHECKING, Any
 from blake3 import blake3
 
 from agentr.errors import DataError
+from agentr.outside import typed
 from agentr.search.stored import from_bytes, split_bytes
 from agentr.search.tree import Tree
 from agentr.store import version1
 from agentr.store.files import make_folder, read_json, read_lines, remove, write_lines
+from agentr.store.inside import check_names
 from agentr.store.seal import FORMAT, check_format, read_checked, write_checked
 from agentr.store.tables import TableWriter, damaged, open_table, read_group, read_table, schema
 from agentr.store.tree_table import COLUMNS, summary_row
@@ -42,6 +45,24 @@ PART = 10_000
 
 #: A row group of trees is closed when it has so many bytes, so that one tree is read without many others.
 GROUP_BYTES = 1 << 19
+
+
+@dataclass
+class _Part:
+    file: str
+    first: str
+    footer: str
+
+
+@dataclass
+class _Manifest:
+    """What a manifest must have."""
+
+    trees: int
+    summary: str
+    parts: list[_Part]
+    failed: dict[str, str] = field(default_factory=dict)
+    stage: dict[str, Any] = field(default_factory=dict)
 
 
 class Forest:
@@ -159,6 +180,7 @@ class Forest:
             return read_json(path)
         manifest = read_checked(path)
         check_format(manifest, f"the forest {self.folder}")
+        check_names([part.file for part in typed(_Manifest, manifest, str(path)).parts], str(path))
         return manifest
 
     # reading ----------------------------------------------------------------------------------------------------------
@@ -219,6 +241,7 @@ class Forest:
         """
         if not self.sealed:
             try:
+                check_names([key], "a question")  # it may be somebody's, and is part of a path
                 return self._tree(key, (self._finished / f"{key}{SUFFIX}").read_bytes())
             except FileNotFoundError:
                 if not self.sealed:  # it may have been sealed since it was looked for

@@ -84,7 +84,7 @@ def arm_of(round_: int) -> Arm:
 
 def stage_of(name: str) -> tuple[Arm, str] | None:
     """Returns the arm of a stage and the stage's name in it, or None for stages of no arm (the model)."""
-    found = re.fullmatch(r"(?:rounds/(\d+)|(control))/(\w+)", name)
+    found = re.fullmatch(r"(?:rounds/(\d{1,4})|(control))/(\w+)", name)  # of a round there are all before it, too
     if found is None:
         return None
     return (CONTROL if found[2] else arm_of(int(found[1]))), found[3]

@@ -24,6 +24,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from agentr.errors import DataError, RunError
+from agentr.outside import typed
 from agentr.store.files import disk, disk_errors, guards, make_folder, read_json, remove, write_json
 
 #: Seconds after which an owner that was not heard of counts as dead.
@@ -197,7 +198,7 @@ class Lease:
                 self._write(replace(self._holder, beat=self._holder.beat + 1))
 
     def _newest(self) -> int:
-        return max((int(path.stem) for path in self.folder.glob("[0-9]*.json")), default=0)
+        return max((int(path.stem) for path in self.folder.glob("[0-9]*.json") if path.stem.isdecimal()), default=0)
 
     def _file(self, epoch: int) -> Path:
         return self.folder / f"{epoch:06d}.json"
@@ -205,8 +206,8 @@ class Lease:
     def _read(self, epoch: int) -> Holder | None:
         """Reads who has an epoch; None if there is none, or if it is being written."""
         try:
-            return Holder(**read_json(self._file(epoch)))
-        except (DataError, TypeError, OSError):
+            return typed(Holder, read_json(self._file(epoch)), "a lease")
+        except DataError:
             return None
 
     def _create(self, epoch: int) -> bool:

@@ -5,14 +5,18 @@ The manifest also knows the stages that are running and the configuration. It is
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import yaml
+from msgspec import Meta
 
-from agentr.config.text import parse_yaml
+from agentr.config.model import ModelConfig
+from agentr.config.schema import EnvConfig, MethodConfig, RunConfig, TaskSelection
+from agentr.config.text import read_yaml
 from agentr.errors import DataError
+from agentr.outside import typed
 from agentr.store import version1
 from agentr.store.files import read_json
 from agentr.store.layout import Layout, stages_on_disk
@@ -36,6 +40,25 @@ class Index:
     problem: str = ""
 
 
+@dataclass
+class _Eval:
+    tasks: TaskSelection = field(default_factory=TaskSelection)
+    select: str = ""
+    bootstrap: Annotated[int, Meta(le=1_000_000)] = 10_000
+
+
+@dataclass
+class _Kept:
+    """What others read of a stored configuration without knowing its method."""
+
+    run: RunConfig = field(default_factory=RunConfig)
+    model: ModelConfig = field(default_factory=ModelConfig)
+    env: EnvConfig = field(default_factory=EnvConfig)
+    eval: _Eval = field(default_factory=_Eval)
+    method: MethodConfig = field(default_factory=MethodConfig)
+    from_round: dict[int, dict[str, Any]] = field(default_factory=dict)
+
+
 def read_index(root: Path) -> Index:
     """Reads the manifest of a run; what is lost or damaged is named in ``problem``, and the index is empty.
 
@@ -55,7 +78,8 @@ def read_index(root: Path) -> Index:
         if stored.pop("checksum", None) != hash_of(stored):
             return Index(problem="does not match its own checksum")
         records = [StageRecord.of(entry) for entry in stored["stages"]]
-        return Index(stored["name"], stored["config"], {record.name: record for record in records})
+        name, config = typed(str, stored["name"], f"{path}: name"), typed(dict[str, Any], stored["config"], f"{path}: config")
+        return Index(name, config, {record.name: record for record in records})
     except LaterFormat:
         raise
     except DataError as error:
@@ -91,7 +115,7 @@ def read_records(root: Path, index: Index | None = None) -> dict[str, StageRecor
                 found[name] = StageRecord(name=name, state="damaged", started=0.0, seconds=0.0, summary={})
             continue
         if sealed is not None:
-            found[name] = sealed if name == sealed.name else StageRecord.of({**sealed.stored(), "name": name})
+            found[name] = sealed if name == sealed.name else replace(sealed, name=name)
     order = {name: number for number, name in enumerate(index.stages)}
     return dict(sorted(found.items(), key=lambda item: (order.get(item[0], len(order)), item[1].started)))
 
@@ -104,16 +128,17 @@ def read_config(root: Path) -> dict[str, Any]:
     """
     layout = Layout(root)
     try:
-        stored = parse_yaml(layout.config.read_text(encoding="utf-8"))
+        stored = read_yaml(layout.config)
         problem = "" if isinstance(stored, dict) else f"{layout.config} holds no configuration"
     except (FileNotFoundError, NotADirectoryError):
         stored, problem = None, "it has no config.yaml" if root.is_dir() else "there is no such folder"
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+    except (OSError, yaml.YAMLError) as error:
         stored, problem = None, " ".join(str(error).split())
     if problem:
         stored = read_index(root).config
     if not stored:
         raise not_a_run(root, problem)
+    typed(_Kept, stored, str(layout.config))
     if "method" not in stored:
         hint = "Read it with the version that made it, or start it anew in another run.dir."
         raise DataError(f"{root} was made by an earlier version of agentr: its configuration has no section 'method'", hint=hint)

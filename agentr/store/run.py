@@ -16,9 +16,11 @@ from typing import Any
 
 from agentr import logs
 from agentr.config.identity import at_default, changed_keys, plain, to_yaml
+from agentr.config.meaning import meant_otherwise
 from agentr.config.schema import Config
 from agentr.errors import DataError, RunError
 from agentr.store.files import append_line, copy_folder, disk, make_folder, write_bytes
+from agentr.store.inside import check_folder
 from agentr.store.layout import Layout, stage_of, title_of
 from agentr.store.lease import LEASE_S, Lease
 from agentr.store.origin import made_by, version
@@ -70,6 +72,7 @@ class RunStore:
         read_index(self.root)
         if not self.root.exists():
             self.root.mkdir(parents=True)
+        check_folder(self.root)
         self.lease.take()
         try:
             restore()
@@ -84,7 +87,7 @@ class RunStore:
         index.stages = read_records(self.root, index)  # what is sealed and not in the index, or what the index lost
         stored = index.config or (read_config(self.root) if self.layout.config.exists() else {})
         if stored:
-            changes = changed_keys(stored, plain(config), at_default(config))
+            changes = [*changed_keys(stored, plain(config), at_default(config)), *meant_otherwise(stored)]
             # A run that failed before anything was finished may be mended.
             made = any(record.state != "running" for record in index.stages.values())
             if changes and not allow_change and made:
@@ -106,7 +109,9 @@ class RunStore:
 
         Raises:
             RunError: Another process works on it.
+            DataError: Something in it leads outside of it.
         """
+        check_folder(self.root)
         self.lease.take()
 
     def close(self) -> None:

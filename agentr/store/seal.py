@@ -18,7 +18,9 @@ from typing import Any
 from blake3 import blake3
 
 from agentr.errors import DataError
+from agentr.outside import typed
 from agentr.store.files import read_json, write_json
+from agentr.store.inside import check_names
 from agentr.store.summaries import S, Summary
 
 #: Version of the stored form of a run; a reader refuses what it does not know.
@@ -112,18 +114,22 @@ class StageRecord:
         return asdict(self)
 
     @classmethod
-    def of(cls, stored: Mapping[str, Any]) -> StageRecord:
+    def of(cls, stored: Any, what: str = "the record of a stage") -> StageRecord:
         """Reads what ``stored`` returned; keys that are not known are left out.
 
+        Args:
+            what: Where it is from, for errors.
+
         Raises:
-            DataError: The record is of a later version, or lacks something.
+            DataError: The record is of a later version, lacks something, or names a place outside of the run.
         """
-        check_format(stored, "this stage")
-        known = {key: value for key, value in stored.items() if key in cls.__dataclass_fields__}
-        try:
-            return cls(**{**known, "files": {name: FileRecord(**entry) for name, entry in stored.get("files", {}).items()}})
-        except TypeError as error:
-            raise DataError(f"not the record of a stage: {error}") from error
+        if isinstance(stored, Mapping):
+            check_format(stored, "this stage")
+        record = typed(cls, stored, what)
+        outside = record.summary.get("folder_hash") or record.format < 2  # a model that the user named
+        places = [str(record.summary[key]) for key in ("path", "checkpoint") if record.summary.get(key) and not (key == "path" and outside)]
+        check_names([record.name, *record.files, *record.pruned, *places], what)
+        return record
 
 
 class LaterFormat(DataError):
@@ -206,7 +212,7 @@ def read_seal(folder: Path) -> StageRecord | None:
         DataError: It is damaged, or of a later version.
     """
     path = folder / SEAL
-    return StageRecord.of(read_checked(path)) if path.exists() else None
+    return StageRecord.of(read_checked(path), str(path)) if path.exists() else None
 
 
 def verify(root: Path, record: StageRecord) -> Iterator[Damage]:
@@ -225,8 +231,8 @@ def verify(root: Path, record: StageRecord) -> Iterator[Damage]:
         except OSError as error:
             yield Damage(path=path, stage=record.name, problem=f"cannot be read: {error.strerror}", unreadable=True)
     if outside := record.summary.get("folder_hash"):
-        path = record.summary["path"]
-        if not Path(path).is_dir():
+        path = str(record.summary.get("path"))
+        if not (Path(path) / "config.json").is_file():  # whatever else is there is not read
             yield Damage(
                 path=path,
                 stage=record.name,

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, TypeVar
 
+from agentr.outside import typed
 from agentr.search.stored import split_counts, stored_counts
 from agentr.types import Cost
 
@@ -39,7 +40,7 @@ class Summary:
         """Reads what ``stored`` returned; what is missing has its default."""
         names = {f.name for f in fields(cls)} - {"more"}
         known = {key: value for key, value in stored.items() if key in names}
-        return cls(**known, more={key: value for key, value in stored.items() if key not in names})
+        return typed(cls, {**known, "more": {key: value for key, value in stored.items() if key not in names}}, "the summary of a stage")
 
 
 @dataclass(kw_only=True)
@@ -102,7 +103,7 @@ class TreeSummary(Summary):
         counts = {key: value for key, value in stored.items() if key not in names and isinstance(value, int)}
         cost, events = split_counts(counts)
         more = {key: value for key, value in stored.items() if key not in names and key not in counts}
-        return cls(**known, cost=cost, events=events, more=more)  # type: ignore[call-arg]
+        return typed(cls, {**known, "cost": cost, "events": events, "more": more}, "the summary of a stage")
 
 
 @dataclass(kw_only=True)

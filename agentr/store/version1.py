@@ -30,7 +30,7 @@ def is_index(stored: dict[str, Any]) -> bool:
 def records(root: Path, stored: dict[str, Any]) -> dict[str, StageRecord]:
     """Returns the stages in a manifest. Absolute paths into the run directory are made relative, wherever it lies now."""
     return {
-        name: StageRecord(name=name, format=1, **{**entry, "summary": _moved(root, name, entry["summary"])})
+        name: StageRecord.of({**entry, "name": name, "format": 1, "summary": _moved(root, name, entry["summary"])})
         for name, entry in stored["stages"].items()
     }
 

@@ -32,8 +32,8 @@ def load_start(job: TrainJob) -> tuple[PreTrainedModel, PreTrainedTokenizerBase,
     """
     require_model(job.start, "the start checkpoint")
     try:
-        tokenizer = AutoTokenizer.from_pretrained(job.start)
-        model = AutoModelForCausalLM.from_pretrained(job.start, dtype="auto")
+        tokenizer = AutoTokenizer.from_pretrained(job.start, trust_remote_code=False)
+        model = AutoModelForCausalLM.from_pretrained(job.start, dtype="auto", trust_remote_code=False)
     except (OSError, ValueError, KeyError, SafetensorError) as error:
         reason = first_line(error).rstrip(".")
         raise ModelError(f"the start checkpoint {job.start} does not load: {reason}.", hint="Is its copy complete?") from error

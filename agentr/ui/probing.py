@@ -24,6 +24,8 @@ from agentr.store.model_folder import require_model
 
 #: Seconds that the process waits for another question before it ends.
 STAYS_S = 300.0
+#: No code of a model's own is run, and no pickles are read.
+SAFE: Any = {"trust_remote_code": False, "use_safetensors": True}
 #: Parameters of a model below which one thread computes.
 SMALL = 200_000_000
 
@@ -73,7 +75,7 @@ def logprobs(folder: Path, tree: Tree, turns: list[Node]) -> list[float | None]:
     import torch
     from transformers import AutoModelForCausalLM
 
-    model = AutoModelForCausalLM.from_pretrained(str(folder), dtype=torch.float32, local_files_only=True).eval()
+    model = AutoModelForCausalLM.from_pretrained(str(folder), dtype=torch.float32, local_files_only=True, **SAFE).eval()
     # On a busy machine, threads that wait for each other make a small model a hundred times slower than one thread does.
     torch.set_num_threads(1 if model.num_parameters() < SMALL else os.cpu_count() or 1)
     found: list[float | None] = []

@@ -62,10 +62,10 @@ class Texts:
 
 @lru_cache(maxsize=8)
 def _decoder(path: Path, _: int) -> Callable[[Sequence[int]], str]:
-    from agentr.launch.run import codec_of
+    from agentr.models.load import load_tokenizer
 
-    codec = codec_of(Run(path))
-    return lambda ids: codec.decode(list(ids), special=True)
+    tokenizer = load_tokenizer(Run(path).model)
+    return lambda ids: tokenizer.decode(list(ids))
 
 
 def as_json(answer: Any) -> str:

@@ -19,13 +19,6 @@ from agentr.types import Message
 # TRL and torch take seconds to import, as in tests/train.
 pytestmark = pytest.mark.cluster
 
-#: The template of nano with marks around what the assistant says, which TRL needs for assistant_only_loss. It renders the same text.
-MARKED = CHAT_TEMPLATE.replace(
-    "{{ m['content'] }}<|im_end|>\n",
-    "{% if m['role'] == 'assistant' %}{% generation %}{{ m['content'] }}<|im_end|>{% endgeneration %}{% else %}"
-    "{{ m['content'] }}<|im_end|>{% endif %}{{ '\n' }}",
-)
-
 
 def said(*turns: str, bad: int = 0) -> dict[str, Any]:
     """A conversation whose first turns of the agent are context."""
@@ -112,7 +105,7 @@ def test_fine_tuning_on_whole_conversations_trains_on_the_context_that_was_count
     codec = ChatCodec(nano[1])
     rows = imported(tmp_path, ROWS, codec)
     made = export_rows(tmp_path / "rows.jsonl", rows, codec, "messages")
-    seen = prepared(trainer("SFT", nano, tmp_path, MARKED, assistant_only_loss=True), codec.encode("\n"))
+    seen = prepared(trainer("SFT", nano, tmp_path, CHAT_TEMPLATE, assistant_only_loss=True), codec.encode("\n"))
     assert [ids for ids, _ in seen] == [list(row.input_ids) for row in rows]
     assert [mine == theirs for mine, theirs in zip(as_trained(rows), seen, strict=True)] == [True, False, True]
     assert [dict(kinds) for what, kinds in made.changed.items() if "context" in what] == [{"imported": 1}]

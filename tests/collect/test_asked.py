@@ -10,6 +10,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from agentr.build.evolved import FilterConfig, count_agreement, count_verdicts, evolved_rows
 from agentr.build.targets import Targets
@@ -34,7 +36,7 @@ from agentr.search.stored import from_json, to_json
 from agentr.search.tree import Node
 from agentr.store.forest import Forest
 from agentr.store.rows import Dropped, Row
-from agentr.tasks.formats import ReAct
+from agentr.tasks.formats import FORMATS, ReAct
 from agentr.types import Completion, FinishReason, Outcome, Task
 from tests.collect.test_grow import play
 from tests.players import sloppy_agent, thinking_agent
@@ -151,13 +153,29 @@ def test_what_a_teacher_may_say(answer: str, reason: str, server: EnvServer, tmp
         assert len(tree.nodes) == made.parent + 1, "nothing is left of what came to nothing"
 
 
-def test_a_thought_that_would_change_an_action_is_refused(server: EnvServer, tmp_path: Path) -> None:
+@pytest.mark.parametrize("mark", ["</think>", "<think>", "<result>x</result>", "</python>", "<search>q", "<answer>2</answer>", "</THINK>"])
+def test_a_thought_with_a_tag_is_no_thought(mark: str) -> None:
+    """Some of these would be read all the same; the original calls an episode with one not well formed, and nothing of it is learnt."""
+    turn = "<think>long</think>\n<python>1</python>"
+    assert rewritten(FORMATS["tags"], turn, "long", f"so {mark} on") is None
+    assert rewritten(FORMATS["tags"], turn, "long", " so \n on ") == "<think>so on</think>\n<python>1</python>"
+
+
+@settings(max_examples=200, deadline=None, derandomize=True)
+@given(new=st.lists(st.sampled_from(["Action:", "Thought:", "Answer:", "End Action", "<think>", "\n", " ", "a", ".", "```"])).map("".join))
+def test_a_rewritten_turn_is_read_back_with_its_action_and_the_new_thought(new: str) -> None:
+    for name, action in (("react", "go"), ("codeact", "python: 1"), ("tags", "python: 1")):
+        turn = FORMATS[name].compose("long", action)
+        again = rewritten(FORMATS[name], turn, "long", new)
+        assert again is None or FORMATS[name].parse(again) == replace(FORMATS[name].parse(turn), thought=" ".join(new.split()))
+
+
+def test_what_holds_a_mark_comes_to_nothing_with_its_reason(server: EnvServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("agentr.collect.asked.rewritten", lambda *_: None)
     config = replace(ASKING, right=["rewrite_thoughts"], wrong=["correct_step"], evolutions=1)
-    found, _ = taught(server, tmp_path, lambda question: "well Action: get 1 moon", config)
+    found, _ = taught(server, tmp_path, wise, config)
     changed = [made for _, made in uses(found, "rewrite_thoughts")]
-    # ReAct's action is the first line after the last marker: the old one still counts.
-    assert all(made.end > 0 for made in changed)
-    assert rewritten("<think>long</think>\n<python>1</python>", "long", "a</think><answer>2</answer>").count("<python>1</python>") == 1
+    assert {(made.end, made.reason) for made in changed} == {(-1, "the teacher's thought holds a mark of the format")}
 
 
 @pytest.mark.parametrize("closed", [True, False], ids=["closed", "open"])

@@ -535,3 +535,22 @@ def test_what_is_said_of_no_method_holds_for_the_one_that_is_named_over_it(tmp_p
     (tmp_path / "base.yaml").write_text("method: {episodes: 7}")
     (tmp_path / "own.yaml").write_text("include: [base.yaml]\nmethod: {type: rft}")
     assert plain(load(tmp_path / "own.yaml", files=False).method)["episodes"] == 7
+
+
+def test_presets_of_papers_have_their_papers_rewards_and_losses_in_every_round() -> None:
+    """Sigma falls by round for calls and for lengths; nobody's rewards have a gate; the loss does not depend on micro_batch_size."""
+    for preset, sigmas in (("paper", [0.1, 0.1, 0.067, 0.033]), ("released", 0.0)):
+        config = load(None, ["method.type=et_agent", f"method.preset={preset}"], files=False)
+        assert [status.value for status in config.method.filter.without] == ["empty"]  # type: ignore[attr-defined]
+        for round_ in (2, 4):
+            later: Any = config_at(config, round_)
+            (reward,) = later.method.rewards
+            assert (reward.options["sigma_tool"], reward.options["sigma_len"]) == (sigmas, sigmas)
+            assert (later.method.gate.value, later.train[0].grpo.loss.value) == ("none", "dapo")
+            assert later.method.own_first is (preset == "released")
+    for method in ("arpo", "tree_grpo"):
+        for name in recipes()[method].presets:
+            minibatches = {"arpo": 8, "tree_grpo": 1}[method]
+            sizes = f"train=[{{batch_size: 256, grpo: {{loss: dapo, minibatches: {minibatches}}}}}]"
+            other: Any = load(None, [f"method.type={method}", f"method.preset={name}", sizes], files=False)
+            assert other.method.gate.value == "none"

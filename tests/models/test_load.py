@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from agentr.config.chat_template import template_text
 from agentr.config.model import ModelConfig, ModelSource
 from agentr.errors import ConfigError, ModelError
 from agentr.models import load
@@ -160,7 +161,7 @@ def test_a_template_is_a_name_a_file_or_a_text(copy, tmp_path):
     tiny = load_codec(copy, hf(copy)).prompt([Message("user", "Go.")])
     file = tmp_path / "own.jinja"
     file.write_text(CHATML)
-    for template in ("", "auto", "chatml", str(file), CHATML):
+    for template in ("", "auto", "chatml", template_text(str(file)), CHATML):
         assert load_codec(copy, hf(copy, chat_template=template)).prompt([Message("user", "Go.")]) == tiny
     with pytest.raises(ConfigError, match=r"'chatlm' is neither.*Did you mean chatml\? There are chatml, gemma, gpt_oss"):
         load_codec(copy, hf(copy, chat_template="chatlm"))

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agentr.models.corpus import document
-from agentr.models.nano import WEIGHTS, load_pretrained
+from agentr.models.nano import CHAT_TEMPLATE, WEIGHTS, load_pretrained
 from agentr.models.pretrain import item_names
 from agentr.policy.chat import ChatCodec
 from agentr.types import Message
@@ -52,3 +52,32 @@ def test_the_shipped_weights_read_their_prompt(codec: ChatCodec, tmp_path: Path)
         right += int((logits.argmax(-1) == torch.tensor(answer)).sum())
         asked += len(answer)
     assert right / asked > 0.85
+
+
+def test_the_template_marks_what_the_assistant_says_and_renders_as_without_marks(codec: ChatCodec) -> None:
+    """Rows and prompts of earlier runs keep their ids; trainers of others find the assistant's tokens."""
+    from transformers import AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(WEIGHTS)
+    assert tokenizer.chat_template == CHAT_TEMPLATE
+    unmarked = (
+        "{% for m in messages %}<|im_start|>{{ m['role'] }}\n{{ m['content'] }}<|im_end|>\n{% endfor %}"
+        "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+    )
+    turns = [
+        ("system", "Craft."),
+        ("user", "Goal: craft bread."),
+        ("assistant", " Action: get 3 wheat\n"),
+        ("user", "Got 3 wheat"),
+        ("assistant", ""),
+    ]
+    messages = [{"role": role, "content": text} for role, text in turns]
+    for prompt in (False, True):
+        shown = [
+            tokenizer.apply_chat_template(messages, chat_template=t, tokenize=False, add_generation_prompt=prompt)
+            for t in (CHAT_TEMPLATE, unmarked)
+        ]
+        assert shown[0] == shown[1]
+    found = tokenizer.apply_chat_template(messages, return_assistant_tokens_mask=True, return_dict=True)
+    learnt = [token for token, mask in zip(found["input_ids"], found["assistant_masks"], strict=True) if mask]
+    assert learnt == [*codec.encode(" Action: get 3 wheat\n"), tokenizer.eos_token_id, tokenizer.eos_token_id]

@@ -103,7 +103,7 @@ def test_the_round_that_is_meant_where_none_is_named_is_the_best_or_the_last(tmp
         return run.round_with(lambda there: stage in there.stages()).title
 
     assert (run.best, found("dataset")) == (None, "round 2")
-    for text in ("{}", "[]", '{"round": 7}', '{"round": "control"}'):
+    for text in ("{}", '{"round": 7}', '{"round": "control"}'):
         (tmp_path / "run/best.json").write_text(text)
         assert found("dataset") == "round 2", "what the file says is no round that is there"
     (tmp_path / "run/best.json").write_text('{"round": "rounds/01"}')

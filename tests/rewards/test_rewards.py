@@ -12,10 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from agentr.build.advantages import AdvantageConfig, advantages, differ
 from agentr.config.checks import find_problems
 from agentr.errors import ConfigError, DataError
-from agentr.rewards import RewardConfig, Rewards, known, make
+from agentr.rewards import Gate, RewardConfig, Rewards, known, make
 from agentr.rewards.apart import RewardLost
 from agentr.rewards.group import Group, Reward, group_of
 from agentr.search import Origin
@@ -248,3 +251,99 @@ def test_rewards_add_up_by_weight_and_keep_their_components() -> None:
     (first, _) = Rewards.of([RewardConfig("outcome"), own])(group_of(tree_of("a / b: 1.0", "c: 0.0")))
     assert first.total == pytest.approx(1.0 - 2.0 * 0.1 * 2)
     assert first.parts == {"outcome": 1.0, "Length": pytest.approx(-0.2)}
+
+
+class Discount:
+    """A user's own price, which says that it is one; and a worth of its own for failures."""
+
+    def __init__(self, price: float = 0.5) -> None:
+        self.price = price
+
+    def __call__(self, group: Group) -> list[Reward]:
+        return [Reward(e.earned - self.price * len(e.path), shaping=-self.price * len(e.path)) for e in group.episodes]
+
+
+def priced(group: Group, gate: Gate, **prices: float) -> list[float]:
+    """What outcome, length and calls are worth together."""
+    configs = [RewardConfig(), RewardConfig("length", options={"per_token": prices["token"]})]
+    configs += [RewardConfig("calls", weight=prices.get("weight", 1.0), options={"per_call": prices["call"]})]
+    return [reward.total for reward in Rewards.of(configs, gate)(group)]
+
+
+def test_failures_that_came_to_the_same_end_are_equal_however_long_they_were() -> None:
+    """The shortest of four failures is the best of its group without a gate."""
+    failed = episodes([1, 2, 3, 9], [60, 80, 110, 260], earned=[0.0] * 4)
+    bare, gated_ = (priced(failed, gate, token=0.001, call=0.01) for gate in (Gate.none, Gate.outcome))
+    assert compared_with_each_other(failed, bare)[0] > 0.5 and differ(bare)
+    assert gated_ == [0.0] * 4 and compared_with_each_other(failed, gated_) == [0.0] * 4
+
+
+def compared_with_each_other(group: Group, totals: list[float]) -> list[float]:
+    return [turns[0] for turns in advantages(group.episodes, totals, AdvantageConfig())]
+
+
+def test_partial_scores_of_failures_still_teach_and_prices_do_not() -> None:
+    group = episodes([1, 5, 2], [10, 500, 20], earned=[0.25, 0.75, 0.25])
+    assert priced(group, Gate.outcome, token=0.01, call=0.5) == [0.25, 0.75, 0.25]
+
+
+PRICES = st.floats(0, 1e6)
+EPISODES = st.lists(st.tuples(st.integers(0, 12), st.integers(1, 400), st.sampled_from([0.0, 0.25, 0.9, 1.0])), min_size=2, max_size=8)
+
+
+@settings(max_examples=200, deadline=None, derandomize=True)
+@given(made=EPISODES, token=PRICES, call=PRICES, weight=st.floats(-3, 3))
+def test_no_failure_ranks_above_a_success_whatever_the_prices(
+    made: list[tuple[int, int, float]], token: float, call: float, weight: float
+) -> None:
+    """And successes stand in the order of what they cost, and failures in that of what they earned."""
+    group = episodes([c for c, _, _ in made], [t for _, t, _ in made], [e for _, _, e in made])
+    totals = priced(group, Gate.outcome, token=token, call=call, weight=weight)
+    won, lost = ([(e, t) for e, t in zip(group.episodes, totals, strict=True) if e.succeeded is s] for s in (True, False))
+    assert max((t for _, t in lost), default=-math.inf) < min((t for _, t in won), default=math.inf)
+    assert [t for _, t in lost] == [e.earned for e, _ in lost]
+    if not won and len({e.earned for e, _ in lost}) == 1:
+        assert not any(compared_with_each_other(group, totals))
+    for one, first in won:
+        for other, second in won:
+            gain = -token * (one.tokens - other.tokens) - weight * call * (one.calls - other.calls)
+            assert first - second == pytest.approx(gain, rel=1e-9, abs=1e-6 + 1e-9 * 400 * (token + abs(weight) * call))
+
+
+@settings(max_examples=100, deadline=None, derandomize=True)
+@given(
+    made=EPISODES,
+    name=st.sampled_from(["et_agent", "arpo", "length", f"{__name__}:Discount"]),
+    malformed=st.lists(st.booleans(), min_size=8, max_size=8),
+)
+def test_the_gate_holds_for_every_reward_that_shapes(made: list[tuple[int, int, float]], name: str, malformed: list[bool]) -> None:
+    group = episodes([c for c, _, _ in made], [t for _, t, _ in made], [e for _, _, e in made], list(map(int, malformed)))
+    config = RewardConfig(name)  # asked in this process, as agentr's own are: another one would be started for each example
+    totals = [reward.total for reward in Rewards((config,), (make(config),))(group)]
+    won, lost = ([t for e, t in zip(group.episodes, totals, strict=True) if e.succeeded is s] for s in (True, False))
+    shaped = any(reward.shaping for reward in make(RewardConfig(name))(group))
+    if shaped:
+        assert max(lost, default=-math.inf) < min(won, default=math.inf)
+    kinds: dict[tuple[float, bool], set[float]] = {}
+    for (_, _, earned), bad, e, total in zip(made, malformed, group.episodes, totals, strict=False):
+        if not e.succeeded:
+            kinds.setdefault((earned, bad), set()).add(round(total, 9))
+    assert all(len(found) == 1 for found in kinds.values()), "failures that came to the same end are worth the same"
+
+
+def test_what_the_gate_took_is_a_component_of_failures() -> None:
+    rewards = Rewards.of([RewardConfig(), RewardConfig("length", weight=2.0, options={"per_token": 0.01})])
+    won, lost = rewards(episodes([0, 0], [10, 30], earned=[1.0, 0.0]))
+    assert "gate" not in won.parts and lost.parts["gate"] == pytest.approx(0.6) and lost.total == 0.0
+    assert lost.parts["length"] == pytest.approx(-0.3), "what the reward said stays in sight"
+
+
+def test_an_episode_without_an_answer_is_not_well_formed() -> None:
+    """At the limit of steps, with a full context, or after another action: the released code asks for an answer."""
+    tree = new_tree()
+    for outcome in (Outcome.STEP_LIMIT, Outcome.CONTEXT_LIMIT, Outcome.FAILURE):
+        add(tree, 0, child(f"python: {outcome}", 0.0, outcome))
+    add(tree, 0, child("answer: wrong", 0.0, Outcome.FAILURE))
+    for name in ("et_agent", "arpo"):
+        assert [r.total for r in make(RewardConfig(name))(group_of(tree, "answer:"))] == [-1.0, -1.0, -1.0, 0.0]
+    assert [r.total for r in make(RewardConfig("et_agent"))(group_of(tree))] == [0.0] * 4, "where no action is an answer, none is missing"

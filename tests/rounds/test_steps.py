@@ -21,7 +21,7 @@ from agentr.observe.report_plots import pareto_plots
 from agentr.observe.summary import summarise
 from agentr.observe.troubles import troubles
 from agentr.recipes import load, recipe_of
-from agentr.rewards.group import Group
+from agentr.rewards.group import Group, Reward
 from agentr.rounds.experiment import Experiment
 from agentr.rounds.round import Round
 from agentr.rounds.services import Services
@@ -290,6 +290,23 @@ def test_a_step_without_a_word_goes_on(tmp_path: Path, capsys: pytest.CaptureFix
     assert trained(tmp_path, made, "method.steps=2", "method.max_tasks=3").online_steps == 2
     assert "there is nothing to learn from" in capsys.readouterr().out
     assert [line["silent_groups"] for line in agentr.open(tmp_path).rounds[1].rollouts.curve_lines()] == [2, 2]
+
+
+class Priced:
+    """A user's price: each rollout costs more than the one before."""
+
+    def __call__(self, group: Group) -> list[Reward]:
+        return [Reward(-float(place), shaping=-float(place)) for place in range(len(group))]
+
+
+@pytest.mark.parametrize(("gate", "rows", "groups", "silent"), [("outcome", 2, 2, 2), ("none", 0, 0, 0)])
+def test_what_the_gate_silenced_is_counted(gate: str, rows: int, groups: int, silent: int, tmp_path: Path) -> None:
+    """Both rollouts of each task fail; only a price would tell them apart."""
+    made = Made(equal=frozenset(f"train{n}" for n in range(5)))
+    rewards = f"method.rewards=[{{name: outcome}},{{name: '{__name__}:Priced'}}]"
+    trained(tmp_path, made, "method.steps=1", rewards, f"method.gate={gate}")
+    (line,) = agentr.open(tmp_path).rounds[1].rollouts.curve_lines()
+    assert (line["gated_rows"], line["gated_groups"], line["silent_groups"]) == (rows, groups, silent)
 
 
 def test_the_progress_says_what_the_last_step_came_to(

@@ -94,6 +94,7 @@ def test_a_file_that_may_not_be_read_is_not_called_damaged(folder: Path) -> None
 
 def test_a_model_outside_the_run_is_known_by_what_it_holds_and_not_by_its_name(folder: Path, tmp_path: Path) -> None:
     model = folder / "model"
+    write(model / "config.json", b"{}")
     record = sealed(folder, summary=ModelSummary(path=str(model), folder_hash=hash_folder(model)).stored())
     record = replace(record, files={})
     assert damage(folder, record) == {}

@@ -9,11 +9,16 @@ from agentr.build.advantages import advantages as advantages_of
 from agentr.build.advantages import differ
 from agentr.collect.grow import Grow
 from agentr.config.schema import Config
-from agentr.fidelity.trees import Turns, names, searched, tree_of
+from agentr.fidelity.trees import Turns, named, names, searched, tree_of
 from agentr.recipes import recipe_of
 from agentr.rewards import Rewards
 from agentr.rewards.group import group_of
 from agentr.search import Strategy
+
+
+def rewards_of(config: Config) -> Rewards:
+    method = cast(Any, config.method)
+    return Rewards.of(method.rewards, method.gate)
 
 
 def strategy(config: Config) -> Strategy:
@@ -26,7 +31,8 @@ def strategy(config: Config) -> Strategy:
 def advantages(config: Config, paths: Sequence[str]) -> list[list[float]]:
     """The advantage of each turn of each rollout."""
     episodes = group_of(tree_of(paths)).episodes
-    return advantages_of(episodes, [episode.earned for episode in episodes], cast(Any, config.method).advantages)
+    method = cast(Any, config.method)
+    return advantages_of(episodes, [episode.earned for episode in episodes], method.advantages, method.trees)
 
 
 def telling(config: Config, rewards: Sequence[Sequence[float]]) -> list[bool]:
@@ -40,6 +46,13 @@ def probability(config: Config, path: str, logprobs: Mapping[str, Sequence[float
     return cast(Any, strategy(config)).probability(tree, tree.nodes[-1])
 
 
+def branch_probability(config: Config, paths: Sequence[str], logprobs: Mapping[str, Sequence[float]], at: str) -> float:
+    """How likely a branch is that the turn ``at`` decides. The first path through a turn is the rollout, later ones branched off it."""
+    turns = {name: {"logprobs": list(values), "tokens": len(values)} for name, values in logprobs.items()}
+    tree = tree_of(paths, turns)
+    return cast(Any, strategy(config)).probability(tree, named(tree, at))
+
+
 def leaves(config: Config, answers: Mapping[str, Sequence[str]], turns: Turns | None = None) -> list[str]:
     """The turns at which rollouts end."""
     tree, _ = searched(strategy(config).bounded(10), answers, turns)
@@ -49,7 +62,17 @@ def leaves(config: Config, answers: Mapping[str, Sequence[str]], turns: Turns | 
 def asked(config: Config, answers: Mapping[str, Sequence[str]]) -> list[int]:
     """How many rollouts begin at the opening, each time that some do."""
     _, drawn = searched(strategy(config).bounded(10), answers)
-    return [turns for at, turns in drawn if not at]
+    return [turns for ask in drawn for at, turns in ask if not at]
+
+
+def branched(config: Config, steps: int) -> list[int]:
+    """How many rollouts begin together each time that some do, those at the opening first; each has so many steps."""
+    begun, known = list[int](), {""}
+    for ask in searched(strategy(config).bounded(steps), {})[1]:
+        if any(at in known for at, _ in ask):
+            begun.append(sum(turns for _, turns in ask))
+        known |= {at for at, _ in ask}
+    return begun
 
 
 def rollouts(config: Config, answers: Mapping[str, Sequence[str]]) -> int:
@@ -58,4 +81,4 @@ def rollouts(config: Config, answers: Mapping[str, Sequence[str]]) -> int:
 
 
 def rewards(config: Config, paths: Sequence[str], turns: Turns | None = None, prefix: str = "") -> list[float]:
-    return [reward.total for reward in Rewards.of(cast(Any, config.method).rewards)(group_of(tree_of(paths, turns), prefix))]
+    return [reward.total for reward in rewards_of(config)(group_of(tree_of(paths, turns), prefix))]

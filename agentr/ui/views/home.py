@@ -9,12 +9,11 @@ from typing import Any
 
 from agentr import __version__
 from agentr.evaluate.statistics import Estimate
-from agentr.observe.comparison import PLAN, Line, line, progress
+from agentr.observe.comparison import Line, line, planned, progress
 from agentr.observe.problems import Problem, read_or
 from agentr.observe.troubles import describe, troubles
 from agentr.read.run import Run
 from agentr.read.stage import Episodes, Stage, Trees
-from agentr.store.files import read_json
 from agentr.store.layout import EVAL, MODEL, ArmKind, stage_of
 from agentr.types import Cost
 from agentr.ui.library import Library
@@ -123,8 +122,8 @@ def comparison_card(name: str, path: Path) -> dict[str, Any]:
 
 def lines_of(folder: Path, problems: list[Problem]) -> list[Line]:
     """Returns the runs of a comparison; one that cannot be read is as if it had not begun, and a problem."""
-    planned = read_or([], lambda: read_json(folder / PLAN)["runs"], problems, "the plan of the comparison")
+    runs = read_or([], lambda: planned(folder), problems, "the plan of the comparison")
     return [
         read_or(Line(label, seed, None), lambda label=label, seed=seed: line(folder, label, seed), problems, f"{label}, seed {seed},")
-        for label, seed in planned
+        for label, seed in runs
     ]
