@@ -135,7 +135,7 @@ def status(run_dir: RunDir, as_json: Annotated[bool, typer.Option("--json", help
 
     from agentr.observe.comparison import PLAN, progress, read_plan
     from agentr.observe.progress import Reporter, read_now
-    from agentr.observe.status import describe_now, describe_plan, describe_stage
+    from agentr.observe.status import describe_now, describe_outcome, describe_plan, describe_stage
     from agentr.observe.troubles import describe, troubles
     from agentr.store.layout import title_of
 
@@ -156,27 +156,27 @@ def status(run_dir: RunDir, as_json: Annotated[bool, typer.Option("--json", help
     now = read_now(opened.layout.now) if owner else None
     wrong = troubles(opened.events())
     if as_json:
-        doing = None if now is None else vars(now)
         stages = [record.stored() for record in records.values()]
-        found = {"run": name, "owner": owner, "now": doing, "troubles": wrong, "stages": stages, "planned": planned}
+        found = {"run": name, "owner": owner, "now": now and vars(now), "troubles": wrong, "stages": stages, "planned": planned}
         echo(json.dumps(found, indent=2, default=str))
         return
-    who = f"being worked on by {owner}" if owner else "nobody works on it"
+    outcome = [] if owner else describe_outcome(opened)
+    who = f"being worked on by {owner}" if owner else "finished" if outcome else "nobody works on it"
     shown = Table(title=f"{name}: {who}; {describe_plan(records, planned)}")
     for column in ("stage", "state", "seconds", "summary"):
         shown.add_column(column, justify="right" if column == "seconds" else "left", overflow="fold")
     for record in records.values():
-        shown.add_row(title_of(record.name), record.state, f"{record.seconds:.0f}", describe_stage(record))
+        shown.add_row(title_of(record.name), record.state, f"{record.seconds:.0f}", describe_stage(record, records))
     console = Reporter().console
     console.print(shown)
-    if now is not None:
-        console.print(describe_now(now), markup=False)
+    for line in [describe_now(now)] if now is not None else outcome:
+        console.print(line, markup=False)
     for line in (line for trouble in wrong for line in describe(trouble)):
         console.print(line, style="yellow", markup=False)
 
 
 @app.command()
-def collect(config: ConfigPath, overrides: Overrides = None, round_: RoundNumber = 1) -> None:
+def collect(config: ConfigPath, overrides: Overrides = None, round_: RoundNumber = None) -> None:
     """Run one round's exploration: the method's stages of trees."""
     from agentr.recipes import recipe_of
     from agentr.rounds.round import Round
@@ -184,18 +184,20 @@ def collect(config: ConfigPath, overrides: Overrides = None, round_: RoundNumber
 
     with _experiment(config, overrides) as experiment:
         experiment.base_model()
+        round_ = run_cli.working_round(experiment, round_, least=1)
         recipe_of(experiment.config_at(round_)).explore(Round.of(experiment, round_))
         echo(experiment.store.layout.stage(arm_of(round_).folder))
 
 
 @app.command()
-def build(config: ConfigPath, overrides: Overrides = None, round_: RoundNumber = 1) -> None:
+def build(config: ConfigPath, overrides: Overrides = None, round_: RoundNumber = None) -> None:
     """Build one round's dataset from its trees."""
     from agentr.recipes import recipe_of
     from agentr.rounds.round import Round
 
     with _experiment(config, overrides) as experiment:
         experiment.base_model()
+        round_ = run_cli.working_round(experiment, round_)
         if round_ == 0:
             experiment.demonstrations()
             echo(experiment.demonstration_dataset())
@@ -204,7 +206,7 @@ def build(config: ConfigPath, overrides: Overrides = None, round_: RoundNumber =
 
 
 @app.command()
-def flywheel(config: ConfigPath, overrides: Overrides = None, round_: RoundNumber = 1) -> None:
+def flywheel(config: ConfigPath, overrides: Overrides = None, round_: RoundNumber = None) -> None:
     """Evolve one round's episodes, build its dataset, and show what came of each operator (method et_agent)."""
     from agentr.observe.flywheel import asked_lines, operator_table
     from agentr.observe.progress import Reporter
@@ -214,6 +216,7 @@ def flywheel(config: ConfigPath, overrides: Overrides = None, round_: RoundNumbe
     from agentr.store.summaries import DatasetSummary
 
     with _experiment(config, overrides) as experiment:
+        round_ = run_cli.working_round(experiment, round_, least=1)
         recipe = recipe_of(experiment.config_at(round_))
         if recipe.name != "et_agent":
             raise ConfigError(f"round {round_} is one of {recipe.name}, which has no operators", hint="Set method.type=et_agent.")
@@ -236,7 +239,7 @@ def flywheel(config: ConfigPath, overrides: Overrides = None, round_: RoundNumbe
 def train(
     config: ConfigPath,
     overrides: Overrides = None,
-    round_: RoundNumber = 1,
+    round_: RoundNumber = None,
     dataset: Annotated[Path | None, typer.Option(help="Train the configured model on this dataset instead (see import).")] = None,
 ) -> None:
     """Train one round's policy on its dataset, or the model on a dataset of your own."""
@@ -250,6 +253,7 @@ def train(
             name = f"imported/{TRAIN}"
             echo(experiment.train(name, dataset.resolve(), experiment.base_model(), experiment.train_config(1)).path)
             return
+        round_ = run_cli.working_round(experiment, round_)
         if round_ == 0:
             echo(experiment.warm_start()[0].path)
             return
@@ -259,12 +263,13 @@ def train(
 
 
 @app.command("eval")
-def evaluate(config: ConfigPath, overrides: Overrides = None, round_: RoundNumber = 0) -> None:
+def evaluate(config: ConfigPath, overrides: Overrides = None, round_: RoundNumber = None) -> None:
     """Evaluate one round's policy on the held-out tasks."""
     from agentr.store.layout import arm_of
 
     with _experiment(config, overrides) as experiment:
         experiment.base_model()
+        round_ = run_cli.working_round(experiment, round_, trained=True)
         experiment.evaluate(arm_of(round_), experiment.policy(round_))
 
 
@@ -364,15 +369,17 @@ def export(
         str,
         typer.Option("--format", help="messages, trl, sharegpt, llamafactory, verl, eto-sft, eto-dpo, agent_r or agent_r_trees."),
     ] = "sharegpt",
-    round_: RoundNumber = 1,
+    round_: run_cli.BestRound = None,
     per_turn: Annotated[
         bool, typer.Option("--per-turn", help="An entry for each trained turn, for trainers without loss masks (messages, llamafactory).")
     ] = False,
 ) -> None:
     """Write one round's dataset or trees in the format of another tool, and say what the format does not carry."""
     from agentr.launch.export import export as export_round
+    from agentr.launch.export import is_source
 
-    for line in export_round(run_dir, round_, kind, out, per_turn=per_turn).lines():
+    arm = run_cli.chosen(agentr.open(run_dir), round_, lambda there: is_source(there, kind))
+    for line in export_round(run_dir, arm.number, kind, out, per_turn=per_turn).lines():
         echo(line)
 
 

@@ -86,7 +86,7 @@ def play(
     run: Annotated[Path | None, typer.Option("--run", help="A run: begin at a turn of one of its trees, in its environment.")] = None,
     tree: Annotated[str, typer.Option("--tree", help="With --run: key of the tree, or its task's id.")] = "",
     stage: Annotated[str, stage_option("With --run: the tree's stage. [default: the last that has the tree]")] = "",
-    turn: Annotated[int, typer.Option("--turn", min=0, help="With --run: the node to begin after; 0 is the beginning.")] = 0,
+    turn: Annotated[int, typer.Option("--turn", "--node", min=0, help="With --run: the node to begin after; 0 is the beginning.")] = 0,
 ) -> None:
     """Play a task yourself. :undo takes an action back, :expert shows a demonstration, :quit ends.
 

@@ -5,15 +5,20 @@ from __future__ import annotations
 import json
 import os
 import shlex
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 import agentr
 from agentr.console import echo, warn
-from agentr.store.layout import name_of, round_number
+from agentr.store.layout import Arm, arm_of, name_of, round_number
+
+if TYPE_CHECKING:
+    from agentr.read.run import Round, Run
+    from agentr.rounds.experiment import Experiment
 
 #: What is said of a run in which nothing was found wrong.
 WHOLE = "every file is what it was when its stage was sealed; reports, events, logs and the cards of models are not sealed"
@@ -33,7 +38,28 @@ def round_option(about: str) -> Any:
     return typer.Option("--round", parser=_round, metavar="N", help=about)
 
 
-RoundNumber = Annotated[int, round_option("Which round: 1, or rounds/01; 0 is the warm start.")]
+RoundNumber = Annotated[int | None, round_option("Which round: 1, or rounds/01; 0 is the warm start. [default: the next to train]")]
+BestRound = Annotated[int | None, round_option("Which round: 1, or rounds/01; 0 is the warm start. [default: the best, or the last]")]
+
+
+def chosen(run: Run, round_: int | None, holds: Callable[[Round], bool]) -> Arm:
+    """Returns the round that is named, or else the best or the last of which this holds, and says which."""
+    if round_ is not None:
+        return arm_of(round_)
+    found = run.round_with(holds)
+    echo(f"{found.title}, {'the best' if found.arm == run.best else 'the last that is there'} (--round names another)")
+    return found.arm
+
+
+def working_round(experiment: Experiment, given: int | None, *, least: int = 0, trained: bool = False) -> int:
+    """Returns the round that is named, or else the next to train or the last that is trained, and says which."""
+    if given is not None:
+        return given
+    last = experiment.trained()
+    found = min(max(least, last if trained else last + 1), experiment.config.run.rounds)
+    why = "the last that is trained" if trained or found == last else "the next to train"
+    experiment.reporter.say(f"{arm_of(found).title}, {why} (--round names another)")
+    return found
 
 
 def stage_option(about: str) -> Any:
@@ -50,9 +76,9 @@ def register(app: typer.Typer) -> None:
 def search(
     run_dir: Annotated[Path, typer.Option("--run", metavar="RUN", help="Run directory, such as runs/demo.")],
     tree: Annotated[str, typer.Option("--tree", help="Key of one of its trees, or its task's id.")] = "",
-    stage: Annotated[str, typer.Option("--stage", help="The tree's stage. [default: the last that has the tree]")] = "",
-    turn: Annotated[int, typer.Option("--turn", min=0, help="The node to search on after; 0 is the beginning.")] = 0,
-    policy: Annotated[str, typer.Option("--policy", help="Who searches: rounds/02, warm_start, control, or base.")] = "",
+    stage: Annotated[str, stage_option("The tree's stage. [default: the last that has the tree]")] = "",
+    turn: Annotated[int, typer.Option("--turn", "--node", min=0, help="The node to search on after; 0 is the beginning.")] = 0,
+    policy: Annotated[str, typer.Option("--policy", help="Who searches: a round, such as 2 or rounds/02, control, or base.")] = "",
     iterations: Annotated[int | None, typer.Option("--iterations", help="Simulations. [default: the run's]")] = None,
     width: Annotated[int | None, typer.Option("--width", help="Turns drawn at each expansion. [default: the run's]")] = None,
     temperature: Annotated[float | None, typer.Option("--temperature", help="Of the turns. [default: the run's]")] = None,
@@ -89,26 +115,29 @@ def search(
 
 def trace(
     run_dir: RunDir,
-    round_: RoundNumber = 1,
+    round_: BestRound = None,
     step: Annotated[int | None, typer.Option("--step", help="Of online training: the rows of which online step.")] = None,
     row: Annotated[int | None, typer.Option("--row", help="A row of the round's dataset: show what it was made from.")] = None,
     stage: Annotated[str, stage_option("A stage of the round, such as collect, or of the run: rounds/01/collect.")] = "",
     tree: Annotated[str, typer.Option("--tree", help="Key of a tree of that stage, or its task's id.")] = "",
-    node: Annotated[int | None, typer.Option("--node", help="A node of it: show which rows it went into, or why into none.")] = None,
+    node: Annotated[
+        int | None, typer.Option("--node", "--turn", help="A node of it: show which rows it went into, or why into none.")
+    ] = None,
 ) -> None:
     """Show what a row was made from, or which rows a turn went into."""
     from agentr.errors import ConfigError
     from agentr.launch.run import decoder
     from agentr.observe.traces import describe_node, describe_row
     from agentr.read.stage import Trees
-    from agentr.store.layout import DATASET, ROLLOUTS, arm_of
+    from agentr.store.layout import DATASET, ROLLOUTS
 
     run = agentr.open(run_dir)
     if row is not None:
-        dataset = arm_of(round_).stage(DATASET if step is None else f"{ROLLOUTS}/{step:06d}/{DATASET}")
+        arm = chosen(run, round_, lambda there: (DATASET if step is None else ROLLOUTS) in there.stages())
+        dataset = arm.stage(DATASET if step is None else f"{ROLLOUTS}/{step:06d}/{DATASET}")
         lines = describe_row(run.stage(dataset).rows.trace(row), decoder(run))
     elif stage and tree and node is not None:
-        name = stage if "/" in stage else arm_of(round_).stage(stage)
+        name = stage if "/" in stage else chosen(run, round_, lambda there: stage in there.stages()).stage(stage)
         trees = run.stage(name)
         if not isinstance(trees, Trees):
             raise ConfigError(f"the stage {name} holds no trees", hint="Name a stage of exploration, such as --stage collect.")
@@ -131,7 +160,8 @@ def doctor(
     as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
 ) -> None:
     """Read everything in a run, and say what is damaged, what depends on it, and what can be made anew."""
-    from agentr.launch.doctor import chosen, examine, relocate, stale_stages, table_of
+    from agentr.launch.doctor import chosen as named_stage
+    from agentr.launch.doctor import examine, relocate, stale_stages, table_of
     from agentr.launch.doctor import repair as set_aside
     from agentr.observe.progress import Reporter
 
@@ -147,7 +177,7 @@ def doctor(
         if not damaged and not old:
             reporter.say(f"{run_dir}: {WHOLE}")
     if repair:
-        wanted = [*damaged, *(old if stale else []), *(chosen(run_dir, name) for name in stages or [])]
+        wanted = [*damaged, *(old if stale else []), *(named_stage(run_dir, name) for name in stages or [])]
         for done in set_aside(run_dir, wanted):
             echo(done)
         if wanted:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 from contextlib import nullcontext
 from pathlib import Path
@@ -72,7 +73,8 @@ def stored(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("trace {run}", "say what to trace", "Give --row N, or --stage NAME --tree KEY --node N."),
         ("trace {run} --row 99", "rounds/01/dataset has no row 99", "Its rows: 0 to 1."),
         ("trace {run} --round 7 --row 0", "has no stage 'rounds/07/dataset'", "The nearest: rounds/01/dataset"),
-        ("trace {run} --row 0 --step 3", "has no stage 'rounds/01/rollouts/000003/dataset'", "The nearest: rounds/01/dataset"),
+        ("trace {run} --round 1 --row 0 --step 3", "has no stage 'rounds/01/rollouts/000003/dataset'", "The nearest: rounds/01/dataset"),
+        ("trace {run} --row 0 --step 3", "has no round with what is asked for yet", "agentr status"),
         ("trace {run} --stage revise --tree dor --node 0", "rounds/01/revise holds no tree 'dor'", "The nearest: door."),
         ("trace {run} --stage revise --tree door --node 99", "has no node 99", "Its nodes: 0 to"),
         ("trace {run} --stage dataset --tree door --node 0", "the stage rounds/01/dataset holds no trees", "--stage collect"),
@@ -160,17 +162,24 @@ def test_the_stages_of_a_run_one_by_one(tmp_path: Path, monkeypatch: pytest.Monk
         assert result.exit_code == 0, (words, result.exception, result.output)
         return result.stdout
 
-    assert said("build", "--round", "0").strip().endswith(f"{run}/rounds/00/dataset")
+    built = said("build")
+    assert "warm start, the next to train (--round names another)" in built and built.strip().endswith(f"{run}/rounds/00/dataset")
     assert said("train", "--round", "0").strip().endswith(f"{run}/rounds/00/train/model")
     assert "warm start: success 100.0 [100.0, 100.0] % on 4 held-out tasks" in said("eval")
     assert said("collect").strip().endswith(f"{run}/rounds/01")
     assert said("build").strip().endswith(f"{run}/rounds/01/dataset")
     assert said("train").strip().endswith(f"{run}/rounds/01/train/model")
-    assert "round 1: success 100.0" in said("eval", "--round", "1")
+    evaluated = said("eval")
+    assert "round 1: success 100.0" in evaluated and "round 1, the last that is trained" in evaluated
     own = said("train", "--dataset", str(run / "rounds/01/dataset"))
     assert own.strip().endswith(f"{run}/imported/train/model") and notes.trainings[-1].start == run / "model/nano"
     assert list(notes.stages) == ["rounds/00/demonstrations", "rounds/00/eval", "rounds/01/collect", "rounds/01/eval"]
+    refused = agentr("build", config)
+    assert "round 2, the next to train" in refused.output and "Collect first" in str(refused.exception)
     said("run")
+    told = " ".join(agentr("status", run).stdout.split())
+    assert "finished; " in told and "Best: rounds/00, held-out success 100.0 %" in told and "no evidence of a difference" in told
+    assert "round 2, the last that is trained" in said("train"), "nothing is left to train"
     assert list(notes.stages)[4:] == ["rounds/02/collect", "rounds/02/eval"]
     assert (run / "report.html").exists() and json.loads((run / "report.json").read_text())["complete"]
     resumed = agentr("resume", run)
@@ -323,7 +332,7 @@ def test_a_round_is_exported(tmp_path: Path) -> None:
         kind, *more = words.split()
         shown = agentr("export", tmp_path / "run", "--out", tmp_path / kind, "--format", kind, *more)
         assert shown.exit_code == 0, (kind, shown.exception)
-        assert written_ in shown.stdout
+        assert written_ in shown.stdout and shown.stdout.startswith("round 1, the last that is there (--round names another)\n")
     assert "has no round 2" in str(
         agentr("export", tmp_path / "run", "--out", tmp_path / "x", "--format", "agent_r_trees", "--round", "2").exception
     )
@@ -342,10 +351,12 @@ def test_a_run_is_traced_checked_packed_and_pruned(tmp_path: Path) -> None:
         assert result.exit_code == code, (words, result.exception, result.output)
         return result.stdout
 
-    traced = said("trace", run, "--row", "0")
+    which, _, traced = said("trace", run, "--row", "0").partition("\n")
+    assert which == "round 1, the last that is there (--round names another)"
     assert "row 0 of round 1: dataset" in traced and "made from: tree door of round 1: revise" in traced
     assert traced == said("trace", run, "--row", "0", "--round", "round 1") == said("trace", run, "--row", "0", "--round", "rounds/01")
-    shown = said("trace", run, "--stage", "revise", "--tree", "door", "--node", "5")
+    which, _, shown = said("trace", run, "--stage", "revise", "--tree", "door", "--turn", "5").partition("\n")
+    assert which.startswith("round 1, ")
     assert shown == said("trace", run, "--stage", "round 1: revise", "--tree", "door", "--node", "5"), "as the other one has named it"
     refused = agentr("trace", run, "--row", "0", "--round", "last")
     assert refused.exit_code == 2 and "'last' is no round" in refused.output
@@ -435,3 +446,9 @@ def test_logs_of_a_run_are_read_here_and_chosen_by_stage_task_and_level(stored: 
         shown = agentr("logs", stored, *words.split())
         assert shown.exit_code == 0 and len(shown.stdout.splitlines()) == wanted, words
     assert "warning  [round 1: collect gate] slow" in agentr("logs", stored).stdout
+
+
+@pytest.mark.skipif(not (ROOT / ".git").exists(), reason="no checkout")
+@pytest.mark.parametrize("made", ["runs/demo", "searches/demo-t-0-base", "demo.tar.zst"])
+def test_what_commands_leave_in_the_current_folder_is_ignored_by_git(made: str) -> None:
+    assert subprocess.run(["git", "check-ignore", "-q", made], cwd=ROOT).returncode == 0

@@ -156,6 +156,9 @@ def test_a_person_plays_on_from_a_turn_of_a_tree(tmp_path: Path):
     plan = [step.action for step in TextCraft(recipes="exact").expert("stick@0") or ()]
     run = played(tmp_path / "run", plan)
     text = output("envs", "play", "--run", str(run), "--tree", "stick@0", "--turn", "1", typed="\n".join([*plan[1:], ":quit"]) + "\n")
+    _, opening = TextCraft(recipes="exact").reset("stick@0")
+    lines = [line.strip() for line in opening.observation.splitlines() if line.strip()]
+    assert text.index(lines[-1]) < text.index(f"> {plan[0]}"), "the recipes and the goal come first"
     assert f"> {plan[0]}" in text and "1 actions as recorded" in text and "reward 1" in text and "solved" in text
     error = agentr("envs", "play", "--run", str(run), "--tree", "stick@0", "--turn", str(len(plan))).exception
     assert isinstance(error, ConfigError) and "the episode ended" in error.message

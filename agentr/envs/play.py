@@ -53,6 +53,8 @@ async def play(client: EnvClient, task: Task, console: Console, read: Callable[[
     spec = await client.spec()
     states = [await client.open(task, path)]
     _introduce(console, spec, task)
+    if path:
+        console.print(states[0].opening, markup=False)
     for turn in path:
         console.print(f"> {turn.action}", markup=False, style="bold")
         console.print(turn.observation, markup=False)

@@ -223,11 +223,9 @@ def _name_of(run: Run) -> str:
 
 def _best(run: Run, arm: Arm) -> str:
     """Returns the split by which a policy is the best of its run; empty if it is not."""
-    file = run.path / "best.json"
-    if not file.exists():
+    if run.best != arm:
         return ""
-    best = typed(dict[str, Any], read_json(file), str(file))
-    return str(best.get("split", "")) if best.get("round") == arm.folder else ""
+    return str(typed(dict[str, Any], read_json(run.layout.chosen), str(run.layout.chosen)).get("split", ""))
 
 
 def _tasks(config: dict[str, Any], *, explored: bool) -> dict[str, str]:

@@ -6,9 +6,12 @@ import time
 from collections.abc import Mapping, Sequence
 
 from agentr.observe.progress import Now
+from agentr.observe.summary import summarise
+from agentr.read.run import Run
 from agentr.store.layout import DATASET, EVAL, RECOVERY, SELECTION, TRAIN, stage_of
 from agentr.store.seal import StageRecord
 from agentr.store.summaries import DatasetSummary, EvalSummary, TrainSummary, TreeSummary
+from agentr.types import Cost
 from agentr.words import counted, span
 
 
@@ -24,8 +27,24 @@ def describe_plan(records: Mapping[str, StageRecord], planned: Sequence[str]) ->
     return f"{sealed} of {len(wanted)} stages are sealed" if wanted else f"{counted(sealed, 'stage')} sealed"
 
 
-def describe_stage(record: StageRecord) -> str:
-    """Returns a line about the results of a sealed stage of an arm; nothing for other stages."""
+def describe_outcome(run: Run) -> list[str]:
+    """Returns lines about what came of a run, once all that it consists of is sealed; none before that."""
+    records, planned = run.records(), run.planned()
+    if not planned or not all(name in records and records[name].sealed for name in planned):
+        return []
+    found = [comparison.words for comparison in summarise(run).comparisons]
+    best = next((policy for policy in run.policies() if run.best and policy.arm == run.best.folder), None)
+    if best is None or best.success is None:
+        return found
+    return [*found, f"Best: {best.arm}, held-out success {100 * best.success:.1f} %; its weights: {run.layout.best}"]
+
+
+def describe_stage(record: StageRecord, records: Mapping[str, StageRecord]) -> str:
+    """Returns a line about the results of a sealed stage of an arm; nothing for other stages.
+
+    Args:
+        records: Those of the run: what a stage has of another one is not its own work.
+    """
     place = stage_of(record.name)
     if not record.sealed or place is None:
         return ""
@@ -43,4 +62,7 @@ def describe_stage(record: StageRecord) -> str:
             return f"success {100 * measured.success:.1f} % of {measured.tasks} tasks, {measured.steps:.1f} actions an episode"
     trees = record.read(TreeSummary)
     failed = f", failed {trees.failed}" if trees.failed else ""
-    return f"trees {trees.trees}, solved {trees.solved}, calls {trees.cost.calls + trees.cost.judge_calls}{failed}"
+    source = records.get(trees.includes or "")
+    before = source.read(TreeSummary).cost if source is not None else Cost()
+    calls = trees.cost.calls + trees.cost.judge_calls - before.calls - before.judge_calls
+    return f"trees {trees.trees}, solved {trees.solved}, calls {calls}{failed}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -25,12 +25,13 @@ from agentr.store.layout import (
     SELECTION,
     SHORTENED,
     TRAIN,
-    WARM_START,
     Arm,
     ArmKind,
     Layout,
     arm_of,
     arms_in,
+    name_of,
+    place_of,
     stage_of,
     step_of,
 )
@@ -43,8 +44,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-#: What commands call the base model as a policy, and the warm start besides ``rounds/00``.
-BASE, WARM = "base", "warm_start"
+#: What commands call the base model as a policy.
+BASE = "base"
 
 #: Stages that are no exploration; those of a method's exploration are all others.
 COMMON_STAGES = (DATASET, TRAIN, EVAL, SELECTION, RECOVERY, SHORTENED, JUDGED)
@@ -233,7 +234,7 @@ class Run:
         Raises:
             DataError: There is no such stage; the error names the nearest.
         """
-        records = self.records()
+        records, name = self.records(), name_of(name)
         if (place := step_of(name.removesuffix(f"/{DATASET}"))) and place[0] in records:
             steps = self.stage(place[0]).steps
             if place[1] in steps:
@@ -256,7 +257,10 @@ class Run:
             except DataError:
                 continue
             return stage
-        raise DataError(f"no stage of {self.path} has a tree {key!r}", hint=f"Its stages of trees: {', '.join(s.name for s in stages)}.")
+        near = difflib.get_close_matches(key, {task for stage in stages for task in stage.tasks()}, 3, 0.0)
+        raise DataError(
+            f"no stage of {self.path} has a tree {key!r}", hint=f"The nearest: {', '.join(near)}." if near else "It has none yet."
+        )
 
     @property
     def model(self) -> Path:
@@ -282,6 +286,26 @@ class Run:
         return _Rounds(self, [Round(self, arm_of(number)) for number in range(last + 1)])
 
     @property
+    def best(self) -> Arm | None:
+        """The arm that the finished run chose as its best; None before that."""
+        if not self.layout.chosen.exists():
+            return None
+        found = typed(dict[str, Any], read_json(self.layout.chosen), str(self.layout.chosen))
+        place = place_of(str(found.get("round", "")))
+        return place[0] if place else None
+
+    def round_with(self, holds: Callable[[Round], bool]) -> Round:
+        """Returns the best round of which this holds, or the last one before the run has chosen its best.
+
+        Raises:
+            DataError: It holds of none.
+        """
+        there = [round_ for round_ in self.rounds if holds(round_)]
+        if not there:
+            raise DataError(f"{self.path} has no round with what is asked for yet", hint=f"'agentr status {self.path}' says how far it is.")
+        return next((round_ for round_ in there if round_.arm == self.best), there[-1])
+
+    @property
     def control(self) -> Round:
         """The control arm."""
         return Round(self, CONTROL)
@@ -303,13 +327,14 @@ class Run:
         return found
 
     def policy(self, name: str) -> Policy:
-        """Returns a policy by what commands call it (`Policy.arm`; ``warm_start`` is ``rounds/00``), or by the stage that trained it.
+        """Returns a policy by what commands call it (`Policy.arm`), by its round in any spelling, or by the stage that trained it.
 
         Raises:
             DataError: There is none of this name; the error names those that there are.
         """
         there = self.policies(base=True)
-        wanted = WARM_START.folder if name == WARM else name
+        place = place_of(name)
+        wanted = place[0].folder if place and place[1] in ("", TRAIN) else name
         for policy in there:
             if wanted in (policy.arm, policy.name):
                 return policy

@@ -99,13 +99,14 @@ class Trees(Stage):
         """Returns the keys of the finished trees."""
         return self.forest.keys()
 
+    def tasks(self) -> dict[str, str]:
+        """Returns the key of each finished tree by its task's id."""
+        found = self.forest.summary(["key", "task"]).to_pydict()
+        return dict(zip(found["task"], found["key"], strict=True))
+
     def __getitem__(self, key: str) -> Tree:
         tree = self.forest.find(key)
-        if tree is not None:
-            return tree
-        tasks = self.forest.summary(["key", "task"]).to_pydict()
-        by_task = dict(zip(tasks["task"], tasks["key"], strict=True))
-        return self.forest.read(by_task.get(key, key))
+        return tree if tree is not None else self.forest.read(self.tasks().get(key, key))
 
     def __iter__(self) -> Iterator[Tree]:
         return iter(self.forest)

@@ -129,6 +129,12 @@ class Experiment:
             raise RunError(f"{self.root} has no policy of round {round_} yet", hint=f"Train it first: agentr train CONFIG --round {round_}")
         return self.store.layout.checkpoint(name)
 
+    def trained(self) -> int:
+        """Returns the last round whose policy is there, 0 for the warm start or the base model in its place; -1 if there is none yet."""
+        rounds = range(self.config.run.rounds, 0, -1)
+        last = next((number for number in rounds if self.store.sealed(arm_of(number).stage(TRAIN))), 0)
+        return last if last or not self.config.warm_start.enabled or self.store.sealed(WARM_START.stage(TRAIN)) else -1
+
     # trees ------------------------------------------------------------------------------------------------------------
 
     def trees(

@@ -122,6 +122,6 @@ def promote(experiment: Experiment) -> None:
         write_link(link, model.relative_to(store.root))
     everything = {arm.folder: success for arm, success in results.items()}
     write_json(
-        store.root / "best.json",
+        store.layout.chosen,
         {"round": best.folder, "success": results[best], "all": everything, "split": eval_.select or eval_.tasks.split},
     )

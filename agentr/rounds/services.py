@@ -148,6 +148,7 @@ class Services:
 
     def train(self, jobs: list[TrainJob], title: str) -> list[TrainSummary]:
         """Trains a chain of jobs and returns their results. Engines on the same accelerators make room first."""
+        from agentr.train.checkpoints import saved_steps
         from agentr.train.launch import train_many
 
         self._start_ray()
@@ -161,12 +162,14 @@ class Services:
             # In a thread of its own: in the main one, Ray Train would end the process at a signal that is this process's to handle.
             self._training = Training(jobs[0], "no optimiser step was finished yet")
             named = {job.name: job for job in jobs}
+            job, step = jobs[0], 0
 
             def follow(line: dict[str, Any]) -> None:
-                step, steps = line.get("step", 0), line.get("steps", 0)
+                nonlocal job, step
+                job, step, steps = named[line["job"]], line.get("step", 0), line.get("steps", 0)
                 self.watchdog.tell(line.get("job"), step)
                 self.gauges.trained(line)
-                self._training = Training(named[line["job"]], f"the last optimiser step was {step} of {steps}")
+                self._training = Training(job, f"the last optimiser step was {step} of {steps}")
                 update(step, steps, f"loss {line.get('loss', float('nan')):.3g}")
 
             try:
@@ -174,6 +177,11 @@ class Services:
                 while not training.wait(POLL_S):
                     pass
                 results = training.result()
+            except (KeyboardInterrupt, SystemExit):
+                saved = saved_steps(job.checkpoints)
+                lost = f"steps {saved + 1} to {step} are lost" if step > saved else "no step is lost"
+                self.reporter.say(f"{job.title}: stopped; {lost}, it goes on after step {saved} (train.checkpoint_every)", "yellow")
+                raise
             finally:
                 self._training = None
         return [TrainSummary.read(asdict(result)) for result in results]

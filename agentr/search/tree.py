@@ -48,7 +48,7 @@ class Child:
         bridge_ids: Ids between this turn and the next one: the closing of this turn, the observation, the opening of the next.
         logprobs: Log-probability of each id, empty where unknown.
         reward: Return so far in [0, 1].
-        valid: The environment understood the action.
+        valid: The environment understood the action, and it changed or revealed something.
         outcome: Why the episode ends here, or None if it goes on.
         status: How the action came out; of a turn without an action, error.
         scores: Of an answer that ended the episode, the environment's scores in [0, 1] by name.

@@ -101,21 +101,32 @@ def title_of(name: str) -> str:
     return name if place is None else f"{place[0].title}: {place[1]}" + (f" after online step {version}" if version else "")
 
 
-def name_of(text: str) -> str:
-    """Returns the name of a stage that a person names as tables do: of "round 1: collect" ``rounds/01/collect``. Other text is a name."""
-    found = re.fullmatch(r"\s*(?:(warm start)|round (\d+)|(control))\s*:\s*(\w+)\s*", text)
+#: What a person calls an arm, and a stage of it.
+_CALLED = re.compile(r"(?:(warm[ _]start)|(control)|(?:rounds?[ /]?)?(\d+))(?:\s*[:/]\s*(\w+))?/?")
+
+
+def place_of(text: str) -> tuple[Arm, str] | None:
+    """Returns the arm that a person names, and the stage of it (empty if none is named); None if the text names no arm.
+
+    All spellings do: ``2``, ``round 2``, ``round2``, ``rounds/02``, ``rounds/02/train``, ``round 2: train``, ``warm start``, ``control``.
+    """
+    found = _CALLED.fullmatch(text.strip())
     if found is None:
-        return text
-    arm = WARM_START if found[1] else CONTROL if found[3] else arm_of(int(found[2]))
-    return arm.stage(found[4])
+        return None
+    return (WARM_START if found[1] else CONTROL if found[2] else arm_of(int(found[3]))), found[4] or ""
+
+
+def name_of(text: str) -> str:
+    """Returns the name of a stage that a person names in any spelling: of "round 1: collect"
+    ``rounds/01/collect``. Other text is a name."""
+    place = place_of(text)
+    return place[0].stage(place[1]) if place and place[1] else text
 
 
 def round_number(text: str) -> int | None:
-    """Returns the number of a round from what a person calls it: ``1``, ``round 1``, ``rounds/01``, ``warm start``; None if it is none."""
-    if text.strip() == ArmKind.WARM_START:
-        return 0
-    found = re.fullmatch(r"\s*(?:round |rounds/)?(\d+)/?\s*", text)
-    return int(found[1]) if found else None
+    """Returns the number of a round that a person names in any spelling, by itself or by a stage of it; None if it is none."""
+    place = place_of(text)
+    return place[0].number if place and place[0] != CONTROL else None
 
 
 def step_of(name: str) -> tuple[str, int] | None:
@@ -213,6 +224,11 @@ class Layout:
     def best(self) -> Path:
         """Link to the checkpoint with the highest held-out success."""
         return self.root / "best"
+
+    @property
+    def chosen(self) -> Path:
+        """Says which round that is, and by what."""
+        return self.root / "best.json"
 
     def stage(self, name: str) -> Path:
         """Returns the folder of a stage."""

@@ -88,7 +88,9 @@ class RunStore:
         stored = index.config or (read_config(self.root) if self.layout.config.exists() else {})
         if stored:
             changes = [*changed_keys(stored, plain(config), at_default(config)), *meant_otherwise(stored)]
-            if changes and not allow_change and index.stages:  # a run that was refused before its first stage may be mended
+            # A run that failed before anything was finished may be mended.
+            made = any(record.state != "running" for record in index.stages.values())
+            if changes and not allow_change and made:
                 raise RunError(
                     f"{self.root} was started with another configuration: " + "; ".join(changes),
                     hint="Choose another run.dir, put the values back, or go on with the new ones: 'agentr run' and 'agentr resume' take "

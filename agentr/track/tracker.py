@@ -78,7 +78,7 @@ def require(names: Iterable[str]) -> None:
     environment(names)
     missing = [name for name in names if importlib.util.find_spec(_TRACKERS[name][1]) is None]
     if missing:
-        hint = "Install it with pip install 'agentr[tracking]', or take it out of tracking."
+        hint = f"Install it with pip install {' '.join(missing)}, or take it out of tracking."
         raise ConfigError(f"tracking: the package of {', '.join(missing)} is not installed here", hint=hint)
 
 

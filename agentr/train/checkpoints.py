@@ -41,6 +41,11 @@ def is_complete(folder: Path) -> bool:
         return False
 
 
+def saved_steps(folder: Path) -> int:
+    """Returns the steps of the last complete checkpoint, 0 if there is none. Touches nothing: a trainer may still be writing."""
+    return max((int(path.name.rpartition("-")[2]) for path in folder.glob("checkpoint-*") if is_complete(path)), default=0)
+
+
 def latest(folder: Path, most: int | None = None) -> Path | None:
     """Returns the complete checkpoint with the most steps, if any.
 

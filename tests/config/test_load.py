@@ -518,6 +518,25 @@ def test_how_a_service_is_called_may_change_in_a_run_and_which_may_not(change: s
     assert bool(changed_keys(before, after)) != free
 
 
+@pytest.mark.parametrize("by", ["an including file", "the command line"])
+def test_who_names_another_method_starts_from_its_defaults(tmp_path: Path, by: str) -> None:
+    """Keys of the method that is replaced are no mistakes of the one in its place; those that are given beside it hold."""
+    (tmp_path / "base.yaml").write_text("method: {type: agent_r, search: {iterations: 3}, revise: {alpha: [0.5]}}\nrun: {seed: 4}")
+    (tmp_path / "more.yaml").write_text("include: [base.yaml]\nmethod: {search: {width: 3}}")
+    (tmp_path / "other.yaml").write_text("include: [more.yaml]\nmethod: {type: rft, episodes: 5}")
+    path, given = ("other.yaml", []) if by == "an including file" else ("more.yaml", ["method.type=rft", "method.episodes=5"])
+    found = load(tmp_path / path, given, files=False)
+    assert plain(found.method) == plain(load(None, ["method.type=rft", "method.episodes=5"], files=False).method) and found.run.seed == 4
+    same = load(tmp_path / "more.yaml", ["method.type=agent_r"], files=False)
+    assert plain(same.method)["search"]["iterations"] == 3 and plain(same.method)["search"]["width"] == 3, "the same method is merged"
+
+
+def test_what_is_said_of_no_method_holds_for_the_one_that_is_named_over_it(tmp_path: Path) -> None:
+    (tmp_path / "base.yaml").write_text("method: {episodes: 7}")
+    (tmp_path / "own.yaml").write_text("include: [base.yaml]\nmethod: {type: rft}")
+    assert plain(load(tmp_path / "own.yaml", files=False).method)["episodes"] == 7
+
+
 def test_presets_of_papers_have_their_papers_rewards_and_losses_in_every_round() -> None:
     """Sigma falls by round for calls and for lengths; nobody's rewards have a gate; the loss does not depend on micro_batch_size."""
     for preset, sigmas in (("paper", [0.1, 0.1, 0.067, 0.033]), ("released", 0.0)):

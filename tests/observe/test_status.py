@@ -32,8 +32,16 @@ def record(name: str, state: str, summary: dict[str, Any]) -> StageRecord:
     ],
 )
 def test_a_sealed_stage_says_what_it_came_to(stage: str, summary: Summary, words: str) -> None:
-    assert describe_stage(record(stage, "sealed", summary.stored())) == words
-    assert describe_stage(record(stage, "running", {})) == ""
+    assert describe_stage(record(stage, "sealed", summary.stored()), {}) == words
+    assert describe_stage(record(stage, "running", {}), {}) == ""
+
+
+def test_calls_of_a_stage_are_its_own_and_not_those_of_the_stage_that_it_includes() -> None:
+    searched = record("rounds/01/collect", "sealed", TreeSummary(trees=4, solved=3, cost=Cost(calls=9, judge_calls=2)).stored())
+    includes = TreeSummary(trees=4, solved=3, cost=Cost(calls=12, judge_calls=7), includes="rounds/01/collect")
+    revised = record("rounds/01/revise", "sealed", includes.stored())
+    assert describe_stage(revised, {searched.name: searched}) == "trees 4, solved 3, calls 8"
+    assert describe_stage(revised, {}) == "trees 4, solved 3, calls 19", "the other is not there any more"
 
 
 def test_what_a_driver_is_doing_is_read_from_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

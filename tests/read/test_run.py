@@ -69,8 +69,10 @@ def test_what_is_not_there_is_answered_with_the_nearest(run: Run, tmp_path: Path
         run.rounds[2]
     with pytest.raises(AttributeError, match=r"no stage 'rounds/01/colect'.*rounds/01/collect"):
         _ = run.rounds[1].colect
-    with pytest.raises(DataError, match=r"no stage 'rounds/1/train'.*rounds/01/train"):
-        run.stage("rounds/1/train")
+    with pytest.raises(DataError, match=r"no stage 'rounds/01/trian'.*rounds/01/train"):
+        run.stage("rounds/01/trian")
+    with pytest.raises(DataError, match=r"no stage of .* has a tree 'dor'.*The nearest: door"):
+        run.last_trees("dor")
     with pytest.raises(DataError, match=r"no tree 'dor'.*door"):
         run.rounds[1].collect["dor"]
     with pytest.raises(DataError, match=r"has no row 2.*0 to 1"):
@@ -79,6 +81,35 @@ def test_what_is_not_there_is_answered_with_the_nearest(run: Run, tmp_path: Path
         run.rounds[1].revise.trace("door", 99)
     with pytest.raises(DataError, match=rf"{tmp_path} holds no run.*Runs below it: {tmp_path}/run"):
         agentr.open(tmp_path)
+
+
+def test_stages_and_policies_are_found_by_every_name_of_their_round(run: Run) -> None:
+    for text in ("rounds/1/train", "round 1: train", "1/train", "round1/train"):
+        assert run.stage(text).name == "rounds/01/train"
+    for text in ("1", "01", "round1", "round 1", "rounds/01", "rounds/01/", "rounds/01/train", "round 1: train"):
+        assert run.policy(text).name == "rounds/01/train"
+    with pytest.raises(DataError, match="has no policy 'round2'"):
+        run.policy("round2")
+
+
+def test_the_round_that_is_meant_where_none_is_named_is_the_best_or_the_last(tmp_path: Path) -> None:
+    for number in (1, 2):
+        round_ = round_of(tmp_path / "run", AGENT_R, number=number, collect=[door()], revise=[door()])
+        dataset(round_)
+        round_.experiment.store.close()
+    run = agentr.open(tmp_path / "run")
+
+    def found(stage: str) -> str:
+        return run.round_with(lambda there: stage in there.stages()).title
+
+    assert (run.best, found("dataset")) == (None, "round 2")
+    for text in ("{}", '{"round": 7}', '{"round": "control"}'):
+        (tmp_path / "run/best.json").write_text(text)
+        assert found("dataset") == "round 2", "what the file says is no round that is there"
+    (tmp_path / "run/best.json").write_text('{"round": "rounds/01"}')
+    assert (found("dataset"), found("demonstrations")) == ("round 1", "warm start"), "the best, where it has what is asked for"
+    with pytest.raises(DataError, match=r"no round with what is asked for yet.*agentr status"):
+        found("train")
 
 
 def test_trees_are_listed_by_columns_and_read_by_key_or_task(run: Run) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,6 +13,8 @@ from agentr.recipes import load
 from agentr.rounds.coordinators import Coordinators
 from agentr.rounds.services import Services
 from agentr.store.run import RunStore
+from agentr.train.checkpoints import seal
+from agentr.train.job import TrainJob
 
 
 class FakeRay:
@@ -61,3 +65,33 @@ def test_what_another_experiment_would_start_the_same_runs_on(tmp_path: Path, ch
     assert (services._servers is None) == ("server" in killed) and (services._engines == {}) == ("engine" in killed)
     services.close()
     assert not ray.up
+
+
+@pytest.mark.parametrize(
+    "saved, reached, said",
+    [
+        ([100, 200], 250, "steps 201 to 250 are lost, it goes on after step 200"),
+        ([], 7, "steps 1 to 7 are lost, it goes on after step 0"),
+        ([100], 100, "no step is lost, it goes on after step 100"),
+    ],
+)
+def test_who_stops_a_training_is_told_what_is_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], saved: list[int], reached: int, said: str
+) -> None:
+    config = load(None)
+    job = TrainJob(dataset=tmp_path, start=tmp_path, out=tmp_path / "train", config=config.train, trainer=config.trainer, name="one")
+    for step in [*saved, 900]:
+        (job.checkpoints / f"checkpoint-{step}").mkdir(parents=True)
+    for step in saved:  # the other one is torn
+        seal(job.checkpoints / f"checkpoint-{step}")
+
+    def interrupted(_: list[TrainJob], follow: Callable[[dict[str, Any]], None]) -> None:
+        follow({"job": "one", "step": reached, "steps": 900})
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("agentr.train.launch.train_many", interrupted)
+    monkeypatch.setattr(Services, "_start_ray", lambda self: None)
+    monkeypatch.setattr(Services, "_placed", lambda self, *jobs: list(jobs))
+    with pytest.raises(KeyboardInterrupt):
+        Services(config, tmp_path, Reporter()).train([job], "one")
+    assert said in " ".join(capsys.readouterr().out.split())

@@ -16,6 +16,7 @@ from agentr.store.layout import (
     arm_of,
     arms_in,
     name_of,
+    place_of,
     round_number,
     stage_of,
     stages_on_disk,
@@ -82,6 +83,21 @@ def test_what_is_no_title_is_a_name(text: str) -> None:
 )
 def test_what_a_round_may_be_called(text: str, number: int | None) -> None:
     assert round_number(text) == number
+
+
+@pytest.mark.parametrize("arm", [FIRST, TWELFTH, WARM_START, CONTROL])
+@pytest.mark.parametrize("stage", ["", "train", "collect"])
+def test_every_spelling_of_an_arm_and_of_its_stages_is_understood(arm: Arm, stage: str) -> None:
+    n = arm.number
+    numbered = [str(n), f"round {n}", f"round{n}", f"rounds/{n}", f"rounds/{n:02d}", f" {n:02d} "]
+    names = {CONTROL: ["control"], WARM_START: [*numbered, "warm start", "warm_start"]}.get(arm, numbered)
+    for name in names:
+        for text in [f"{name}/{stage}", f"{name}: {stage}", f"{name.strip()}/{stage}/"] if stage else [name, f"{name.strip()}/"]:
+            if " /" in text or " :" in text:
+                continue
+            assert place_of(text) == (arm, stage), text
+            assert name_of(text) == (arm.stage(stage) if stage else text)
+            assert round_number(text) == (None if arm == CONTROL else n)
 
 
 @pytest.mark.parametrize("name", ["model", "rounds/01", "rounds/01/rollouts/000001", "rounds/x/train", "control", "old/rounds/01/train"])

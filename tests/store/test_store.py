@@ -228,6 +228,24 @@ def test_a_run_that_is_refused_is_not_kept_locked(store: RunStore) -> None:
     assert RunStore(store.root).owner() == ""
 
 
+def test_a_run_whose_first_stage_failed_may_be_mended(store: RunStore) -> None:
+    """Nothing was made by its configuration yet; once something is sealed, that holds."""
+
+    def fail(_: Path) -> Summary:
+        raise RunError("no such model")
+
+    with pytest.raises(RunError, match="no such model"):
+        store.stage("model", Summary, fail)
+    store.close()
+    mended = RunStore(store.root)
+    mended.open(load(None, ["run.seed=3"]))
+    mended.stage("model", Summary, lambda folder: Summary())
+    mended.close()
+    assert read_config(store.root)["run"]["seed"] == 3
+    with pytest.raises(RunError, match=r"another configuration: run\.seed: 3 -> 4"):
+        RunStore(store.root).open(load(None, ["run.seed=4"]))
+
+
 def test_a_killed_drivers_run_can_be_taken_over(tmp_path: Path) -> None:
     code = f"""
         import os, signal

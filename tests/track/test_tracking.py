@@ -283,4 +283,4 @@ def test_a_tracker_whose_package_is_missing(tmp_path: Path, monkeypatch: pytest.
     config = load(None, ["tracking=[tensorboard,wandb]", f"run.dir={root}"])
     with pytest.raises(ConfigError, match="the package of wandb is not installed") as error, opened(config, Reporter()):
         pass
-    assert "agentr[tracking]" in error.value.hint and not root.exists()
+    assert "pip install wandb," in error.value.hint and not root.exists()

@@ -12,8 +12,16 @@ from typing import Any
 import pytest
 
 from agentr.observe.heldout import opening_of
+from agentr.recipes import load
+from agentr.search.tree import Spent
+from agentr.store.run import RunStore
+from agentr.store.summaries import ModelSummary, TrainSummary
 from agentr.types import Outcome
+from agentr.ui.library import Library
+from agentr.ui.server import STATIC
 from agentr.ui.views import forest as forests
+from agentr.ui.views.home import home
+from tests.runs import AGENT_R, given, round_of
 from tests.trees import door, episode, reasoned
 from tests.ui.conftest import Ask, asking, compared, growing
 
@@ -29,6 +37,41 @@ def test_the_first_page_has_a_line_for_each_run(runs: Path) -> None:
     assert first["before"]["mean"] == first["after"]["mean"] == pytest.approx(1 / 3) and first["afterTitle"] == "round 1"
     assert abs(datetime.fromisoformat(first["started"]) - datetime.now(UTC)) < timedelta(hours=1)
     assert first["state"] == "stopped", "three rounds are planned, and nobody works on it"
+
+
+@pytest.mark.parametrize("stages, state", [([], "begun"), (["model"], "stopped"), (["model", "imported/train"], "finished")])
+def test_a_run_of_a_single_training_is_finished_with_it(tmp_path: Path, stages: list[str], state: str) -> None:
+    store = RunStore(tmp_path / "one")
+    store.open(load(None, ["run.rounds=2"]))
+    for name in stages:
+        store.stage(name, ModelSummary if name == "model" else TrainSummary, lambda _: TrainSummary())  # type: ignore[arg-type]
+    if not stages:
+        with pytest.raises(ZeroDivisionError):
+            store.stage("model", ModelSummary, lambda _: ModelSummary(path=str(1 / 0)))
+    store.close()
+    (found,) = home(Library([tmp_path]))["runs"]
+    assert (found["state"], found["rounds"]["planned"]) == (state, 0 if state == "finished" else 2)
+
+
+def test_what_was_waited_for_is_said_of_the_stage_that_waited(tmp_path: Path) -> None:
+    """Revised trees hold the searched ones with what was spent on them; that is the search's."""
+    searched, revised = door(), door()
+    for tree in (searched, revised):
+        tree.pay(Spent(0, 0, 1, 100.0, 30.0, 0))
+    revised.pay(Spent(1, 0, 1, 2.0, 0.5, 0))
+    round_ = round_of(tmp_path / "first", AGENT_R, collect=[searched])
+    given(round_.experiment.store, "rounds/01/revise", [revised], includes="rounds/01/collect")
+    round_.experiment.store.close()
+    (_, arm) = asking(tmp_path)("run")["arms"]
+    assert {stage["step"]: stage["waited"] for stage in arm["stages"]} == {
+        "collect": {"policy": 100.0, "environment": 30.0},
+        "revise": {"policy": 2.0, "environment": 0.5},
+    }
+
+
+def test_a_turn_that_was_understood_and_refused_is_not_said_to_be_misunderstood() -> None:
+    script = (STATIC / "app.js").read_text(encoding="utf-8")
+    assert "not understood" not in script and 'children:"refused"' in script
 
 
 def test_a_page_of_a_run_has_its_policies_stages_and_times(ask: Ask) -> None:

@@ -14,7 +14,7 @@ from agentr.observe.problems import Problem, read_or
 from agentr.observe.troubles import describe, troubles
 from agentr.read.run import Run
 from agentr.read.stage import Episodes, Stage, Trees
-from agentr.store.layout import EVAL, ArmKind
+from agentr.store.layout import EVAL, MODEL, ArmKind, stage_of
 from agentr.types import Cost
 from agentr.ui.library import Library
 
@@ -61,17 +61,18 @@ def _card(run: Run, problems: list[Problem]) -> dict[str, Any]:
     rounds = [(arm, stage) for arm, stage in evaluated if arm.arm.kind is not ArmKind.CONTROL]
     last = rounds[-1] if len(rounds) > 1 else None
     cost = sum((stage.summary.cost for stage in explored(stages)), Cost())
-    planned = config["run"]["rounds"]
+    imported = not run.arms and any(stage_of(name) is None and name != MODEL for name in stages)  # `agentr train --dataset` alone
+    planned = 0 if imported else config["run"]["rounds"]
     wanted = planned + 1 + bool(config["run"]["control"] and planned)
     wrong = [line for trouble in troubles(events) for line in describe(trouble)]
     owner = run.owner
-    done = len(stages) > 1 and all(stage.sealed for stage in stages.values()) if run.search else len(evaluated) >= wanted
-    if done:
+    sealed = [stage.sealed for stage in stages.values()]
+    if (len(sealed) > 1 and all(sealed)) if run.search or imported else len(evaluated) >= wanted:
         state, wrong = "finished", []
     elif owner:
         state = "running"
     else:
-        state = "stopped" if stages else "begun"
+        state = "stopped" if any(sealed) else "begun"
     return {
         "name": run.name,
         "state": state,

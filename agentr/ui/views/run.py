@@ -119,16 +119,16 @@ def _arm(
         "tokens": found.cost.completion_tokens if found else 0,
         "cached": found.cached_share if found else 0.0,
         "seconds": sum(stage.seconds for stage in stages.values()),
-        "stages": [_stage(step, stage, times.get(stage.name), start, problems) for step, stage in stages.items()],
+        "stages": [_stage(arm.run, step, stage, times.get(stage.name), start, problems) for step, stage in stages.items()],
         "curve": [{key: value for key, value in line.items() if isinstance(value, int | float)} for line in found.curve] if found else [],
     }
 
 
 def _stage(
-    step: str, stage: Stage, times: tuple[float, float | None] | None, start: float | None, problems: list[Problem]
+    run: Run, step: str, stage: Stage, times: tuple[float, float | None] | None, start: float | None, problems: list[Problem]
 ) -> dict[str, Any]:
     began, ended = times or (None, None)
-    size, waited = read_or((None, {}), lambda: _told(stage), problems, stage.name)
+    size, waited = read_or((None, {}), lambda: _told(run, stage), problems, stage.name)
     return {
         "name": stage.name,
         "step": step,
@@ -138,19 +138,29 @@ def _stage(
         "ended": ended - start if ended is not None and start is not None else None,
         "seconds": stage.seconds,
         "waited": waited,
-        "about": read_or("", lambda: describe_stage(stage.record), problems, f"what {stage.name} came to"),
+        "about": read_or("", lambda: describe_stage(stage.record, run.records()), problems, f"what {stage.name} came to"),
         "size": size,
     }
 
 
-def _told(stage: Stage) -> tuple[int | None, dict[str, float]]:
-    """Returns how many trees or rows a stage has, and what it waited for in seconds, summed over all that waited at a time."""
+def _told(run: Run, stage: Stage) -> tuple[int | None, dict[str, float]]:
+    """Returns how many trees or rows a stage has, and what it waited for in seconds, summed over all that waited at a time.
+
+    What was waited for while the trees grew that it has of another stage is that stage's.
+    """
     if isinstance(stage, Trees):
-        table = stage.table(["policy_s", "env_s"]) if stage.sealed and len(stage) else None
-        return len(stage), {} if table is None else {name: sum(table[column].to_pylist()) for name, column in _WAITS}
+        waited = _waited(stage)
+        source = run.stages().get(stage.summary.includes or "")
+        before = _waited(source) if isinstance(source, Trees) else {}
+        return len(stage), {name: max(0.0, seconds - before.get(name, 0.0)) for name, seconds in waited.items()}
     if isinstance(stage, Dataset) and stage.sealed:
         return stage.summary.rows, {}
     return None, {}
+
+
+def _waited(stage: Trees) -> dict[str, float]:
+    table = stage.table(["policy_s", "env_s"]) if stage.sealed and len(stage) else None
+    return {} if table is None else {name: sum(table[column].to_pylist()) for name, column in _WAITS}
 
 
 def _times(events: list[dict[str, Any]]) -> dict[str, tuple[float, float | None]]:

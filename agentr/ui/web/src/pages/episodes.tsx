@@ -162,7 +162,7 @@ function OneTurn({ turn, episode, at, mode, title, first, same, valid }: OneTurn
         <strong>{at + 1}</strong> <span class="faint narrowonly"><Said text={title} /></span>
         {first && <Chip kind="first">first different turn</Chip>}
         {same && <Chip>same action, other words</Chip>}
-        {!valid && <Chip kind="bad">not understood</Chip>}
+        {!valid && <Chip kind="bad">refused</Chip>}
         <span class="numbers"><Known logprobs={turn.logprobs} /></span>
       </div>
       <TurnBody turn={turn} where={episode.where} mode={mode} />

@@ -18,7 +18,7 @@ export function Marks({ scene, id, brief = false }: { scene: Scene; id: number; 
       {scene.firstError === id && <Chip kind="bad">first error</Chip>}
       {scene.marks.transitions.has(id) && scene.firstError !== id && <Chip kind="bad">parts here</Chip>}
       {origin && origin !== "policy" && origin !== "root" && <Chip kind="splice">■ <Said text={origin} /></Chip>}
-      {nodes.valid[id] === 0 && !brief && <Chip kind="bad">not understood</Chip>}
+      {nodes.valid[id] === 0 && !brief && <Chip kind="bad">refused</Chip>}
       {scene.use ? <InRow scene={scene} id={id} /> : used && (
         <>
           {used.used > 0 && <Chip>in {used.used} {used.used === 1 ? "row" : "rows"}</Chip>}
