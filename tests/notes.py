@@ -49,7 +49,7 @@ class Notes:
     engines_early: bool = False
     model: Path | None = None
 
-    def take_over(self, config: Config, store: RunStore) -> None:
+    def take_over(self, config: Config, store: RunStore, online: bool = False) -> None:
         pass
 
     def close(self, *, keep_logs: bool = False) -> None:

@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import IO, Any, TextIO, cast
 
 from rich.console import Console as RichConsole
 from rich.markup import escape
@@ -161,7 +161,7 @@ class Reporter:
     @contextmanager
     def logged(self, path: Path) -> Iterator[None]:
         """Also writes to a file, behind what is there, while the block runs."""
-        before, self._log = self._log, Console(file=cast(IO[str], Cleaned(LogFile(path))), soft_wrap=True, width=140)
+        before, self._log = self._log, Console(file=cast(IO[str], Cleaned(cast(TextIO, LogFile(path)))), soft_wrap=True, width=140)
         try:
             yield
         finally:
