@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path, PurePosixPath
 
 from agentr.errors import DataError
+from agentr.store.layout import Layout
 from agentr.words import seen
 
 #: Bytes of the longest name that a folder can have in it.
@@ -29,10 +30,12 @@ def check_names(names: Iterable[str], what: str) -> None:
 def check_folder(root: Path) -> None:
     """Checks that every link in a run directory leads to a place in it, and that nothing in it is a pipe, a device or a socket.
 
+    What experiment trackers keep in it is left out: their libraries make links of their own there, and nobody here reads it.
+
     Raises:
         DataError: The error names the first that does not.
     """
-    top, folders = os.path.realpath(root), [str(root)]
+    top, folders, trackers = os.path.realpath(root), [str(root)], Layout(root).tracking
     for folder in folders:
         try:
             entries = list(os.scandir(folder))
@@ -44,6 +47,7 @@ def check_folder(root: Path) -> None:
                     hint = "Move what it leads to into the run, or name it in the configuration (model.path)."
                     raise DataError(f"{entry.path} is a link that leads out of the run", hint=hint)
             elif entry.is_dir(follow_symlinks=False):
-                folders.append(entry.path)
+                if entry.path != str(trackers):
+                    folders.append(entry.path)
             elif not entry.is_file(follow_symlinks=False):
                 raise DataError(f"{entry.path} is no file, and a run holds files and folders", hint="Remove it.")

