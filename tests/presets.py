@@ -172,6 +172,9 @@ class Here:
     def machines(self) -> int:
         return 1
 
+    def sleep_engines(self) -> None:
+        """There are none."""
+
     def awaiting(self, job: TrainJob, what: str) -> Any:
         return nullcontext()
 

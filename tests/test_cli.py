@@ -91,7 +91,7 @@ def stored(tmp_path_factory: pytest.TempPathFactory) -> Path:
             "collect:engine",
         ),
         ("verify --method rlx", "there are no rules of 'rlx'", "Methods: agent_r"),
-        ("import none.json --config configs/demo.yaml --out x", "none.json cannot be read", "Give a JSON list, or one JSON object a line"),
+        ("import none.json --config configs/demo.yaml --out x", "none.json cannot be read", "Give a JSON list, one JSON object a line"),
         ("import {run}/manifest.json --config none.yaml --out x", "there is no configuration file none.yaml", "See configs/"),
         ("train configs/demo.yaml --dataset nowhere", "nowhere holds no readable dataset", "agentr build"),
         ("export {run} --out {run}", "run is a folder", "Name the file to write"),

@@ -96,7 +96,7 @@ def demonstrated_turns(paths: Sequence[Path]) -> dict[str, tuple[str, ...]]:
                 raise DataError(f"{path}, entry {number} has no id", hint="Give each trajectory the id of its task.")
             own = [turn for turn in found if turn.message.role == "assistant"]
             if any(turn.calls for turn in own):
-                hint = "Write each turn as the environment's own format has it: agentr makes calls of the actions."
+                hint = "Write each turn as the environment's own format has it: calls are made of the actions."
                 raise DataError(f"{path}, entry {number} has tool_calls, and the turns of experts are texts", hint=hint)
             played = itertools.dropwhile(lambda turn: turn.loss is False, own)
             turns.setdefault(str(entry["id"]), tuple(turn.message.content for turn in played))

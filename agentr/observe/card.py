@@ -126,6 +126,8 @@ def recipe(config: dict[str, Any]) -> dict[str, Any]:
     """Returns what says what a run is, of its configuration: without what has its default value, where and how fast it ran, and with the
     last names alone of what lay on the machine."""
     found = _without_defaults(config, plain(Config()), "")
+    if config["trainer"]["use_gpu"] and config["policy"]["engines"] > 1:  # workers may need an engine each beside them: trainer.share
+        found.setdefault("policy", {})["engines"] = config["policy"]["engines"]
     return {"run": {"name": config["run"]["name"], **found.pop("run", {})}, **found}
 
 

@@ -257,10 +257,13 @@ class Run:
             except DataError:
                 continue
             return stage
-        near = difflib.get_close_matches(key, {task for stage in stages for task in stage.tasks()}, 3, 0.0)
-        raise DataError(
-            f"no stage of {self.path} has a tree {key!r}", hint=f"The nearest: {', '.join(near)}." if near else "It has none yet."
+        near = difflib.get_close_matches(key, {task for stage in stages for task in stage.tasks()}, 3, 0.5)
+        named = (
+            f"The nearest: {', '.join(near)}."
+            if near
+            else f"There are trees in {', '.join(stage.name for stage in stages) or 'no stage yet'}."
         )
+        raise DataError(f"no stage of {self.path} has a tree {key!r}", hint=named)
 
     @property
     def model(self) -> Path:

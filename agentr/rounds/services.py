@@ -179,8 +179,10 @@ class Services:
                 results = training.result()
             except (KeyboardInterrupt, SystemExit):
                 saved = saved_steps(job.checkpoints)
-                lost = f"steps {saved + 1} to {step} are lost" if step > saved else "no step is lost"
-                self.reporter.say(f"{job.title}: stopped; {lost}, it goes on after step {saved} (train.checkpoint_every)", "yellow")
+                lost = f"optimiser steps {saved + 1} to {step} are lost" if step > saved else "nothing is lost"
+                self.reporter.say(
+                    f"{job.title}: stopped; {lost}, it goes on after optimiser step {saved} (train.checkpoint_every)", "yellow"
+                )
                 raise
             finally:
                 self._training = None

@@ -45,7 +45,7 @@ def died(constructor: str = "") -> ActorDiedError:
         (raised(DataError("the tree is torn", hint="Say it again.")), DataError, "the tree is torn", "Say it again."),
         (raised(KeyError("door")), InfraError, "the coordinator failed: KeyError: 'door'", ""),
         (raised(RuntimeError("CUDA out of memory.\nTried to")), InfraError, "failed: RuntimeError: CUDA out of memory.", "lower"),
-        (raised(OSError(28, "No space left on device")), InfraError, "OSError: [Errno 28] No space left on device", "Free disk space"),
+        (raised(OSError(28, "No space left on device")), InfraError, "OSError: [Errno 28] No space left on device", "Free space"),
         (died("agentr.errors.ModelError: no such weights. Name others."), ModelError, "no such weights. Name others.", ""),
         (died("ValueError: 3"), InfraError, "the coordinator could not start: ValueError: 3", ""),
         (died(), InfraError, "the coordinator failed: ActorDiedError: ", "Start the same run again"),

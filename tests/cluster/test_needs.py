@@ -77,7 +77,14 @@ def test_engines_and_trainer_take_turns_or_have_their_own() -> None:
     assert found(["cluster=gpu_node", "policy.engines=1", "trainer.share=split"], one) == []
 
 
-ONLINE = ["method.type=grpo", "method.tasks=2", "method.episodes=4", "train=[{batch_size: 8, micro_batch_size: 1}]", "trainer.use_gpu=true"]
+ONLINE = [
+    "method.type=grpo",
+    "method.tasks=2",
+    "method.episodes=4",
+    "train=[{batch_size: 8, micro_batch_size: 1}]",
+    "trainer.use_gpu=true",
+    "warm_start.enabled=false",
+]
 
 
 @pytest.mark.parametrize(

@@ -96,6 +96,7 @@ def test_a_start_of_ray_ends_when_it_is_told_to(starting: str) -> None:
     )
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None and process.stdout.readline() and ("again" not in starting or process.stdout.readline())
+        time.sleep(0.5)  # what was announced has begun
         process.send_signal(signal.SIGTERM)
         _, wrong = process.communicate(timeout=60)
         assert process.returncode == 143 and "Traceback" not in wrong

@@ -84,7 +84,7 @@ class Here:
     model: Path | None = None
     engines_early: bool = False
 
-    def take_over(self, config: Config, store: RunStore) -> None:
+    def take_over(self, config: Config, store: RunStore, online: bool = False) -> None:
         self.config = config
 
     def environment(self) -> tuple[list[str], str]:

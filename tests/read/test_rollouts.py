@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -100,10 +101,25 @@ def test_rows_and_turns_of_a_step_lead_to_each_other(root: Path) -> None:
     assert dropped.index is None and dropped.reason == "longer than build.max_length"
 
 
+ESTIMATE = {"mean": 0.25, "low": 0.1, "high": 0.4, "n": 4}
+
+
 def test_the_report_shows_the_steps(root: Path) -> None:
     folder = root / ROLLOUTS / "validation/000002"
     folder.mkdir(parents=True)
-    (folder / "evaluation.json").write_text('{"success": {"mean": 0.25}}')
+    (folder / "evaluation.json").write_text(
+        json.dumps(
+            {
+                "success": ESTIMATE,
+                "reward": ESTIMATE,
+                "steps": 1.0,
+                "invalid_rate": 0.0,
+                "repeated_rate": 0.0,
+                "repeats": {},
+                "outcomes": {},
+            }
+        )
+    )
     summary = summarise(agentr.open(root))
     (arm,) = summary.arms
     assert [line["validation"] for line in arm.steps] == [None, 0.25] and arm.trees == 2

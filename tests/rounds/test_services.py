@@ -70,9 +70,9 @@ def test_what_another_experiment_would_start_the_same_runs_on(tmp_path: Path, ch
 @pytest.mark.parametrize(
     "saved, reached, said",
     [
-        ([100, 200], 250, "steps 201 to 250 are lost, it goes on after step 200"),
-        ([], 7, "steps 1 to 7 are lost, it goes on after step 0"),
-        ([100], 100, "no step is lost, it goes on after step 100"),
+        ([100, 200], 250, "optimiser steps 201 to 250 are lost, it goes on after optimiser step 200"),
+        ([], 7, "optimiser steps 1 to 7 are lost, it goes on after optimiser step 0"),
+        ([100], 100, "nothing is lost, it goes on after optimiser step 100"),
     ],
 )
 def test_who_stops_a_training_is_told_what_is_lost(

@@ -519,7 +519,7 @@ def test_where_a_run_is_mirrored_may_change(root: Path, folder: str) -> None:
         ("gs:///prefix", "gs:///prefix names no bucket."),
         ("file://host/x", "file://host/x does not say a folder from the root on."),
         ("file:///", "file:/// does not say a folder from the root on."),
-        ("s3://key:hidden@bucket/x", "an address s3:// holds a bucket and a prefix, and no credentials or options. Leave them out"),
+        ("s3://key:hidden@bucket/x", "the address has a user or a password in it. Leave them out"),
         ("s3://bucket/x?secret=hidden", "an address s3:// holds a bucket and a prefix, and no credentials or options."),
     ],
 )
@@ -900,7 +900,7 @@ def test_checkpoints_that_are_gone_before_they_are_mirrored_are_told(tmp_path: P
 class Idle:
     """Services of which nothing is asked."""
 
-    def take_over(self, config: Config, store: RunStore) -> None:
+    def take_over(self, config: Config, store: RunStore, online: bool = False) -> None:
         self.store = store
 
 
@@ -951,7 +951,7 @@ STOPPED = """
     from agentr.recipes import load
 
     class Idle:
-        def take_over(self, config, store):
+        def take_over(self, config, store, online=False):
             pass
 
     with opened(load(None, sys.argv[1:]), Reporter(), services=cast(Any, Idle())):

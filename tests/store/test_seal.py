@@ -152,7 +152,7 @@ def test_a_record_of_another_version_is_read_or_refused() -> None:
     assert StageRecord.of({**record.stored(), "colour": "blue"}) == record
     without = {key: value for key, value in record.stored().items() if key not in ("files", "format")}
     assert StageRecord.of(without) == replace(record, files={})
-    with pytest.raises(DataError, match=r"not the record of a stage: .*summary"):
+    with pytest.raises(DataError, match=r"record of a stage is damaged: .*summary"):
         StageRecord.of({key: value for key, value in record.stored().items() if key != "summary"})
     for by, wrote in (("9.0", "agentr 9.0 or later"), ("", "a later version of agentr")):
         says = f"this stage is stored in format {FORMAT + 1}; this version of agentr reads up to {FORMAT}. Read it with {wrote}."
