@@ -147,6 +147,7 @@ def test_an_interrupted_command_ends_as_the_shell_expects(monkeypatch: pytest.Mo
     assert ended.value.code == 130 and capsys.readouterr().err == "interrupted\n"
 
 
+@pytest.mark.slow
 def test_the_stages_of_a_run_one_by_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each command does its stage and says where it is; the whole run does what is left, and a second one nothing."""
     notes, run = Notes(), tmp_path / "run"
@@ -283,6 +284,7 @@ def test_rewards_are_listed_with_their_options() -> None:
         assert word in shown.stdout
 
 
+@pytest.mark.slow
 def test_a_dry_run_shows_the_whole_configuration_and_an_estimate(tmp_path: Path) -> None:
     shown = agentr("run", ROOT / "configs/demo.yaml", "run.seed=5", "--dry-run")
     assert shown.exit_code == 0
@@ -317,6 +319,7 @@ def test_status_and_report_of_a_comparison(tmp_path: Path) -> None:
     assert (tmp_path / "comparison.html").exists()
 
 
+@pytest.mark.slow
 def test_a_round_is_exported(tmp_path: Path) -> None:
     tiny_tokenizer().save_pretrained(tmp_path / "model")
     (tmp_path / "model/config.json").write_text('{"model_type": "llama"}')
@@ -339,6 +342,7 @@ def test_a_round_is_exported(tmp_path: Path) -> None:
     assert "holds no run" in str(agentr("export", tmp_path / "nowhere", "--out", tmp_path / "x").exception)
 
 
+@pytest.mark.slow
 def test_a_run_is_traced_checked_packed_and_pruned(tmp_path: Path) -> None:
     """Each command is started once with each of its ways; what they do is tested beside the code."""
     round_ = round_of(tmp_path / "run", ["method.revise.alpha=[1.0]"], collect=[door()], revise=[door()])
@@ -383,6 +387,7 @@ def test_a_run_is_traced_checked_packed_and_pruned(tmp_path: Path) -> None:
     assert not (run / "logs/server.log").exists()
 
 
+@pytest.mark.slow
 def test_the_store_is_measured_beside_its_first_version() -> None:
     found = json.loads(agentr("bench", "store", "--trees", "40", "--nodes", "20", "--json").stdout)
     assert found["trees"] == 40 and found["now"].keys() == found["version 1"].keys() == {"seal", "list", "one tree", "build", "export"}

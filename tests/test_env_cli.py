@@ -75,6 +75,7 @@ def test_a_play_cannot_begin_on_a_task_that_is_not_there(url: str, token: None):
     assert isinstance(error, ConfigError) and "train" in error.hint
 
 
+@pytest.mark.slow
 def test_check_of_a_running_server(url: str, token: None):
     checks = json.loads(output("envs", "check", url, "--tasks", "1", "--sessions", "8", "--json"))
     assert {c["outcome"] for c in checks} <= {"passed", "skipped"} and len(checks) > 15
@@ -151,6 +152,7 @@ def test_memory_of_a_process_whose_child_has_ended() -> None:
         child.wait()
 
 
+@pytest.mark.slow
 def test_a_person_plays_on_from_a_turn_of_a_tree(tmp_path: Path):
     """In the run's environment, with its options, after what was recorded up to the turn; a world that answers otherwise is said."""
     plan = [step.action for step in TextCraft(recipes="exact").expert("stick@0") or ()]

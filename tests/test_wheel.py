@@ -78,6 +78,7 @@ def test_the_wheel_holds_every_file_but_the_source_of_the_pages(wheel: Path) -> 
     assert held == wanted, "see [tool.setuptools.package-data] in pyproject.toml"
 
 
+@pytest.mark.slow
 def test_the_pages_are_served_and_written_by_what_is_installed(installed: Path, made: Path, tmp_path: Path) -> None:  # noqa: F811
     where = subprocess.run(
         [installed / "python", "-c", "import agentr; print(agentr.__file__)"], cwd=tmp_path, capture_output=True, text=True
@@ -93,6 +94,7 @@ def test_the_pages_are_served_and_written_by_what_is_installed(installed: Path, 
     assert address("tree", run="run", stage="rounds/01/revise", key="door") in text and len(text) > 100_000
 
 
+@pytest.mark.slow
 def test_the_pages_are_measured_by_what_is_installed(installed: Path, tmp_path: Path) -> None:
     done = agentr(installed, tmp_path, "bench", "ui", "--trees", "1000", "--turns", "1000", "--json")
     assert done.returncode == 0, done.stderr

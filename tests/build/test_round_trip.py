@@ -176,6 +176,7 @@ def test_an_empty_turn_that_is_learnt_is_counted_where_nothing_says_so(tmp_path:
 # the documentation's table ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_every_format_of_the_table_is_started_and_read_back(run: Path, tmp_path: Path) -> None:  # noqa: F811
     ways = re.findall(
         r"^\| `([a-z_]+[a-z_-]*)(?:`, `([a-z-]+))?( --per-turn)?` \|", DOCS.read_text().partition("## And out again")[2], re.MULTILINE

@@ -225,6 +225,7 @@ def test_a_teacher_that_is_gone(error: Exception, server: EnvServer, tmp_path: P
         taught(server, tmp_path / "required", gone, replace(ASKING, teacher=AdvisorConfig(required=True)))
 
 
+@pytest.mark.slow
 def test_nothing_is_asked_twice(server: EnvServer, tmp_path: Path) -> None:
     """A stage that is started again takes the answers that it has, also where the process died in the middle of one."""
     first, asked = taught(server, tmp_path, wise)

@@ -285,6 +285,7 @@ def test_a_base_gives_values_by_method(tmp_path: Path) -> None:
         load(tmp_path / "one.yaml", base=tmp_path / "base.yaml")
 
 
+@pytest.mark.slow
 def test_methods_follow_each_other_in_a_run(tmp_path: Path) -> None:
     """A round has what holds from the last change on; a method begins at its own defaults, preset and values by type."""
     (tmp_path / "base.yaml").write_text("methods: {rft: {max_invalid: 4, episodes: 3}}\ntrain: [{steps: 5}]")

@@ -192,6 +192,7 @@ def numbered(environment: Any) -> list[tuple[int, str]]:
     return [(index, task) for index, task in found if listed[task] in SHORT] or found
 
 
+@pytest.mark.slow
 def test_alfworld_lists_the_actions_that_are_available(serve: Callable[[str], str]):
     url = serve("household")
     client = AlfWorldClient(url)

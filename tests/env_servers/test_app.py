@@ -294,6 +294,7 @@ def test_an_environment_that_cannot_fork_says_so():
             assert "cannot fork" in error_of(client.post(f"/v1/{path}", json={"session": session, **more}), 409)
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(actions=st.lists(st.text(max_size=60), min_size=1, max_size=4))
 def test_junk_actions_never_break_the_server(textcraft: httpx.Client, actions: list[str]):

@@ -92,6 +92,7 @@ def test_without_a_server_each_check_fails_with_the_reason():
     assert {check.outcome for check in checks} <= {Outcome.FAILED, Outcome.SKIPPED}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [n for n, found in sorted(DESCRIBED.items()) if found.available])
 def test_ten_thousand_abandoned_sessions_are_reclaimed_and_memory_comes_back(name: str):
     if not load(name).fast:

@@ -83,6 +83,7 @@ def play(qa: SearchQA, task: str, seed: int) -> list[str]:
 # the default questions ------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_same_questions_whatever_the_hash_seed():
     def digest(seed: str) -> str:
         environ = {**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": str(ROOT)}

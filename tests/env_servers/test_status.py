@@ -14,6 +14,7 @@ from env_servers.status import CallStatus
 DESCRIBED = {found.name: found for found in describe()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(ENVIRONMENTS))
 def test_an_action_is_valid_where_its_status_is_ok_or_empty(name: str):
     """Whatever is played: what the environment suggests, nonsense, and the expert's actions to the end."""

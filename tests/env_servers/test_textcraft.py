@@ -45,6 +45,7 @@ def sample(game: TextCraft, split: str, count: int) -> list[str]:
     return [task.id for task in random.Random(split).sample(game.split(split), count)]
 
 
+@pytest.mark.slow
 def test_the_same_world_whatever_the_hash_seed():
     def digest(seed: str) -> str:
         environ = {**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": str(ROOT)}

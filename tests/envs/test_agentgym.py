@@ -38,6 +38,7 @@ def run(url: str, name: str, test: Callable[[EnvClient], Coroutine[Any, Any, Non
     asyncio.run(main())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["textcraft", "babyai"])
 def test_a_tree_grows_on_agentgyms_protocol_as_on_ours(name: str):
     if name not in AVAILABLE:

@@ -36,6 +36,7 @@ def up(server: EnvServer, restarts: int | None = None) -> bool:
     return status.state is ServerState.UP and restarts in (None, status.restarts)
 
 
+@pytest.mark.slow
 def test_a_dead_child_is_replaced_and_then_given_up(log: str):
     server = EnvServer(COUNTER, TOKEN, log, supervision=QUICK)
     try:
@@ -126,6 +127,7 @@ def test_the_child_dies_with_a_killed_supervisor(log: str):
     wait_until(lambda: not running(child), "the server to die")
 
 
+@pytest.mark.slow
 def test_a_client_plays_on_while_a_server_is_replaced(log: str):
     server = EnvServer(COUNTER, TOKEN, log, supervision=QUICK)
 

@@ -28,6 +28,7 @@ def run(*arguments: str):
     return CliRunner().invoke(app, ["verify", *arguments])
 
 
+@pytest.mark.slow
 def test_the_command_shows_every_rule_of_a_method_and_ends_well() -> None:
     shown = run("--method", "agent_r")
     assert shown.exit_code == 0

@@ -140,6 +140,7 @@ def test_unlike_questions_are_refused(tmp_path: Path, change: str, named: str) -
         plan([CONFIGS / "sft.yaml", CONFIGS / "sft.yaml"], [0], tmp_path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("base", sorted((CONFIGS / "tasks").glob("*.yaml")), ids=lambda p: p.stem)
 def test_every_method_fits_every_task(base: Path, tmp_path: Path) -> None:
     files = sorted(CONFIGS.glob("*.yaml"))
@@ -152,6 +153,7 @@ def test_every_method_fits_every_task(base: Path, tmp_path: Path) -> None:
         assert demonstrated == (entry.label == "eto"), "only ETO needs an expert's run of what it explores"
 
 
+@pytest.mark.slow
 def test_values_of_one_key_are_arms_that_share_their_trees(tmp_path: Path) -> None:
     config = CONFIGS / "dense_policy.yaml"
     few, many = plan([config], [3], tmp_path, vary=["method.pairs.tasks=2", "method.pairs.tasks=4"], base=TEXTCRAFT)

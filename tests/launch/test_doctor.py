@@ -91,6 +91,7 @@ def delete(path: Path) -> None:
 FREE = ("000001.json", "000002.json", "events.jsonl")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("damage", [flip, cut, delete], ids=lambda damage: damage.__name__)
 def test_every_file_in_turn(sound: Path, tmp_path: Path, damage: Callable[[Path], None]) -> None:
     expected = contents(sound)

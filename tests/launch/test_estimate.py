@@ -14,6 +14,7 @@ from tests.launch.test_first_tree import ALONE, COMPARED
 ROOT = Path(__file__).parents[2]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("path", "base"), sorted(ALONE) + sorted(COMPARED), ids=lambda p: p.stem if p else "")
 def test_every_shipped_configuration_has_one(path: Path, base: Path | None) -> None:
     config = load(path, base=base)
@@ -46,6 +47,7 @@ def test_what_cannot_be_known_is_said_to_be_unknown() -> None:
     assert "http://127.0.0.1:1" in found.text()
 
 
+@pytest.mark.slow
 def test_what_is_measured_besides_is_counted_or_named() -> None:
     config = load(ROOT / "configs/grpo_textcraft.yaml")
     measured = (load(ROOT / "configs/grpo_textcraft.yaml", [f"method.validation.{key}"]) for key in ("every=0", "every=7"))

@@ -161,6 +161,7 @@ def check_round(config: Config, server: EnvServer, folder: Path) -> None:
         assert len(opening) >= 1 + 2 * config.prompt.examples, "worked examples are in the prompt"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("path", "base"), sorted(ALONE) + sorted(COMPARED), ids=lambda p: p.stem if p else "")
 def test_a_shipped_configuration_comes_to_its_first_tree(
     path: Path, base: Path | None, servers: dict[str, EnvServer], tmp_path: Path, tmp_path_factory: pytest.TempPathFactory

@@ -33,6 +33,7 @@ def servers() -> Iterator[dict[str, EnvServer]]:
         server.stop()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("method", "preset", "env"), PRESETS)
 def test_a_preset_comes_from_its_opening_to_rows(
     method: str, preset: str, env: str, servers: dict[str, EnvServer], tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
@@ -83,6 +84,7 @@ def test_a_policy_that_reasons_goes_from_its_opening_to_rows(
     assert any(tree.nodes[row.provenance.nodes[-1]].reasoning for row in rows for tree in [trees[row.provenance.tree]])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", LARGE, ids=lambda path: path.stem)
 def test_a_shipped_configuration_of_a_large_model_goes_through_its_first_task(
     path: Path, servers: dict[str, EnvServer], tmp_path: Path, tmp_path_factory: pytest.TempPathFactory

@@ -164,6 +164,7 @@ def hostile(made: Path, folder: Path) -> Path:
     return copy
 
 
+@pytest.mark.slow
 def test_a_large_run_has_a_page_of_at_most_two_megabytes(made: Path, tmp_path: Path) -> None:
     copy = Path(shutil.copytree(made, tmp_path / "large"))
     tree = episode("a", [f"step {number}" for number in range(300)], 1.0, Outcome.SUCCESS, 1)

@@ -160,6 +160,7 @@ def test_rows_as_a_table_and_as_hugging_face_has_them(run: Run) -> None:
     assert dataset.rows.table().to_pandas()["kind"].tolist() == [row.provenance.kind for row in dataset.rows]
 
 
+@pytest.mark.slow
 def test_a_growing_stage_is_read_also_while_it_is_sealed(tmp_path: Path) -> None:
     """Whoever reads while a stage is sealed sees every tree, before and after, and no error."""
     round_ = round_of(tmp_path, AGENT_R)

@@ -232,6 +232,7 @@ class Length:
         return -self.per_token * episode.tokens
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("reward", "message"), [
     (Raising, r"failed: KeyError: 'gold' \(for door\)"),
     (NotANumber, r"gave nan for door \(part\), which is no finite number"),

@@ -76,6 +76,7 @@ def test_the_stages_of_a_run_in_their_order_and_who_answers_in_each(tmp_path: Pa
 PAIRS = (["method.type=eto"], ["method.type=dense_policy"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "overrides",
     [
@@ -104,6 +105,7 @@ def test_what_is_trained_on_is_asked_for_as_such(tmp_path: Path) -> None:
     assert {task.split for stage, (job, _) in notes.stages.items() for task in job.tasks if not stage.endswith("eval")} == {"train"}
 
 
+@pytest.mark.slow
 def test_a_run_that_is_whole_is_not_done_again_and_one_that_broke_goes_on(tmp_path: Path) -> None:
     notes = Notes(breaks_at="rounds/02/train")
     with pytest.raises(InfraError, match="the trainer died"):
@@ -211,6 +213,7 @@ def test_each_round_takes_the_next_tasks_or_the_same(tmp_path: Path, fresh: bool
     assert [[task.id for task in job.tasks] for job in explored(notes)] == expected
 
 
+@pytest.mark.slow
 def test_the_seed_of_a_run_and_its_rounds_reach_every_draw(tmp_path: Path) -> None:
     (_, one), (_, two) = (whole(tmp_path / str(seed), f"run.seed={seed}") for seed in (1, 2))
     for stage in one.stages:

@@ -154,6 +154,7 @@ class DiesOnce:
         return [episode.earned for episode in group.episodes]
 
 
+@pytest.mark.slow
 def test_rollouts_without_an_answer_of_the_reward_are_left_out_and_counted(tmp_path: Path) -> None:
     reward = f"method.rewards=[{{name: '{__name__}:DiesOnce'}}]"
     assert trained(tmp_path, Made(), "method.steps=1", "collect.tasks.limit=2", reward).online_steps == 1

@@ -259,6 +259,7 @@ def test_golden_tree() -> None:
     assert [shape, tree.search] == json.loads((GOLDEN / "dense_tree.json").read_text())
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(
     seed=st.integers(0, 10_000), base=st.integers(1, 5), depth=st.integers(1, 5), window=st.integers(1, 6), p=st.floats(0, 0.7),

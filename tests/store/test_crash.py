@@ -153,6 +153,7 @@ def _mended(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     yield
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kill", [False, True], ids=["fails", "dies"])
 @pytest.mark.parametrize("work", [seal_trees, build_rows, adopt, promote])
 def test_no_call_is_between_two_states(work: Callable[[Path], None], kill: bool, tmp_path: Path) -> None:

@@ -304,6 +304,7 @@ DRIVER = """
 """
 
 
+@pytest.mark.slow
 def test_a_process_that_is_killed_in_an_upload_leaves_nothing_torn(tmp_path: Path, url: str) -> None:
     root = tmp_path / "run"
     with driver(root, url) as store:
@@ -351,6 +352,7 @@ class Cut(Bucket):
         return SimpleNamespace(**{name: call(name) for name in ("put_async", "head_async", "get_async")})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("carried_out", [False, True], ids=["before", "after"])
 def test_whatever_request_is_the_last_the_next_driver_finishes(
     tmp_path: Path, folder: str, carried_out: bool, monkeypatch: pytest.MonkeyPatch

@@ -267,6 +267,7 @@ def test_a_run_with_nothing_wrong_is_looked_at_whole(jail: Jail, capsys: pytest.
             assert "error:" not in said or name in ("ui", "run", "chaos"), said
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ARCHIVES)
 def test_an_archive_is_unpacked_into_its_folder_or_refused(tmp_path: Path, name: str) -> None:
     outside = outside_of(tmp_path / "outside")

@@ -196,6 +196,7 @@ def in_round_1(entry: tuple[str, int, float]) -> bool:
     return step == 1 if name.startswith("train_total") else STEPS < step <= 2 * STEPS
 
 
+@pytest.mark.slow
 def test_a_tracker_that_cannot_be_told_is_said_once_and_is_told_later(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     root, name = tmp_path / "run", "tensorboard"
     root.mkdir()
@@ -210,6 +211,7 @@ def test_a_tracker_that_cannot_be_told_is_said_once_and_is_told_later(tmp_path: 
     assert held(root, name) == expected(root)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not installed("wandb"), reason="wandb is not installed")
 def test_a_key_that_is_none_stops_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setenv("WANDB_MODE", "online")

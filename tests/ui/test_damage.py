@@ -214,6 +214,7 @@ def test_without_permission_to_read_the_rest_is_shown(runs: Path) -> None:
             path.chmod(0o755)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.geteuid() == 0 and shutil.which("setpriv") is None, reason="root may write everywhere, and there is no setpriv")
 def test_a_run_that_was_moved_and_may_not_be_written_is_readable_in_full(runs: Path, tmp_path: Path) -> None:
     moved = Path(shutil.copytree(runs / "first", tmp_path / "elsewhere/another name"))

@@ -8,6 +8,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 import agentr
 from agentr.read.run import Run
 from agentr.ui import probing
@@ -25,6 +27,7 @@ def answered(prober: Prober, run: Run, node: int, key: str = "door") -> dict[str
     return found
 
 
+@pytest.mark.slow
 def test_probes_are_kept_outside_the_run_and_one_process_answers_them(runs: Path, tmp_path: Path) -> None:
     before = {path: path.stat().st_mtime_ns for path in runs.rglob("*")}
     prober, run = Prober(tmp_path / "kept"), agentr.open(runs / "first")

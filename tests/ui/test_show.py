@@ -133,6 +133,7 @@ def test_a_file_knows_which_tokens_are_learnt(made: Path) -> None:
     assert turn["tokens"] and len(turn["tokens"]) == len(turn["logprobs"])
 
 
+@pytest.mark.slow
 def test_a_file_of_five_hundred_wordy_turns_is_small_and_says_what_it_leaves_out(runs: Path) -> None:
     tree = episode("wordy", ["wait"], 0.0, Outcome.FAILURE, 1)
     for number in range(499):

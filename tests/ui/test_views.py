@@ -211,6 +211,7 @@ def test_a_long_turn_is_cut_unless_the_whole_is_asked_for(runs: Path) -> None:
     assert (len(whole["text"]), whole["cut"]) == (200_000, 0)
 
 
+@pytest.mark.slow
 def test_a_tree_of_ten_thousand_turns_has_a_topology_of_a_megabyte(runs: Path) -> None:
     tree = episode("big", ["wait"], 0.0, Outcome.FAILURE, 1)
     for number in range(9_999):
