@@ -12,7 +12,7 @@ from typer.models import CommandInfo, TyperInfo
 
 import agentr
 from agentr import __version__, bench_cli, chaos_cli, cluster_cli, env_cli, run_cli, ui_cli, verify_cli
-from agentr.console import Console, echo, warn
+from agentr.console import Console, echo
 from agentr.errors import AgentrError, ConfigError
 from agentr.examples import show_examples
 from agentr.secrets import clean_output
@@ -48,7 +48,7 @@ def run(
     overrides: Overrides = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Check the configuration, show it, and do nothing.")] = False,
     allow_config_change: AllowChange = False,
-    trust: Annotated[bool, typer.Option("--trust", help="With --dry-run: also load the code that the configuration names.")] = False,
+    trust: run_cli.Trust = False,
 ) -> None:
     """Run an experiment, or continue it where it stopped."""
     from agentr.config.identity import to_yaml
@@ -57,7 +57,7 @@ def run(
     from agentr.recipes import load
 
     if (config.parent / "manifest.json").exists():  # a run's: opening it checks that nothing in it leads out
-        needs_trust(agentr.open(config.parent).config, warn)
+        needs_trust(agentr.open(config.parent), trust)
     with looking(dry_run and not trust):
         loaded = load(config, overrides or [])
     if dry_run:
@@ -111,19 +111,19 @@ def resume(
     overrides: Overrides = None,
     model: Annotated[Path | None, typer.Option("--model", help="Where the model is now that was given from outside.")] = None,
     allow_config_change: AllowChange = False,
+    trust: run_cli.Trust = False,
 ) -> None:
     """Continue a run from its directory alone. Keys that only say where and how fast it runs may be overridden."""
-    if model is not None:
-        from agentr.launch.doctor import relocate
-
-        relocate(run_dir, model)
+    from agentr.launch.doctor import relocate
     from agentr.launch.run import run as run_experiment
     from agentr.launch.trust import needs_trust
     from agentr.observe.progress import Reporter
     from agentr.recipes import load
 
     opened = agentr.open(run_dir)
-    needs_trust(opened.config, warn)
+    needs_trust(opened, trust)
+    if model is not None:
+        relocate(run_dir, model)
     config = load(opened.layout.config, [*(overrides or []), f"run.dir={opened.path}"], files=False, whole=True)
     run_experiment(config, Reporter(), allow_change=allow_config_change)
 
@@ -448,7 +448,7 @@ def main() -> None:
         console.print(error.message)
         if error.hint:
             console.print(error.hint)
-        sys.exit(1)
+        sys.exit(error.status)
     except KeyboardInterrupt:
         echo("interrupted", err=True)
         sys.exit(130)

@@ -15,9 +15,9 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from agentr.console import Console, echo, warn
+from agentr.console import Console, echo
 from agentr.errors import ConfigError
-from agentr.run_cli import stage_option
+from agentr.run_cli import Trust, stage_option
 
 if TYPE_CHECKING:
     from agentr.envs.session import Recorded
@@ -87,6 +87,7 @@ def play(
     tree: Annotated[str, typer.Option("--tree", help="With --run: key of the tree, or its task's id.")] = "",
     stage: Annotated[str, stage_option("With --run: the tree's stage. [default: the last that has the tree]")] = "",
     turn: Annotated[int, typer.Option("--turn", "--node", min=0, help="With --run: the node to begin after; 0 is the beginning.")] = 0,
+    trust: Trust = False,
 ) -> None:
     """Play a task yourself. :undo takes an action back, :expert shows a demonstration, :quit ends.
 
@@ -114,7 +115,7 @@ def play(
     given = task
     if run is not None:
         place = find_place(run, stage, tree, turn)
-        needs_trust(place.run.config, warn)
+        needs_trust(place.run, trust)
         with serving(place.config.env) as (urls, token):
             asyncio.run(main(connect(place.config.env, urls, token), place.tree.task, place.recorded))
         return

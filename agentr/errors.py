@@ -26,9 +26,11 @@ class AgentrError(Exception):
 
     Attributes:
         kind: Of the cause (``agentr.cluster.causes``), for errors that are one by themselves.
+        status: With which a command ends that this stops.
     """
 
     kind = ""
+    status = 1
 
     def __init__(self, message: str, *, hint: str = "") -> None:
         super().__init__(message, hint)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 import agentr
-from agentr.console import echo, warn
+from agentr.console import echo
 from agentr.store.layout import Arm, arm_of, name_of, round_number
 
 if TYPE_CHECKING:
@@ -24,6 +24,12 @@ if TYPE_CHECKING:
 WHOLE = "every file is what it was when its stage was sealed; reports, events, logs and the cards of models are not sealed"
 
 RunDir = Annotated[Path, typer.Argument(metavar="RUN", help="Run directory, such as runs/demo.")]
+Trust = Annotated[
+    bool,
+    typer.Option(
+        "--trust", envvar="AGENTR_TRUST", help="Also run the code and programs, ask the addresses and read the variables that it names."
+    ),
+]
 
 
 def _round(text: str) -> int:
@@ -85,6 +91,7 @@ def search(
     seed: Annotated[int | None, typer.Option("--seed", help="Of the search. [default: the run's]")] = None,
     override: Annotated[list[str] | None, typer.Option("--set", help="key=value over the run's configuration; may be repeated.")] = None,
     out: Annotated[Path | None, typer.Option("--out", help="Folder to write. [default: searches/RUN-TREE-TURN-POLICY]")] = None,
+    trust: Trust = False,
 ) -> None:
     """Search on from a turn of a stored tree, with any policy of the run, into a folder of its own. The run is only read.
 
@@ -98,7 +105,7 @@ def search(
     from agentr.observe.progress import Reporter
 
     place, reporter = find_place(run_dir, stage, tree, turn), Reporter()
-    needs_trust(place.run.config, warn)
+    needs_trust(place.run, trust)
     short = {
         "method.search.iterations": iterations,
         "method.search.width": width,

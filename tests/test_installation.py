@@ -79,9 +79,9 @@ def test_a_policy_prefers(tmp_path: Path) -> None:
 
 
 def test_a_policy_reinforces(tmp_path: Path) -> None:
-    """GRPO, for a reward that differs between any two rollouts: every step trains."""
+    """Tree-GRPO, for a reward that differs between any two rollouts: every step trains."""
     root = tmp_path / "run"
-    options = ["method.type=grpo", "method.steps=2", "method.validation.every=1", "train.0.checkpoint_every=1"]
+    options = ["method.steps=2", "method.validation.every=1", "train.0.checkpoint_every=1"]
     run = finished(start(tmp_path / "log", "run", str(written(tmp_path)), f"run.dir={root}", *options), root)
     assert [len(step.dataset.rows) > 0 for step in run.rounds[1].rollouts.steps.values()] == [True, True]
-    assert run.rounds[1].train.summary.steps == 2
+    assert run.rounds[1].train.summary.online_steps == 2

@@ -24,6 +24,7 @@ from agentr.config.identity import flatten, plain
 from agentr.config.schema import Config
 from agentr.config.text import dump_yaml
 from agentr.errors import ConfigError, DataError
+from agentr.outside import MOST
 from agentr.read.run import Run
 from agentr.store.files import disk, disk_errors, writing
 from agentr.store.inside import check_names
@@ -34,6 +35,9 @@ LEFT_OUT = (*(pattern for pattern in SPARE if pattern != SEAL), "logs", "trackin
 
 #: How much larger than an archive its files may be, but for the bytes of a small one; and what each of them counts at least.
 RATIO, _SMALL, _BLOCK = 100, 64 << 20, 4096
+
+#: What is read whole or not at all.
+_DOCUMENTS = (".json", ".jsonl", ".yaml")
 
 #: Keys of events that name machines and people.
 _PRIVATE = ("host", "pid", "command", "source")
@@ -46,7 +50,7 @@ def pack(path: Path, out: Path, *, for_sharing: bool = False) -> tuple[int, int]
         for_sharing: Leave out names of hosts and users, absolute paths and addresses.
 
     Raises:
-        DataError: The folder holds no run.
+        DataError: The folder holds no run, or a document in it is too large to be read.
         RunError: The archive cannot be written.
     """
     run = agentr.open(path)
@@ -58,6 +62,8 @@ def pack(path: Path, out: Path, *, for_sharing: bool = False) -> tuple[int, int]
     ):
         for name in _files(run.path):
             source = run.path / name
+            if source.suffix in _DOCUMENTS and source.stat(follow_symlinks=False).st_size > MOST:
+                raise DataError(f"{source} is larger than {MOST >> 20} MiB; nobody could read it")
             entry = archive.gettarinfo(source, f"{archive_name(run)}/{name}")
             entry.uid = entry.gid = 0
             entry.uname = entry.gname = ""

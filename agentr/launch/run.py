@@ -16,6 +16,7 @@ from agentr.config.model import ModelConfig
 from agentr.config.schema import Config
 from agentr.config.turns import TurnsConfig
 from agentr.errors import DataError, ModelError, RunError
+from agentr.launch.trust import remember
 from agentr.logs import LogFile, recording, said
 from agentr.models.load import load_codec, load_tokenizer
 from agentr.observe.card import write_cards
@@ -90,6 +91,7 @@ def opened(
     store = RunStore(run_dir(config), reporter.say, config.cluster.lease_s)
     store.open(config, allow_change=allow_change, restore=lambda: restore(store, config, reporter.task, allow_change=allow_change))
     make_folder(store.layout.logs)
+    remember(Run(store.root))
     try:
         with (
             reporter.logged(store.layout.driver_log),

@@ -1,13 +1,35 @@
-"""What a run's configuration names that would be run, asked or read when somebody goes on with it."""
+"""Who may continue a run: what a stranger's run names is run, asked and read only if the user says so.
+
+A run that was started here is known by a record outside of it, in the user's state folder (``$XDG_STATE_HOME/agentr/runs``, by default below
+``~/.local/state``). Its name is the hash of the run's frozen configuration, so that a run may be moved, packed and unpacked, and any
+other configuration is another run; it holds the hash of each file of code that the configuration names.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import json
+import os
 import re
-from collections.abc import Callable, Iterator, Mapping
+import sys
+from collections.abc import Iterator, Mapping
+from importlib.machinery import PathFinder
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
+
+import typer
 
 from agentr.config.identity import flatten, plain
 from agentr.config.schema import Config
+from agentr.console import warn
+from agentr.errors import ConfigError
+from agentr.outside import parse_json, read_file
+from agentr.read.run import Run
+from agentr.store.files import write_bytes
+
+#: The variable that says ``--trust``, for jobs and schedulers.
+VARIABLE = "AGENTR_TRUST"
 
 #: Kinds of what is named, each told by the key or by the value.
 _KINDS = {
@@ -16,6 +38,12 @@ _KINDS = {
     "code": (r".*", r".*\.py|[A-Za-z_][\w.]*:[A-Za-z_]\w*"),
     "address": (r".*", r"\w+://.+"),
 }
+
+
+class Untrusted(ConfigError):
+    """A run that was not started here names what its user has not allowed. The command ends with this status."""
+
+    status = 2
 
 
 def named(config: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
@@ -31,11 +59,67 @@ def named(config: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
                 yield from ((kind, key, text) for kind, fits in told if fits)
 
 
-def needs_trust(config: Mapping[str, Any], say: Callable[[str], None]) -> None:
-    """Says what will be run, asked and read by going on with a run. Every command that does so comes through here first.
+def needs_trust(run: Run, trusted: bool) -> None:
+    """Lets a run be gone on with if it names nothing, was started here, or the user says so. Every command that goes on with one comes
+    through here before it does anything else.
 
     Args:
-        config: The configuration that the run has stored, as plain data.
+        trusted: The user has said so already.
+
+    Raises:
+        Untrusted: It may not be.
     """
-    for kind, key, text in named(config):
-        say(f"{kind} of {key}: {text}")
+    found = sorted({f"{kind} of {key}: {text}" for kind, key, text in named(run.config)})
+    if not found or _known(run.config):
+        return
+    if not trusted:
+        warn(f"{run.path} was not started here, or its code has changed since. Going on with it runs, asks and reads:")
+        for line in found:
+            warn(f"  {line}")
+        if not (sys.stdin.isatty() and typer.confirm("Go on with it?", err=True)):
+            raise Untrusted(f"{run.path} is not trusted", hint=f"If all of that is right, say --trust; or {VARIABLE}=1 for a job.")
+    remember(run)
+
+
+def remember(run: Run) -> None:
+    """Keeps that a run was started here, or is trusted. Where that cannot be kept, its next start asks."""
+    if not any(named(run.config)):
+        return
+    record = _record(run.config)
+    try:
+        record.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        write_bytes(record, json.dumps({"run": str(run.path), "code": _code(run.config)}, indent=2).encode())
+    except OSError as error:
+        warn(f"{record.parent} cannot be written ({error.strerror}): continuing {run.path} will need --trust")
+
+
+def _known(config: Mapping[str, Any]) -> bool:
+    try:
+        return parse_json(read_file(_record(config)))["code"] == _code(config)
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
+
+
+def _record(config: Mapping[str, Any]) -> Path:
+    state = Path(os.environ.get("XDG_STATE_HOME") or "~/.local/state").expanduser()
+    model = {key: value for key, value in config.get("model", {}).items() if key != "path"}  # 'doctor --model' says it anew
+    digest = hashlib.sha256(json.dumps({**config, "model": model}, sort_keys=True).encode()).hexdigest()
+    return state / "agentr" / "runs" / f"{digest}.json"
+
+
+def _code(config: Mapping[str, Any]) -> dict[str, str]:
+    """Returns the hash of each file of code by the name that leads to it; of what is not there, nothing."""
+    names = sorted({text for kind, _, text in named(config) if kind == "code"})
+    return {name: hashlib.sha256(read_file(file)).hexdigest() if (file := _file(name)) else "" for name in names}
+
+
+def _file(name: str) -> Path | None:
+    """Returns the file of ``FILE.py`` or ``module:name``, found without an import: that of a package would run the packages above it."""
+    module = name.partition(":")[0]
+    if module.endswith(".py"):
+        return path if (path := Path(module).resolve()).is_file() else None
+    parts = module.split(".")
+    spec = find_spec(parts[0])
+    for depth in range(2, len(parts) + 1):
+        spec = spec and PathFinder.find_spec(".".join(parts[:depth]), spec.submodule_search_locations)
+    return Path(spec.origin) if spec and spec.origin else None

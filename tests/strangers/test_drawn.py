@@ -87,7 +87,7 @@ def looked_at(run: Path) -> None:
         opened = agentr.open(run)
     except AgentrError:
         return
-    each(lambda: [describe_stage(record) for record in opened.records().values()])
+    each(lambda: [describe_stage(record, records) for records in [opened.records()] for record in records.values()])
     each(lambda: describe_plan(opened.records(), opened.planned()))
     each(lambda: [describe(trouble) for trouble in troubles(opened.events())])
     each(lambda: summarise(opened))

@@ -101,6 +101,7 @@ ARGUMENTS: dict[str, tuple[Any, ...]] = {
     "policy": ("base",),
     "trace": ("door", 1),
     "Rows.trace": (0,),
+    "round_with": (lambda round_: True,),
     "some": ([0],),
 }
 
