@@ -18,6 +18,7 @@ from agentr.examples import show_examples
 from agentr.secrets import clean_output
 from agentr.signals import ending_cleanly
 from agentr.store.files import disk_errors
+from agentr.trust import trusting
 
 app = typer.Typer(
     name="agentr",
@@ -53,12 +54,9 @@ def run(
     """Run an experiment, or continue it where it stopped."""
     from agentr.config.identity import to_yaml
     from agentr.config.named import looking
-    from agentr.launch.trust import needs_trust
     from agentr.recipes import load
 
-    if (config.parent / "manifest.json").exists():  # a run's: opening it checks that nothing in it leads out
-        needs_trust(agentr.open(config.parent), trust)
-    with looking(dry_run and not trust):
+    with looking(dry_run and not trust), trusting(trust):
         loaded = load(config, overrides or [])
     if dry_run:
         from agentr.launch.estimate import estimate
@@ -114,17 +112,17 @@ def resume(
     trust: run_cli.Trust = False,
 ) -> None:
     """Continue a run from its directory alone. Keys that only say where and how fast it runs may be overridden."""
-    from agentr.launch.doctor import relocate
+    if model is not None:
+        from agentr.launch.doctor import relocate
+
+        relocate(run_dir, model)
     from agentr.launch.run import run as run_experiment
-    from agentr.launch.trust import needs_trust
     from agentr.observe.progress import Reporter
     from agentr.recipes import load
 
     opened = agentr.open(run_dir)
-    needs_trust(opened, trust)
-    if model is not None:
-        relocate(run_dir, model)
-    config = load(opened.layout.config, [*(overrides or []), f"run.dir={opened.path}"], files=False, whole=True)
+    with trusting(trust):
+        config = load(opened.layout.config, [*(overrides or []), f"run.dir={opened.path}"], files=False, whole=True)
     run_experiment(config, Reporter(), allow_change=allow_config_change)
 
 

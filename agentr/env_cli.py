@@ -18,6 +18,7 @@ from rich.text import Text
 from agentr.console import Console, echo
 from agentr.errors import ConfigError
 from agentr.run_cli import Trust, stage_option
+from agentr.trust import trusting
 
 if TYPE_CHECKING:
     from agentr.envs.session import Recorded
@@ -99,7 +100,6 @@ def play(
     from agentr.envs.play import choose
     from agentr.envs.play import play as play_task
     from agentr.launch.place import find_place
-    from agentr.launch.trust import needs_trust
 
     if bool(target) == bool(run):
         raise ConfigError("say what to play", hint="Give an environment or an address, or --run RUN --tree KEY --turn NODE.")
@@ -115,9 +115,10 @@ def play(
     given = task
     if run is not None:
         place = find_place(run, stage, tree, turn)
-        needs_trust(place.run, trust)
-        with serving(place.config.env) as (urls, token):
-            asyncio.run(main(connect(place.config.env, urls, token), place.tree.task, place.recorded))
+        with trusting(trust):
+            config = place.config
+        with serving(config.env) as (urls, token):
+            asyncio.run(main(connect(config.env, urls, token), place.tree.task, place.recorded))
         return
     with reachable(target, _parsed(option)) as (urls, token):
         asyncio.run(main(EnvClient(urls, token), None, ()))

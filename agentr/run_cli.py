@@ -15,6 +15,7 @@ import typer
 import agentr
 from agentr.console import echo
 from agentr.store.layout import Arm, arm_of, name_of, round_number
+from agentr.trust import trusting
 
 if TYPE_CHECKING:
     from agentr.read.run import Round, Run
@@ -101,11 +102,9 @@ def search(
     from agentr.launch.place import find_place
     from agentr.launch.search import plan, table
     from agentr.launch.search import search as search_on
-    from agentr.launch.trust import needs_trust
     from agentr.observe.progress import Reporter
 
     place, reporter = find_place(run_dir, stage, tree, turn), Reporter()
-    needs_trust(place.run, trust)
     short = {
         "method.search.iterations": iterations,
         "method.search.width": width,
@@ -113,7 +112,8 @@ def search(
         "run.seed": seed,
     }
     given = [f"{key}={value}" for key, value in short.items() if value is not None]
-    planned = plan(place, policy, [*(override or []), *given], out)
+    with trusting(trust):
+        planned = plan(place, policy, [*(override or []), *given], out)
     found = search_on(planned, reporter)
     reporter.console.print(table(planned, found))
     shown = shlex.quote(os.path.relpath(planned.out))

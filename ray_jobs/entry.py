@@ -11,6 +11,7 @@ from pathlib import Path
 
 from agentr.errors import AgentrError, ConfigError
 from agentr.recipes import load
+from agentr.trust import trusting
 
 
 def main(command: Sequence[str], about: str | None, arguments: Sequence[str] | None = None) -> int:
@@ -34,7 +35,8 @@ def main(command: Sequence[str], about: str | None, arguments: Sequence[str] | N
     try:
         if options.secrets:
             os.environ.update(take_secrets(options.secrets))
-        loaded = load(config, [item for item in rest if "=" in item and not item.startswith("-")], files=False)
+        with trusting("--trust" in rest):
+            loaded = load(config, [item for item in rest if "=" in item and not item.startswith("-")], files=False)
         if not Path(loaded.run.dir).is_absolute():
             raise ConfigError(
                 f"run.dir = {loaded.run.dir!r} is relative, and a job's working directory is a temporary copy",
@@ -43,7 +45,7 @@ def main(command: Sequence[str], about: str | None, arguments: Sequence[str] | N
         address = [] if loaded.cluster.address else ["cluster.address=auto"]
     except AgentrError as error:
         print(f"error: {error}", file=sys.stderr)
-        return 1
+        return error.status
     from agentr import cli
 
     sys.argv = ["agentr", *command, str(config), *rest, *address]

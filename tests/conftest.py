@@ -27,6 +27,12 @@ SLOW_S = 2.0
 os.environ.setdefault("JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1")
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _state(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """The user's own state folder learns nothing of tests."""
+    os.environ["XDG_STATE_HOME"] = str(tmp_path_factory.mktemp("state"))
+
+
 @pytest.fixture(scope="session")
 def ray_session() -> Iterator[None]:
     """A private Ray on this machine: 4 logical CPUs, no dashboard, no token (it is on loopback), its files in a short temporary path

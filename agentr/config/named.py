@@ -24,13 +24,18 @@ def looking(really: bool = True) -> Iterator[None]:
         _looking.reset(before)
 
 
+def only_looks() -> bool:
+    """Returns whether the caller is ``looking``."""
+    return _looking.get()
+
+
 def may_run(what: str) -> None:
     """Refuses to run code that a configuration names, for those that only look.
 
     Raises:
         ConfigError: The caller is ``looking``.
     """
-    if _looking.get():
+    if only_looks():
         raise ConfigError(f"{what} is code of its own, and whatever only looks runs none", hint="'agentr run --dry-run' takes --trust.")
 
 

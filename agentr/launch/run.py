@@ -16,7 +16,6 @@ from agentr.config.model import ModelConfig
 from agentr.config.schema import Config
 from agentr.config.turns import TurnsConfig
 from agentr.errors import DataError, ModelError, RunError
-from agentr.launch.trust import remember
 from agentr.logs import LogFile, recording, said
 from agentr.models.load import load_codec, load_tokenizer
 from agentr.observe.card import write_cards
@@ -40,6 +39,7 @@ from agentr.store.run import RunStore
 from agentr.track.tracker import require
 from agentr.track.tracking import Tracking
 from agentr.train.checkpoints import is_complete
+from agentr.trust import remember
 from env_servers.protocol import Tool
 
 #: Longest wait for experiment trackers at the end of a run, and of a process that is to end, in seconds.
@@ -91,7 +91,7 @@ def opened(
     store = RunStore(run_dir(config), reporter.say, config.cluster.lease_s)
     store.open(config, allow_change=allow_change, restore=lambda: restore(store, config, reporter.task, allow_change=allow_change))
     make_folder(store.layout.logs)
-    remember(Run(store.root))
+    remember(store.root, Run(store.root).config)
     try:
         with (
             reporter.logged(store.layout.driver_log),

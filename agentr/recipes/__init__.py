@@ -17,11 +17,14 @@ from types import ModuleType
 
 from agentr.cluster.connect import BY_VALUE
 from agentr.config import load as loading
-from agentr.config.named import may_run
+from agentr.config.named import may_run, only_looks
 from agentr.config.schema import Config
 from agentr.errors import ConfigError
 from agentr.rounds.online_config import OnlineConfig
 from agentr.rounds.recipe import Recipe
+from agentr.store.inside import check_folder
+from agentr.store.layout import Layout
+from agentr.trust import needs_trust
 
 #: Method of a configuration that names none.
 DEFAULT = "agent_r"
@@ -71,7 +74,15 @@ def trains_online(config: Config) -> bool:
 
 
 def load(path: Path | None, overrides: Sequence[str] = (), base: Path | None = None, *, files: bool = True, whole: bool = False) -> Config:
-    """Reads and checks a configuration; see ``agentr.config.load.load``."""
+    """Reads and checks a configuration; see ``agentr.config.load.load``. One that a run has stored is that run's to go on with.
+
+    Raises:
+        Untrusted: It is that of a run that may not be gone on with here.
+    """
+    for file in filter(None, (base, path)):
+        if Layout(file.parent).manifest.exists() and not only_looks():
+            check_folder(file.parent)
+            needs_trust(file)
     return loading.load(path, overrides, base, find=find_recipe, files=files, whole=whole)
 
 

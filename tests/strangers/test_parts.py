@@ -16,12 +16,12 @@ from agentr.console import Console, echo
 from agentr.envs.local import serving
 from agentr.envs.server import EnvServer
 from agentr.errors import ConfigError, DataError
-from agentr.launch.trust import named
 from agentr.outside import read_file
 from agentr.policy import limited
 from agentr.recipes import load
 from agentr.search.stored import decompressed, from_json, to_json
 from agentr.store.inside import check_folder
+from agentr.trust import named
 from tests.strangers.attacks import HOSTILE
 from tests.trees import door
 

@@ -1,8 +1,8 @@
 """Who may continue a run: what a stranger's run names is run, asked and read only if the user says so.
 
-A run that was started here is known by a record outside of it, in the user's state folder (``$XDG_STATE_HOME/agentr/runs``, by default below
-``~/.local/state``). Its name is the hash of the run's frozen configuration, so that a run may be moved, packed and unpacked, and any
-other configuration is another run; it holds the hash of each file of code that the configuration names.
+A run that was started here is known by a record outside of it, in the user's state folder (``$XDG_STATE_HOME/agentr/runs``, or
+``~/.local/state/agentr/runs``). Its name is the hash of the run's frozen configuration, so that a run may be moved, packed and
+unpacked, and one with another configuration is another run; it holds the hash of each file of code that the configuration names.
 """
 
 from __future__ import annotations
@@ -13,23 +13,28 @@ import os
 import re
 import sys
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from importlib.machinery import PathFinder
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import typer
+import yaml
 
 from agentr.config.identity import flatten, plain
 from agentr.config.schema import Config
+from agentr.config.text import read_yaml
 from agentr.console import warn
-from agentr.errors import ConfigError
+from agentr.errors import ConfigError, RunError
 from agentr.outside import parse_json, read_file
-from agentr.read.run import Run
 from agentr.store.files import write_bytes
 
 #: The variable that says ``--trust``, for jobs and schedulers.
 VARIABLE = "AGENTR_TRUST"
+
+_trusting = ContextVar("trusting", default=False)
 
 #: Kinds of what is named, each told by the key or by the value.
 _KINDS = {
@@ -59,38 +64,49 @@ def named(config: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
                 yield from ((kind, key, text) for kind, fits in told if fits)
 
 
-def needs_trust(run: Run, trusted: bool) -> None:
-    """Lets a run be gone on with if it names nothing, was started here, or the user says so. Every command that goes on with one comes
-    through here before it does anything else.
+@contextmanager
+def trusting(really: bool = True) -> Iterator[None]:
+    """Lets runs be gone on with that were not started here while the block runs: the user has said so."""
+    before = _trusting.set(really)
+    try:
+        yield
+    finally:
+        _trusting.reset(before)
+
+
+def needs_trust(file: Path) -> None:
+    """Lets a run be gone on with if it names nothing, was started here, or the user says so.
 
     Args:
-        trusted: The user has said so already.
+        file: The configuration that the run has stored.
 
     Raises:
         Untrusted: It may not be.
     """
-    found = sorted({f"{kind} of {key}: {text}" for kind, key, text in named(run.config)})
-    if not found or _known(run.config):
+    try:
+        root, config = file.parent, read_yaml(file)
+    except (OSError, yaml.YAMLError):
+        return  # who loads it says what is wrong
+    found = sorted({f"{kind} of {key}: {text}" for kind, key, text in named(config)}) if isinstance(config, dict) else []
+    if not found or _known(config):
         return
-    if not trusted:
-        warn(f"{run.path} was not started here, or its code has changed since. Going on with it runs, asks and reads:")
-        for line in found:
-            warn(f"  {line}")
+    if not (_trusting.get() or os.environ.get(VARIABLE, "0") != "0"):
+        warn("\n  ".join([f"{root} was not started here, or its code has changed. Going on with it runs, asks and reads:", *found]))
         if not (sys.stdin.isatty() and typer.confirm("Go on with it?", err=True)):
-            raise Untrusted(f"{run.path} is not trusted", hint=f"If all of that is right, say --trust; or {VARIABLE}=1 for a job.")
-    remember(run)
+            raise Untrusted(f"{root} is not trusted", hint=f"If all of that is right, say --trust; or {VARIABLE}=1 for a job.")
+    remember(root, config)
 
 
-def remember(run: Run) -> None:
+def remember(root: Path, config: Mapping[str, Any]) -> None:
     """Keeps that a run was started here, or is trusted. Where that cannot be kept, its next start asks."""
-    if not any(named(run.config)):
+    if not any(named(config)):
         return
-    record = _record(run.config)
+    record = _record(config)
     try:
         record.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        write_bytes(record, json.dumps({"run": str(run.path), "code": _code(run.config)}, indent=2).encode())
-    except OSError as error:
-        warn(f"{record.parent} cannot be written ({error.strerror}): continuing {run.path} will need --trust")
+        write_bytes(record, json.dumps({"run": str(root), "code": _code(config)}, indent=2).encode())
+    except (OSError, RunError) as error:
+        warn(f"{record} cannot be written: going on with {root} will need --trust ({error})")
 
 
 def _known(config: Mapping[str, Any]) -> bool:
