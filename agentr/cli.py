@@ -18,7 +18,7 @@ from agentr.examples import show_examples
 from agentr.secrets import clean_output
 from agentr.signals import ending_cleanly
 from agentr.store.files import disk_errors
-from agentr.trust import trusting
+from agentr.store.trust import trusting
 
 app = typer.Typer(
     name="agentr",

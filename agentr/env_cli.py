@@ -18,7 +18,7 @@ from rich.text import Text
 from agentr.console import Console, echo
 from agentr.errors import ConfigError
 from agentr.run_cli import Trust, stage_option
-from agentr.trust import trusting
+from agentr.store.trust import trusting
 
 if TYPE_CHECKING:
     from agentr.envs.session import Recorded

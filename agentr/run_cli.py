@@ -15,7 +15,7 @@ import typer
 import agentr
 from agentr.console import echo
 from agentr.store.layout import Arm, arm_of, name_of, round_number
-from agentr.trust import trusting
+from agentr.store.trust import trusting
 
 if TYPE_CHECKING:
     from agentr.read.run import Round, Run

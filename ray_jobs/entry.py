@@ -11,7 +11,7 @@ from pathlib import Path
 
 from agentr.errors import AgentrError, ConfigError
 from agentr.recipes import load
-from agentr.trust import trusting
+from agentr.store.trust import trusting
 
 
 def main(command: Sequence[str], about: str | None, arguments: Sequence[str] | None = None) -> int:

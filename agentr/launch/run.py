@@ -36,10 +36,10 @@ from agentr.store.layout import Layout
 from agentr.store.mirror import Mirror
 from agentr.store.restore import restore
 from agentr.store.run import RunStore
+from agentr.store.trust import remember
 from agentr.track.tracker import require
 from agentr.track.tracking import Tracking
 from agentr.train.checkpoints import is_complete
-from agentr.trust import remember
 from env_servers.protocol import Tool
 
 #: Longest wait for experiment trackers at the end of a run, and of a process that is to end, in seconds.

@@ -24,7 +24,7 @@ from agentr.rounds.online_config import OnlineConfig
 from agentr.rounds.recipe import Recipe
 from agentr.store.inside import check_folder
 from agentr.store.layout import Layout
-from agentr.trust import needs_trust
+from agentr.store.trust import needs_trust
 
 #: Method of a configuration that names none.
 DEFAULT = "agent_r"

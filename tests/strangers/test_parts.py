@@ -21,7 +21,7 @@ from agentr.policy import limited
 from agentr.recipes import load
 from agentr.search.stored import decompressed, from_json, to_json
 from agentr.store.inside import check_folder
-from agentr.trust import named
+from agentr.store.trust import named
 from tests.strangers.attacks import HOSTILE
 from tests.trees import door
 

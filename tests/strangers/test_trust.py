@@ -19,7 +19,7 @@ from agentr.errors import AgentrError
 from agentr.launch.pack import pack, unpack
 from agentr.recipes import load
 from agentr.store.run import RunStore
-from agentr.trust import VARIABLE, Untrusted, needs_trust, remember, trusting
+from agentr.store.trust import VARIABLE, Untrusted, needs_trust, remember, trusting
 from tests.chaos.driver import end, start, wait_for
 
 METHOD = "from pathlib import Path\nfrom agentr.recipes.rft import RECIPE\nPath(__file__).with_name('RAN').touch()\n"
