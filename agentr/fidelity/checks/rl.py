@@ -82,3 +82,7 @@ def rollouts(config: Config, answers: Mapping[str, Sequence[str]]) -> int:
 
 def rewards(config: Config, paths: Sequence[str], turns: Turns | None = None, prefix: str = "") -> list[float]:
     return [reward.total for reward in rewards_of(config)(group_of(tree_of(paths, turns), prefix))]
+
+
+def parts(config: Config, paths: Sequence[str], turns: Turns | None = None, prefix: str = "") -> list[Mapping[str, float]]:
+    return [reward.parts for reward in rewards_of(config)(group_of(tree_of(paths, turns), prefix))]
