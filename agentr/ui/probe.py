@@ -16,15 +16,14 @@ from typing import Any
 
 from blake3 import blake3
 
-from agentr.errors import AgentrError, DataError
+from agentr.errors import AgentrError
 from agentr.read.run import Run
 from agentr.store.files import read_json
-from agentr.ui.probing import Asked
-from agentr.ui.views.forest import trees_of
+from agentr.ui.probing import Asked, parts_of
 
 
 class Prober:
-    """Probes of nodes, one after the other in one process, which ends when nobody asks for some minutes.
+    """Probes of turns and rows, one after the other in one process, which ends when nobody asks for some minutes.
 
     Args:
         folder: Where results are kept; by default in the user's cache.
@@ -37,22 +36,19 @@ class Prober:
         self._asked: dict[Path, float] = {}
         self._lock = threading.Lock()
 
-    def ask(self, run: Run, stage: str, key: str, node: int) -> dict[str, Any]:
-        """Returns what is known of a node so far, and starts to find it out if nobody does.
+    def ask(self, run: Run, stage: str, key: str, at: int) -> dict[str, Any]:
+        """Returns what is known of a turn of a tree, or without a key of a row, so far, and starts to find it out if nobody does.
 
         Raises:
-            DataError: There is no such node.
+            DataError: There is no such turn or row.
         """
-        tree = trees_of(run, stage)[key]
-        if not 0 < node < len(tree.nodes):
-            raise DataError(f"the tree {key!r} of {stage} has no turn {node}", hint=f"Its turns: 1 to {len(tree.nodes) - 1}.")
         policies = ",".join(policy.name for policy in run.policies())
-        identity = "\n".join(map(str, (run.path, stage, key, tree.nodes[node].parent, len(tree.nodes), policies)))
+        identity = "\n".join(map(str, (run.path, stage, key, policies, parts_of(run, stage, key, at))))
         out = self._folder / f"{blake3(identity.encode()).hexdigest(length=16)}.json"
         with self._lock:
             found = self._known(out)
             if found["state"] == "none":
-                self._start(Asked(str(run.path), stage, key, node, str(out)))
+                self._start(Asked(str(run.path), stage, key, at, str(out)))
                 found = self._known(out)
         return found
 

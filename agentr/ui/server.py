@@ -124,7 +124,7 @@ def answers(prober: Prober) -> dict[str, Answer]:
         "turns": lambda library, q: turns_view(
             library.run(q.text("run")), q.text("stage"), q.text("key"), q.numbers("nodes"), bool(q.number("whole", 0))
         ),
-        "probe": lambda library, q: prober.ask(library.run(q.text("run")), q.text("stage"), q.text("key"), q.number("node")),
+        "probe": lambda library, q: prober.ask(library.run(q.text("run")), q.text("stage"), q.text("key", ""), q.number("at")),
         "dataset": lambda library, q: dataset_view(
             library.run(q.text("run")),
             q.text("stage"),

@@ -86,7 +86,7 @@ ANSWERS: dict[str, dict[str, Any]] = {
     "forest": {"stage": COLLECT},
     "tree": {"stage": COLLECT, "key": "door"},
     "turns": {"stage": COLLECT, "key": "door", "nodes": "1,2"},
-    "probe": {"stage": COLLECT, "key": "nothing", "node": 1},
+    "probe": {"stage": COLLECT, "key": "nothing", "at": 1},
     "dataset": {"stage": "rounds/01/dataset"},
     "row": {"stage": "rounds/01/dataset", "index": 0},
     "compare": {},

@@ -5,15 +5,20 @@ from __future__ import annotations
 import json
 import shutil
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import agentr
+from agentr.errors import DataError
 from agentr.read.run import Run
+from agentr.read.stage import Rows
+from agentr.store.rows import Preference, Provenance, Rollout, Row
 from agentr.ui import probing
 from agentr.ui.probe import Prober
+from agentr.ui.views.rows import row_view
 
 STAGE = "rounds/01/revise"
 
@@ -25,6 +30,62 @@ def answered(prober: Prober, run: Run, node: int, key: str = "door") -> dict[str
             break
         time.sleep(0.2)
     return found
+
+
+def numbers(ids: Sequence[int], context: Sequence[int], folder: Path) -> list[float]:
+    """The log-probability of each id after what stands before it, by the plain way: all logits of the whole."""
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    whole = torch.tensor([[*context, *ids]])
+    with torch.inference_mode():
+        likely = torch.log_softmax(AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)(whole).logits[0], -1)
+    return [float(likely[place - 1, whole[0, place]]) for place in range(len(context), whole.shape[1])]
+
+
+def rows(kind: str) -> Row | Preference:
+    """A row as each kind of dataset has them, with a first id that counts, and context between what is learnt."""
+    made = Provenance("door", (1,), "made")
+    if kind == "pair":
+        return Preference((1, 2, 3), (4, 5, 6), (1, 0, 1), (7, 8), (0, 1), made)
+    row = Row((1, 5, 9, 2, 7, 3), (1, 1, 0, 0, 1, 1), made)
+    return row if kind == "row" else Rollout(row.input_ids, row.loss_mask, made, (-1.0,) * 6, (0.5,) * 6, "door", {})
+
+
+@pytest.mark.parametrize("kind", ["row", "pair", "rollout"])
+def test_each_learnt_token_of_a_row_has_a_probability_under_every_policy_whoever_wrote_it(
+    kind: str, runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, row = agentr.open(runs / "first"), rows(kind)
+    monkeypatch.setattr(Rows, "__getitem__", lambda *_: row)
+    probing.answer(probing.Asked(str(run.path), "rounds/01/dataset", "", 0, str(tmp_path / "out.json")))
+    found = json.loads((tmp_path / "out.json").read_text())
+    if isinstance(row, Preference):
+        sides = [((), row.prompt_ids, (0, 0, 0))]
+        sides += [(row.prompt_ids, row.chosen_ids, row.chosen_mask), (row.prompt_ids, row.rejected_ids, row.rejected_mask)]
+    else:
+        sides = [((1,), row.input_ids[1:], row.loss_mask[1:])]
+    assert found["state"] == "done" and found["siblings"] == [] and len(found["policies"]) == 3
+    for policy, folder in zip(found["policies"], [policy.path for policy in run.policies(base=True)], strict=True):
+        if kind != "pair":
+            assert policy["logprobs"][0].pop(0) is None, "nothing stands before the first"
+        for (context, ids, mask), values in zip(sides, policy["logprobs"], strict=True):
+            for counts, value, right in zip(mask, values, numbers(ids, context, folder) if context else ids, strict=True):
+                assert value == (pytest.approx(right, abs=1e-3) if counts else None)
+
+
+def test_the_rows_of_executed_revisions_are_asked_about_as_they_are_shown(runs: Path, tmp_path: Path) -> None:
+    """Of a revision nobody drew the good actions: the row page has no log-probability of its own for them."""
+    prober, run = Prober(tmp_path / "kept"), agentr.open(runs / "first")
+    stage = "rounds/01/dataset"
+    for index in range(len(run.stage(stage).rows)):
+        view = row_view(run, stage, index)
+        _, parts = probing.parts_of(run, stage, "", index)
+        assert [list(mask) for _, _, mask in parts] == [side["mask"] for side in view["sides"]]
+    with pytest.raises(DataError, match="row"):
+        prober.ask(run, stage, "", 10_000)
+    with pytest.raises(DataError, match="is no dataset"):
+        prober.ask(run, STAGE, "", 0)
 
 
 @pytest.mark.slow

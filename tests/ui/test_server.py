@@ -139,7 +139,7 @@ def test_a_run_is_looked_up_and_never_a_path(made: Path, run: str, name: str) ->
 
 @pytest.mark.parametrize("stage", ["../first/rounds/01/revise", "rounds/01/../01/revise", "/etc", "rounds/01/revise/../../..", "", "\0"])
 def test_stages_and_keys_are_names_and_never_paths(made: Path, stage: str) -> None:
-    asked: dict[str, Any] = {"run": "first", "key": "../../../config.yaml", "index": 0, "nodes": "1", "node": 1}
+    asked: dict[str, Any] = {"run": "first", "key": "../../../config.yaml", "index": 0, "nodes": "1", "at": 1}
     for name in ("forest", "tree", "turns", "dataset", "row", "probe", "steps"):
         answer = client(made).get(f"/api/{name}", params={**asked, "stage": stage})
         assert answer.status_code == 404 and answer.json()["error"]["message"], name

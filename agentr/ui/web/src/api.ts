@@ -9,7 +9,8 @@
 //   api/forest?run&stage&sort&down&search&only&step&offset&limit        Forest
 //   api/tree?run&stage&key                                TreeView      topology: everything but the turns' texts
 //   api/turns?run&stage&key&nodes=3,4&whole=0             Turns
-//   api/probe?run&stage&key&node                          Probe
+//   api/probe?run&stage&key&at                            Probe         of a tree's turn
+//   api/probe?run&stage&at                                RowProbe      of a dataset's row
 //   api/dataset?run&stage&kind&offset&limit               DatasetView
 //   api/row?run&stage&index                               RowView
 //   api/compare?run                                       Compare       `run` is the comparison's id
@@ -287,15 +288,18 @@ export interface TurnView {
 
 export interface Turns { turns: TurnView[]; problem: string }
 
-/** Log-probabilities of a turn and its siblings under each policy, computed on demand in a process of its own. */
-export interface Probe {
+/** Log-probabilities under each policy, computed on demand in a process of its own. */
+export interface Probed<T> {
   state: "running" | "done" | "failed";
   problem: string;
   /** Seconds since it was asked for. */
   seconds: number;
-  siblings: number[];
-  policies: { title: string; stage: string; logprobs: (number | null)[]; problem: string }[];
+  policies: { title: string; stage: string; logprobs: T[]; problem: string }[];
 }
+/** Of a turn and its siblings. */
+export interface Probe extends Probed<number | null> { siblings: number[] }
+/** Of the learnt tokens of a row: a list for each of its sides, as long as the side; null for what is not learnt. */
+export type RowProbe = Probed<(number | null)[] | null>;
 
 // ---------------------------------------------------------------------------------------------------------------- datasets
 

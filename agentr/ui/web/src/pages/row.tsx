@@ -1,12 +1,13 @@
 // One row: its tokens, which of them are learnt, and how likely they were.
 
 import { useState } from "preact/hooks";
-import { address } from "../answers";
-import type { RowView, SideView } from "../api";
+import { address, alone } from "../answers";
+import type { RowProbe, RowView, SideView } from "../api";
 import { number } from "../format";
 import { readable } from "../hostile";
 import { go, useAnswer } from "../hooks";
 import { Chip, Said, Select, Shown } from "../parts";
+import { Underway, useProbe } from "../probe";
 import { href } from "../route";
 import { TokenLegend, Tokens, TokenTable } from "../tokens";
 import { spoken } from "../words";
@@ -24,6 +25,11 @@ export function RowPage({ run, query }: { run: string; query: Query }) {
 
 function Row({ row, run, query }: { row: RowView; run: string; query: Query }) {
   const table = query.show === "table";
+  const probe = useProbe<RowProbe>(address("probe", { run, stage: row.stage, at: row.index }));
+  const [under, setUnder] = useState("");
+  const measured = probe.found?.policies.filter((policy) => !policy.problem) ?? [];
+  const policy = measured.find((one) => one.stage === under);
+  const sides = row.sides.map((side, number) => (policy ? { ...side, logprobs: policy.logprobs[number] ?? [] } : side));
   const at = (index: number) => href("row", run, { ...query, stage: row.stage, index });
   const facts = [...Object.entries(row.detail), ...Object.entries(row.rewards).map(([name, value]) => [`reward ${name}`, value] as const)];
   return (
@@ -35,15 +41,18 @@ function Row({ row, run, query }: { row: RowView; run: string; query: Query }) {
         <span class="faint">of {row.total} in <a href={href("dataset", run, { stage: row.stage })}><Said text={row.stage} /></a></span>
         <Select label="Show" value={table ? "table" : "tokens"} choices={[{ value: "tokens", title: "tokens by probability" }, { value: "table", title: "tokens as a table" }]}
           onChange={(show) => go(href("row", run, { ...query, show: show === "table" ? "table" : "" }), true)} />
+        {measured.length > 0 && <Select label="Under" value={policy ? under : ""} choices={[{ value: "", title: "the policy that drew it" }, ...measured.map(({ stage, title }) => ({ value: stage, title }))]} onChange={setUnder} />}
+        {!alone && <button type="button" onClick={probe.start} disabled={probe.asked && !probe.done}>Probability under every policy</button>}
       </div>
+      {probe.asked && <Underway probe={probe} />}
       <p class="about">{facts.map(([name, value]) => <span class="pair"><span class="faint"><Said text={spoken(name)} /></span> {typeof value === "number" ? number(value) : <Said text={value} />}</span>)}</p>
       {row.margin && (
         <p>Mean log-probability of a token under the policy that drew it: chosen <strong>{known(row.margin.chosen)}</strong>, rejected <strong>{known(row.margin.rejected)}</strong>, margin <strong>{known(row.margin.difference)}</strong>.</p>
       )}
       {row.problem && <p class="wrong"><Said text={row.problem} /></p>}
       <TokenLegend mask />
-      {row.sides.filter((side) => side.name === "prompt" || side.name === "row").map((side) => <Side side={side} row={row} run={run} table={table} />)}
-      <div class="sides">{row.sides.filter((side) => side.name === "chosen" || side.name === "rejected").map((side) => <Side side={side} row={row} run={run} table={table} />)}</div>
+      {sides.filter((side) => side.name === "prompt" || side.name === "row").map((side) => <Side side={side} row={row} run={run} table={table} />)}
+      <div class="sides">{sides.filter((side) => side.name === "chosen" || side.name === "rejected").map((side) => <Side side={side} row={row} run={run} table={table} />)}</div>
     </>
   );
 }

@@ -1,10 +1,10 @@
 // What else was drawn at the same place, what the search made of it, and what every policy of the run would do there.
 
-import { useEffect, useState } from "preact/hooks";
 import type { Probe } from "../api";
-import { address, alone, ask, problemOf } from "../answers";
-import { number, seconds } from "../format";
-import { Said, Scroll, Trouble } from "../parts";
+import { address, alone } from "../answers";
+import { number } from "../format";
+import { Said, Scroll } from "../parts";
+import { type Probing, Underway, useProbe } from "../probe";
 import type { Where } from "../turns";
 import { Marks } from "./marks";
 import type { Scene } from "./scene";
@@ -12,15 +12,13 @@ import { meanOf, uct } from "./shape";
 
 /** Most siblings that are shown. */
 const MOST = 60;
-/** Milliseconds between two looks at a probe. */
-const LOOK = 1500;
 
 interface SiblingsProps { scene: Scene; where: Where; onSelect: (id: number) => void }
 
 export function Siblings({ scene, where, onSelect }: SiblingsProps) {
   const { tree, grown } = scene;
   const siblings = scene.shape.children[tree.nodes.parent[scene.node]].filter((id) => id < scene.moment);
-  const probe = useProbe(where, scene.node, tree.nodes.parent[scene.node]);
+  const probe = useProbe<Probe>(address("probe", { ...where, at: scene.node }), `${where.run}\n${where.stage}\n${where.key}\n${tree.nodes.parent[scene.node]}`);
   return (
     <section class="siblings" aria-labelledby="siblings">
       <h3 id="siblings">{siblings.length === 1 ? "The only turn drawn here" : `The ${siblings.length} turns drawn here`}</h3>
@@ -58,47 +56,12 @@ export function Siblings({ scene, where, onSelect }: SiblingsProps) {
   );
 }
 
-interface Probing { asked: boolean; done: boolean; found: Probe | null; problem: string; hint: string; start: () => void }
-
-/** Asks again and again until it is done. The siblings of a turn share one answer. */
-function useProbe(where: Where, node: number, parent: number): Probing {
-  const place = `${where.run}\n${where.stage}\n${where.key}\n${parent}`;
-  const [asked, setAsked] = useState("");
-  const [state, setState] = useState<{ place: string; found: Probe | null; problem: string; hint: string }>({ place: "", found: null, problem: "", hint: "" });
-  useEffect(() => {
-    if (asked !== place) return;
-    let timer = 0;
-    let gone = false;
-    const look = async () => {
-      try {
-        const found = await ask<Probe>(address("probe", { ...where, node }));
-        if (gone) return;
-        setState({ place, found, problem: "", hint: "" });
-        if (found.state === "running") timer = window.setTimeout(look, LOOK);
-      } catch (error) {
-        if (!gone) setState({ place, found: null, problem: problemOf(error).message, hint: problemOf(error).hint });
-      }
-    };
-    void look();
-    return () => {
-      gone = true;
-      window.clearTimeout(timer);
-    };
-  }, [asked, place]);
-  const mine = state.place === place ? state : { found: null, problem: "", hint: "" };
-  const done = mine.problem !== "" || (mine.found !== null && mine.found.state !== "running");
-  return { asked: asked === place, done, ...mine, start: () => setAsked(place) };
-}
-
-function Probed({ probe, scene, onSelect }: { probe: Probing; scene: Scene; onSelect: (id: number) => void }) {
+function Probed({ probe, scene, onSelect }: { probe: Probing<Probe>; scene: Scene; onSelect: (id: number) => void }) {
   const { found } = probe;
-  if (probe.problem) return <Trouble problem={{ message: probe.problem, hint: probe.hint }} />;
-  if (!found) return <p role="status">Asking…</p>;
   return (
     <div aria-live="polite">
-      {found.state === "running" && <p role="status">Models are loaded and run, {seconds(found.seconds)} so far… <Said text={found.problem} /></p>}
-      {found.state === "failed" && <Trouble problem={{ message: found.problem || "It failed.", hint: "" }} />}
-      {found.policies.length > 0 && (
+      <Underway probe={probe} />
+      {found && found.policies.length > 0 && (
         <Scroll label="Log-probability of each turn under every policy">
           <table class="narrow">
             <caption>Log-probability of the whole turn; the likeliest of these turns under each policy is marked ●.</caption>
@@ -119,7 +82,6 @@ function Probed({ probe, scene, onSelect }: { probe: Probing; scene: Scene; onSe
           </table>
         </Scroll>
       )}
-      {found.policies.filter((policy) => policy.problem).map((policy) => <p class="wrong"><Said text={`${policy.title}: ${policy.problem}`} /></p>)}
     </div>
   );
 }
