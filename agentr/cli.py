@@ -54,10 +54,12 @@ def run(
     """Run an experiment, or continue it where it stopped."""
     from agentr.config.identity import to_yaml
     from agentr.config.named import looking
+    from agentr.models.load import check_context
     from agentr.recipes import load
 
     with looking(dry_run and not trust), trusting(trust):
         loaded = load(config, overrides or [])
+    check_context(loaded.model)
     if dry_run:
         from agentr.launch.estimate import estimate
 

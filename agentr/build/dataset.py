@@ -37,7 +37,7 @@ def write_dataset(
     mix: Mix | None = None,
     *,
     source: str = "the trees of this round",
-    hint: str = _HINT,
+    hint: str = "",
     **about: Any,
 ) -> dict[str, Any]:
     """Writes a dataset and returns its manifest. Rows wait on disk; in memory is only what their order is decided by.
@@ -66,7 +66,7 @@ def write_dataset(
             if not own:
                 reasons = ", ".join(f"{n} x {why}" for why, n in dropped.reasons.items()) or "no success"
                 longest = max(dropped.reasons, key=lambda why: dropped.reasons[why], default="") == _TOO_LONG
-                raise NoRows(f"{source} gave no row to train on: {reasons}", hint="Raise build.max_length." if longest else hint)
+                raise NoRows(f"{source} gave no row to train on: {reasons}", hint="Raise build.max_length." if longest else hint or _HINT)
             rows, refused = mix(own, spool.keep) if mix is not None else (own, Counter[str]())
             used = set(rows)
             for kept in own:

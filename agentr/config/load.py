@@ -1,5 +1,5 @@
 """Reading a configuration: schema, preset, included files, the file itself, command-line overrides; later ones win.
-A layer that names another method than those below it starts from that method's defaults.
+A layer that names another method than those below it starts from that method's defaults; another environment, without options.
 
 A file may give values for several methods in its section ``methods``, by type; those of the method that runs are laid under ``method``:
 so one file can hold a task's settings for every method that is compared on it.
@@ -28,7 +28,7 @@ from agentr.config.environment import environment_problems
 from agentr.config.files import file_problems
 from agentr.config.identity import plain
 from agentr.config.literal import literal, resolvers, users
-from agentr.config.overlays import NAME, SECTION, take_overlay
+from agentr.config.overlays import NAME, SECTION, replace, take_overlay
 from agentr.config.renamed import RENAMED_VALUES, new_name
 from agentr.config.schema import Config, MethodConfig
 from agentr.config.text import parse_texts, parse_yaml, read_text
@@ -99,7 +99,8 @@ def load(
     layers += _with_overlay(Layer("the command line", _dotlist(overrides), _dotlist(overrides, texts=True)), Path())
     if refused := [problem for layer in layers for problem in resolvers(layer.source, layer.data)]:
         raise ConfigError(_joined(refused))
-    _replace_methods(layers)
+    replace([layer.data for layer in layers], "method", "type")
+    replace([layer.data for layer in layers], "env", "name", owned=("options",))
     method = find(next((str(t) for layer in reversed(layers) if (t := _section(layer, "method").get("type"))), ""))
     problems: list[str] = []
     by_type = _by_type(layers)
@@ -132,17 +133,6 @@ def load(
     if problems:
         raise ConfigError(_joined(list(dict.fromkeys(problems))))
     return config
-
-
-def _replace_methods(layers: Sequence[Layer]) -> None:
-    """Takes the keys of a method out of the layers from the one that names it, where a later layer names another method."""
-    begin, named = 0, ""
-    for place, layer in enumerate(layers):
-        type = str(_section(layer, "method").get("type") or named)
-        for replaced in layers[begin:place] if named not in ("", type) else ():
-            replaced.data.pop("method", None)
-        if type != named:
-            begin, named = place, type
 
 
 def at_round(config: Config, round_: int, find: FindMethod) -> Config:

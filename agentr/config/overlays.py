@@ -7,6 +7,7 @@ has are in ``clusters/``.
 from __future__ import annotations
 
 import difflib
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -57,3 +58,21 @@ def take_overlay(data: dict[str, Any], source: str, folder: Path) -> tuple[str, 
     if not isinstance(values, dict) or isinstance(values.get(SECTION), str):
         raise ConfigError(f"{path} holds no sections with keys", hint="For example: cluster: {wait_s: 600}")
     return f"cluster {name}", values, texts
+
+
+def replace(layers: Sequence[dict[str, Any]], section: str, name: str, owned: Collection[str] | None = None) -> None:
+    """Takes what belongs to what a section names out of the layers from the one that names it, where a later layer names another.
+
+    Args:
+        name: The section's key that names it.
+        owned: The keys that belong to it; by default all of the section.
+    """
+    begin, named = 0, ""
+    for place, layer in enumerate(layers):
+        given = layer.get(section)
+        now = str((isinstance(given, dict) and given.get(name)) or named)
+        for other in layers[begin:place] if named not in ("", now) else ():
+            if isinstance(found := other.get(section), dict):
+                other[section] = {} if owned is None else {key: value for key, value in found.items() if key not in owned}
+        if now != named:
+            begin, named = place, now

@@ -11,6 +11,7 @@ from typing import Any
 from agentr.config.chat_template import bound, shipped, template_text
 from agentr.config.model import ModelConfig, ModelSource
 from agentr.errors import DataError, ModelError, first_line
+from agentr.models import nano
 from agentr.outside import typed
 from agentr.policy.chat import ChatCodec
 from agentr.policy.limited import limited
@@ -33,9 +34,7 @@ def resolve(config: ModelConfig, cache: Path) -> Path:
         ModelError: The model cannot be found, made or used; says what to do.
     """
     if config.source is ModelSource.nano:
-        from agentr.models.nano import load_pretrained
-
-        path = _make_once(cache / "nano", load_pretrained)
+        path = _make_once(cache / "nano", nano.load_pretrained)
     elif config.source is ModelSource.smollm2:
         path = _make_once(cache / "smollm2", convert_smollm2)
     else:
@@ -101,8 +100,22 @@ def check_model(path: Path | str, config: ModelConfig) -> None:
     Raises:
         ModelError: Files are missing, or the context is shorter than configured.
     """
-    folder = Path(path)
-    require_model(folder)
+    require_model(Path(path))
+    _check_context(Path(path), config)
+
+
+def check_context(config: ModelConfig) -> None:
+    """Checks the context length of a model that is here already, before a run is begun.
+
+    Raises:
+        ModelError: It is shorter than configured.
+    """
+    folder = nano.WEIGHTS if config.source is ModelSource.nano else Path(config.path)
+    if config.source is not ModelSource.smollm2 and (folder / "config.json").is_file():
+        _check_context(folder, config)
+
+
+def _check_context(folder: Path, config: ModelConfig) -> None:
     described = _read_config(folder)
     text = described.get("text_config") or described
     longest = int(text.get("max_position_embeddings") or 0)

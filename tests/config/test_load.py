@@ -532,6 +532,24 @@ def test_who_names_another_method_starts_from_its_defaults(tmp_path: Path, by: s
     assert plain(same.method)["search"]["iterations"] == 3 and plain(same.method)["search"]["width"] == 3, "the same method is merged"
 
 
+@pytest.mark.parametrize("by", ["an including file", "the command line", "a base"])
+def test_who_names_another_environment_starts_without_options(tmp_path: Path, by: str) -> None:
+    """Options of the environment that is replaced are no mistakes of the one in its place; all else that is said of environments holds."""
+    (tmp_path / "base.yaml").write_text("env: {name: textcraft, options: {distractors: 3}, timeout_s: 9.0}")
+    (tmp_path / "more.yaml").write_text("include: [base.yaml]\nenv: {options: {more: 1}}")
+    (tmp_path / "own.yaml").write_text("env: {name: babyai, options: {levels: [1]}}")
+    (tmp_path / "other.yaml").write_text("include: [more.yaml, own.yaml]")
+    given = ["env.name=babyai", "env.options.levels=[1]"]
+    found = {
+        "an including file": lambda: load(tmp_path / "other.yaml", files=False),
+        "the command line": lambda: load(tmp_path / "more.yaml", given, files=False),
+        "a base": lambda: load(tmp_path / "own.yaml", base=tmp_path / "more.yaml", files=False),
+    }[by]().env
+    assert (found.name, found.options, found.timeout_s) == ("babyai", {"levels": [1]}, 9.0)
+    same = load(tmp_path / "more.yaml", ["env.name=textcraft"], files=False).env
+    assert same.options == {"distractors": 3, "more": 1}, "of the same environment they are merged"
+
+
 def test_what_is_said_of_no_method_holds_for_the_one_that_is_named_over_it(tmp_path: Path) -> None:
     (tmp_path / "base.yaml").write_text("method: {episodes: 7}")
     (tmp_path / "own.yaml").write_text("include: [base.yaml]\nmethod: {type: rft}")

@@ -10,12 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
+from agentr.cli import app
 from agentr.config.chat_template import template_text
 from agentr.config.model import ModelConfig, ModelSource
 from agentr.errors import ConfigError, ModelError
 from agentr.models import load
-from agentr.models.load import check_model, load_codec, resolve
+from agentr.models.load import check_context, check_model, load_codec, resolve
 from agentr.models.nano import WEIGHTS
 from agentr.policy.chat import ChatCodec
 from agentr.types import Message
@@ -142,6 +144,19 @@ def test_context_that_is_too_short(copy):
         ModelError, match=r"has a context of 1024 tokens, and model\.max_model_len is 4096\. Set model\.max_model_len to 1024"
     ):
         check_model(copy, hf(copy, max_model_len=4096))
+
+
+def test_a_context_that_is_too_short_is_said_before_a_run_is_begun(copy, tmp_path):
+    """By the dry run and by the run itself, of a model that ships and of a folder; what is not here yet is checked when it comes."""
+    for model in ("source: nano", f"source: hf, path: {copy}"):
+        config = tmp_path / "config.yaml"
+        config.write_text(f"run: {{dir: {tmp_path / 'run'}}}\nmodel: {{{model}, max_model_len: 4096}}\n")
+        for arguments in (["--dry-run"], []):
+            said = CliRunner().invoke(app, ["run", str(config), *arguments]).exception
+            assert isinstance(said, ModelError) and "has a context of 1024 tokens, and model.max_model_len is 4096" in str(said)
+            assert not (tmp_path / "run").exists()
+    check_context(hf("nobody/nothing", max_model_len=4096))
+    check_context(ModelConfig(source=ModelSource.nano, max_model_len=1024))
 
 
 def test_sizes_that_only_one_backend_lacks_are_not_refused_here(copy):
