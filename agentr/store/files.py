@@ -141,33 +141,28 @@ def writing(path: Path) -> Iterator[BinaryIO]:
 
 
 def _part_of(path: Path) -> tuple[Path, int]:
-    """Makes the file that is to take the place of ``path``, under a lock that ends with this process.
+    """Makes the file that is to take the place of ``path``, locked as long as this process lives.
 
-    One that a killed process left is deleted. While another writer has it, the new one's name is one that nobody else has.
+    What a killed process left there is deleted. While another one may write there, the name is one that nobody else has.
     """
     # Not tempfile's: it makes files that nobody else may read, whatever the umask.
     part = path.with_name(f".{path.name[:40]}.part")
-    with contextlib.suppress(OSError):  # there is none; or somebody writes it, as far as a file system without locks can say
-        left = os.open(part, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
-        try:
-            fcntl.flock(left, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if _is(part, left):
-                disk.unlink(part)
-        finally:
-            os.close(left)
+    with contextlib.suppress(OSError), _File(os.open(part, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)) as left:
+        fcntl.flock(left, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if _is(part, left.fileno()):
+            disk.unlink(part)
     with contextlib.suppress(FileExistsError):
         made = disk.create(part)
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError):  # a file system without locks: nobody takes it away there
             fcntl.flock(made, fcntl.LOCK_EX)
         if _is(part, made):
             return part, made
         os.close(made)  # another writer took it for one that was left, before it was locked
-    part = path.with_name(f".{path.name[:40]}.{secrets.token_hex(6)}.part")
+    part = part.with_suffix(f".{secrets.token_hex(6)}.part")
     return part, disk.create(part)
 
 
 def _is(path: Path, descriptor: int) -> bool:
-    """Whether an open file is the one that stands at a path now."""
     with contextlib.suppress(FileNotFoundError):
         return os.path.samestat(path.lstat(), os.fstat(descriptor))
     return False
