@@ -25,8 +25,8 @@ Mix = Callable[[Sequence[Kept], Keep], tuple[Sequence[Kept], Counter[str]]]
 
 #: What to do about a round without rows.
 _HINT = (
-    "If the policy solves nothing yet, train it first (warm_start.train: more steps, another learning_rate, until its loss is low). "
-    "Else give the search more width or iterations, or lower the thresholds of the method (method.*), or choose easier tasks (collect.tasks)."
+    "If the policy solves nothing yet, train it first (warm_start.train: more steps, another learning_rate, until its loss is low). Else "
+    "give the search more width or iterations, or lower the thresholds of the method (method.*), or choose easier tasks (collect.tasks)."
 )
 _TOO_LONG = "longer than build.max_length"
 
