@@ -24,7 +24,7 @@ def open(path: str | Path) -> Run:
     """Opens a run directory for reading, also while a driver works on it.
 
     Raises:
-        DataError: The folder holds no run (the error names runs below it), or one of a later version.
+        DataError: The folder holds no run (the error names runs below it), or one of another format.
     """
     from agentr.read.run import Run
 

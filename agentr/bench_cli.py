@@ -60,7 +60,7 @@ def bench_store(
     folder: Annotated[Path | None, typer.Option(help="On which disk to work; by default that of the temporary files.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
 ) -> None:
-    """Measure the run directory, as it is stored now and as version 1 stored it, on made-up trees."""
+    """Measure the run directory, on made-up trees."""
     import tempfile
 
     from rich.table import Table
@@ -75,12 +75,11 @@ def bench_store(
         echo(json.dumps(result, indent=2))
         return
     shown = Table(title=f"{trees:,} trees of {nodes} nodes, seed {seed}")
-    forms = ("now", "version 1")
-    for column in ("what is done", *(f"{form}: {what}" for form in forms for what in ("seconds", "peak MB", "bytes a tree"))):
+    for column in ("what is done", "seconds", "peak MB", "bytes a tree"):
         shown.add_column(column, justify="left" if column == "what is done" else "right")
     for step in STEPS:
-        cells = [result[form][step] for form in forms]
-        shown.add_row(step, *(f"{v:,.4g}" for c in cells for v in (c["seconds"], c["peak_mb"], c["size"] / trees)))
+        took = result[step]
+        shown.add_row(step, *(f"{v:,.4g}" for v in (took["seconds"], took["peak_mb"], took["size"] / trees)))
     Console().print(shown)
 
 

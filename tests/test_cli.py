@@ -388,10 +388,10 @@ def test_a_run_is_traced_checked_packed_and_pruned(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_store_is_measured_beside_its_first_version() -> None:
+def test_the_store_is_measured() -> None:
     found = json.loads(agentr("bench", "store", "--trees", "40", "--nodes", "20", "--json").stdout)
-    assert found["trees"] == 40 and found["now"].keys() == found["version 1"].keys() == {"seal", "list", "one tree", "build", "export"}
-    assert found["now"]["export"]["size"] == found["version 1"]["export"]["size"] > 0, "both export the same rows"
+    assert found["trees"] == 40 and {"seal", "list", "one tree", "build", "export"} <= found.keys()
+    assert found["export"]["size"] > 0
     shown = agentr("bench", "store", "--trees", "10", "--nodes", "20").stdout
     assert "10 trees of 20 nodes" in shown
 

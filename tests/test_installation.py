@@ -85,3 +85,4 @@ def test_a_policy_reinforces(tmp_path: Path) -> None:
     run = finished(start(tmp_path / "log", "run", str(written(tmp_path)), f"run.dir={root}", *options), root)
     assert [len(step.dataset.rows) > 0 for step in run.rounds[1].rollouts.steps.values()] == [True, True]
     assert run.rounds[1].train.summary.online_steps == 2
+    assert all(line["loss"] != 0 for line in run.rounds[1].train.curve_lines())

@@ -1,17 +1,13 @@
 """Measures the run directory: sealing, listing, reading one tree, building and exporting, in seconds, memory and bytes a tree.
 
-The same made-up trees are stored twice: as now, and as version 1 of the stored form did (one table, read and checked whole; rows collected
-in memory). Each step runs in a process of its own, so that its peak of memory is its own.
+Each step runs in a process of its own, so that its peak of memory is its own.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
 import multiprocessing
 import random
 import resource
-import shutil
 import statistics
 import time
 from collections.abc import Callable, Iterator
@@ -19,21 +15,14 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import zstandard
-
 from agentr.build.dataset import write_dataset
 from agentr.build.export import export_rows
 from agentr.build.revision import good_rows
 from agentr.build.targets import Targets
-from agentr.search.stored import from_bytes, stored_counts
 from agentr.search.tree import Child, Origin, Spent, Tree
 from agentr.store.dataset import iter_rows
-from agentr.store.files import make_folder, write_bytes
-from agentr.store.forest import SUFFIX, Forest
+from agentr.store.forest import Forest
 from agentr.store.growing import GrowingForest
-from agentr.store.rows import Row
-from agentr.store.tree_table import summary_row
-from agentr.store.version1 import tree_of
 from agentr.types import Cost, FinishReason, Message, Outcome, Task
 
 #: Steps in the order in which they run.
@@ -61,7 +50,7 @@ class Measured:
 
 
 def measure(folder: Path, trees: int, nodes: int, seed: int, say: Callable[[str], None]) -> dict[str, Any]:
-    """Runs all steps on both stored forms and returns what they took.
+    """Runs all steps on made-up trees and returns what they took.
 
     Args:
         folder: An empty folder to work in; what is left there is the caller's.
@@ -71,18 +60,10 @@ def measure(folder: Path, trees: int, nodes: int, seed: int, say: Callable[[str]
     made = alone(_grow, grown, trees, nodes, seed)
     say(f"{trees:,} trees of {nodes} nodes made: {1000 * made.seconds / trees:.2f} ms each, {made.size / trees:,.0f} bytes each")
     result: dict[str, Any] = {"trees": trees, "nodes": nodes, "seed": seed, "grow": asdict(made)}
-    for form, steps in (("now", _NOW), ("version 1", _VERSION1)):
-        place = folder / form
-        if form == "now":
-            shutil.copytree(grown, place)
-        else:
-            alone(_convert, grown, place)
-        result[form] = {}
-        for name in STEPS:
-            found = alone(steps[name], place, trees)
-            result[form][name] = asdict(found)
-            say(f"{form}: {name} {found.seconds:.4g} s, peak {found.peak_mb:.0f} MB")
-        shutil.rmtree(place)
+    for name in STEPS:
+        found = alone(_STEPS[name], grown, trees)
+        result[name] = asdict(found)
+        say(f"{name} {found.seconds:.4g} s, peak {found.peak_mb:.0f} MB")
     return result
 
 
@@ -158,7 +139,7 @@ def _grow(folder: Path, trees: int, nodes: int, seed: int) -> int:
     return _size(folder)
 
 
-# as now ---------------------------------------------------------------------------------------------------------------
+# steps ----------------------------------------------------------------------------------------------------------------
 
 
 def _seal(folder: Path, trees: int) -> int:
@@ -194,95 +175,6 @@ def _candidates(forest: Any) -> Iterator[Any]:
         yield from good_rows(tree, 1.0, limit=4, targets=Targets(invalid=True))
 
 
-# as version 1 ---------------------------------------------------------------------------------------------------------
-
-
-def _convert(grown: Path, place: Path) -> int:
-    """Writes trees as version 1 did."""
-    (place / "finished").mkdir(parents=True)
-    for path in (Forest(grown).work / "finished").iterdir():
-        tree = from_bytes(path.read_bytes())
-        data = asdict(tree)
-        for key in ("spent", "stage", "revisions", "cost", "events"):
-            del data[key]
-        for node in data["nodes"]:
-            for key in ("verdict", "branch", "draws"):
-                del node[key]
-            node |= {"judgement": "", "note": {}}
-        text = json.dumps({"format": 1, **data, "counts": stored_counts(tree.cost, tree.events)}, sort_keys=True, separators=(",", ":"))
-        (place / "finished" / path.name).write_bytes(zstandard.ZstdCompressor(level=6).compress(text.encode()))
-    return 0
-
-
-def _seal_1(folder: Path, trees: int) -> int:
-    paths = sorted((folder / "finished").glob(f"*{SUFFIX}"))
-    blobs = [path.read_bytes() for path in paths]
-    for blob in blobs:
-        tree_of(blob)
-    keys = [path.name.removesuffix(SUFFIX) for path in paths]
-    sha256 = _write_table(folder / "trees.parquet", {"key": keys, "tree": blobs})
-    write_bytes(folder / "manifest.json", json.dumps({"sha256": sha256}).encode())
-    shutil.rmtree(folder / "finished")
-    return _size(folder)
-
-
-def _trees_1(folder: Path) -> dict[str, list[Any]]:
-    return _read_table(folder / "trees.parquet", json.loads((folder / "manifest.json").read_text())["sha256"])
-
-
-def _list_1(folder: Path, trees: int) -> int:
-    rows = [summary_row(tree_of(blob)) for blob in _trees_1(folder)["tree"]]
-    rows.sort(key=lambda row: (-row["successes"], row["turns"]))
-    return 0
-
-
-def _read_one_1(folder: Path, trees: int) -> int:
-    found = _trees_1(folder)
-    tree_of(found["tree"][found["key"].index(_key(trees // 2))])
-    return 0
-
-
-def _build_1(folder: Path, trees: int) -> int:
-    rows = [row for row in _candidates(map(tree_of, _trees_1(folder)["tree"])) if isinstance(row, Row)]
-    make_folder(folder / "dataset")
-    columns: dict[str, Any] = {name: [list(getattr(row, name)) for row in rows] for name in ("input_ids", "loss_mask")}
-    columns |= {name: [getattr(row.provenance, name) for row in rows] for name in ("tree", "nodes", "kind")}
-    columns["detail"] = [json.dumps(row.provenance.detail, sort_keys=True) for row in rows]
-    sha256 = _write_table(folder / "dataset" / "rows.parquet", columns)
-    write_bytes(folder / "dataset" / "manifest.json", json.dumps({"sha256": sha256}).encode())
-    return _size(folder / "dataset")
-
-
-def _export_1(folder: Path, trees: int) -> int:
-    found = _read_table(folder / "dataset" / "rows.parquet", json.loads((folder / "dataset" / "manifest.json").read_text())["sha256"])
-    pairs = zip(found["input_ids"], found["loss_mask"], strict=True)
-    lines = [{"input_ids": ids, "labels": [i if m else -100 for i, m in zip(ids, mask, strict=True)]} for ids, mask in pairs]
-    out = folder / "rows.jsonl"
-    write_bytes(out, "".join(json.dumps(line) + "\n" for line in lines).encode())
-    return out.stat().st_size
-
-
-def _write_table(path: Path, columns: dict[str, Any]) -> str:
-    import io
-
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    buffer = io.BytesIO()
-    pq.write_table(pa.table(columns), buffer)
-    write_bytes(path, buffer.getvalue())
-    return hashlib.sha256(buffer.getvalue()).hexdigest()
-
-
-def _read_table(path: Path, sha256: str) -> dict[str, list[Any]]:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    data = path.read_bytes()
-    assert hashlib.sha256(data).hexdigest() == sha256
-    return pq.read_table(pa.BufferReader(data), use_threads=False).to_pydict()
-
-
 # ----------------------------------------------------------------------------------------------------------------------
 
 
@@ -303,5 +195,4 @@ def _size(folder: Path) -> int:
     return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
 
 
-_NOW = {"seal": _seal, "list": _list, "one tree": _read_one, "build": _build, "export": _export}
-_VERSION1 = {"seal": _seal_1, "list": _list_1, "one tree": _read_one_1, "build": _build_1, "export": _export_1}
+_STEPS = {"seal": _seal, "list": _list, "one tree": _read_one, "build": _build, "export": _export}

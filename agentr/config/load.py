@@ -29,7 +29,6 @@ from agentr.config.files import file_problems
 from agentr.config.identity import plain
 from agentr.config.literal import literal, resolvers, users
 from agentr.config.overlays import NAME, SECTION, replace, take_overlay
-from agentr.config.renamed import RENAMED_VALUES, new_name
 from agentr.config.schema import Config, MethodConfig
 from agentr.config.text import parse_texts, parse_yaml, read_text
 from agentr.errors import ConfigError
@@ -412,16 +411,10 @@ def _parts(data: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
 def _explained(source: str, key: str, error: OmegaConfBaseException, config: Any) -> str:
     if isinstance(error, ConfigKeyError):
         return f"{source}: unknown key {key!r}. {_hint(key, config)}"
-    message = str(error).splitlines()[0]
-    value = re.search(r"Invalid value '([^']*)'", message)
-    if value and (now := RENAMED_VALUES.get((key, value[1]))):
-        message += f". {value[1]} is called {now} now"
-    return f"{source}: {message} (key {key!r})."
+    return f"{source}: {str(error).splitlines()[0]} (key {key!r})."
 
 
 def _hint(key: str, config: Any) -> str:
-    if renamed := new_name(key):
-        return f"It is called {renamed} now."
     known = list(_known_keys(OmegaConf.to_object(config))) if OmegaConf.is_config(config) else []
     plain_key = re.sub(r"\[\d+\]", "", key)
     # A misspelt last part beats a misspelt section: keys of a section look alike from afar.

@@ -21,7 +21,7 @@ from agentr.config.text import dump_yaml, read_yaml
 from agentr.errors import AgentrError, ConfigError, DataError
 from agentr.outside import read_file
 from agentr.read.run import Run
-from agentr.read.stage import Dataset, Rollouts, Trees
+from agentr.read.stage import Rollouts, Trees
 from agentr.search.stored import from_bytes
 from agentr.search.tree import Tree
 from agentr.store.files import disk, make_folder, read_lines, whole_lines, write_bytes
@@ -72,7 +72,7 @@ def examine(path: Path) -> Iterator[Finding]:
     """Reads all files of a run and yields what is wrong, the run's own files first, then stages in the order in which they ran.
 
     Raises:
-        DataError: The folder holds no run, or one of a later version.
+        DataError: The folder holds no run, or one of another format.
     """
     run = agentr.open(path)
     yield from _own_files(run)
@@ -86,7 +86,7 @@ def examine(path: Path) -> Iterator[Finding]:
         elif problems:
             unreadable = any(damage.unreadable for damage in damages)  # no reason to make it anew
             yield Finding(problems=problems, remedy=Remedy.NONE if unreadable else _remedy(run, name), **about)
-        elif record.sealed and record.format > 1 and _seal_problem(run.path, record):
+        elif record.sealed and _seal_problem(run.path, record):
             problem = f"{name}/{SEAL}: {_seal_problem(run.path, record)}"
             yield Finding(stage=name, problems=(problem,), remedy=Remedy.SEAL)
 
@@ -230,18 +230,6 @@ def _damages(run: Run, record: StageRecord) -> Iterator[Damage]:
     if not record.sealed:
         return
     yield from verify(run.path, record)
-    if record.format > 1:
-        return
-    stage = run.stage(record.name)  # version 1 has hashes of trees and rows alone
-    try:
-        if isinstance(stage, Trees):
-            for _ in stage:
-                pass
-        elif isinstance(stage, Dataset):
-            for _ in stage.rows:
-                pass
-    except AgentrError as error:
-        yield Damage(path=record.name, stage=record.name, problem=error.message)
 
 
 def _remedy(run: Run, name: str) -> Remedy:
@@ -320,10 +308,6 @@ def _reopen(store: RunStore, name: str) -> str:
 
 def _readable(folder: Path, record: StageRecord) -> Iterator[Tree]:
     """Yields the trees of a damaged forest that can be read for certain."""
-    if record.format < 2:
-        with contextlib.suppress(AgentrError):
-            yield from Forest(folder)
-        return
     try:
         footers = {part["file"]: part["footer"] for part in Forest(folder).manifest["parts"]}
     except (DataError, KeyError):

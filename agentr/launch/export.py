@@ -73,7 +73,7 @@ def _trees(here: Round) -> Iterator[Tree]:
 
 
 def _finder(run: Run) -> FindTree:
-    """Returns what gives the tree that a row was made from; None for rows of files, and of version 1, which do not name a stage."""
+    """Returns what gives the tree that a row was made from; None for rows of files."""
 
     @lru_cache(maxsize=_KEPT)
     def read(stage: str, key: str) -> Tree:

@@ -165,7 +165,7 @@ def _merged(defaults: Any, values: Any) -> Any:
 
 def _sources(run: Run, stage: str) -> tuple[list[Source], str]:
     """What a checkpoint and those that it goes on from were trained on, the first one first; and the stage that the first one goes on from,
-    empty if that is not known: trainings of version 1 do not say it."""
+    empty if that is not known."""
     found: list[Source] = []
     records = run.records()
     while (place := stage_of(stage)) is not None and stage in records:

@@ -186,7 +186,7 @@ class Run:
         config: The configuration, as plain data.
 
     Raises:
-        DataError: The folder holds no run, or one of a later version.
+        DataError: The folder holds no run, or one of another format.
     """
 
     def __init__(self, path: str | Path) -> None:

@@ -94,8 +94,7 @@ def trace_row(root: Path, dataset: str, index: int) -> RowTrace:
 
 def _side(root: Path, stage: str, key: str, nodes: tuple[int, ...]) -> Side:
     if not stage:
-        problem = "from a file" if not nodes else "this row was written before rows named the stage of their tree"
-        return Side("", key, None, tuple(None for _ in nodes), "", problem)
+        return Side("", key, None, tuple(None for _ in nodes), "", "from a file")
     try:
         check_names([stage], "a row")
         tree = Forest(root / stage, stage).read(key)

@@ -80,9 +80,10 @@ def load(path: Path | None, overrides: Sequence[str] = (), base: Path | None = N
         Untrusted: It is that of a run that may not be gone on with here.
     """
     for file in filter(None, (base, path)):
-        if Layout(file.parent).manifest.exists() and not only_looks():
+        if Layout(file.parent).manifest.exists():
             check_folder(file.parent)
-            needs_trust(file)
+            if not only_looks():
+                needs_trust(file)
     return loading.load(path, overrides, base, find=find_recipe, files=files, whole=whole)
 
 

@@ -16,11 +16,10 @@ from typing import TYPE_CHECKING, Any
 
 from agentr.errors import DataError
 from agentr.outside import typed
-from agentr.store import version1
 from agentr.store.files import make_folder, read_json, write_json
 from agentr.store.rows import Dropped, Preference, Provenance, Rollout, Row
 from agentr.store.seal import FORMAT, check_format, hash_file
-from agentr.store.tables import TableWriter, damaged, footer_hash, open_table, read_group, read_table
+from agentr.store.tables import TableWriter, damaged, open_table, read_group, read_table
 from agentr.types import Loss
 
 if TYPE_CHECKING:
@@ -176,7 +175,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     """Reads the manifest of a dataset.
 
     Raises:
-        DataError: There is no dataset in ``folder``, or one of a later version.
+        DataError: There is no dataset in ``folder``, or one of another format.
     """
     try:
         found = read_json(folder / "manifest.json")
@@ -284,7 +283,7 @@ def _row_of(described: DatasetType, entry: dict[str, Any]) -> Any:
 
 
 def iter_dropped(folder: Path) -> Iterator[Dropped]:
-    """Yields the dropped candidates of a dataset, in the order in which they came; of datasets of version 1 none.
+    """Yields the dropped candidates of a dataset, in the order in which they came.
 
     Raises:
         DataError: The file is damaged.
@@ -341,9 +340,6 @@ def _described(folder: Path, name: str) -> DatasetType:
 
 def _rows_footer(folder: Path, manifest: dict[str, Any]) -> str:
     """Returns the hash that the footer of the rows must have; the pages have checksums of their own."""
-    if "sha256" in manifest:
-        version1.check_rows(folder / ROWS, manifest["sha256"])
-        return footer_hash(folder / ROWS)
     return manifest.get("rows_footer", "")
 
 

@@ -22,8 +22,7 @@ from agentr.errors import DataError
 from agentr.outside import typed
 from agentr.search.stored import from_bytes, split_bytes
 from agentr.search.tree import Tree
-from agentr.store import version1
-from agentr.store.files import make_folder, read_json, read_lines, remove, write_lines
+from agentr.store.files import make_folder, read_lines, remove, write_lines
 from agentr.store.inside import check_names
 from agentr.store.seal import FORMAT, check_format, read_checked, write_checked
 from agentr.store.tables import TableWriter, damaged, open_table, read_group, read_table, schema
@@ -176,8 +175,6 @@ class Forest:
     @property
     def manifest(self) -> dict[str, Any]:
         path = self.folder / "manifest.json"
-        if version1.SealedTrees.is_at(self.folder):
-            return read_json(path)
         manifest = read_checked(path)
         check_format(manifest, f"the forest {self.folder}")
         check_names([part.file for part in typed(_Manifest, manifest, str(path)).parts], str(path))
@@ -189,8 +186,6 @@ class Forest:
         """Returns the keys of the trees, in order."""
         if not self.sealed:
             return sorted(self.finished())
-        if self._version1 is not None:
-            return self._version1.keys()
         return self.summary(["key"])["key"].to_pylist()
 
     def tasks(self) -> list[Task]:
@@ -204,7 +199,7 @@ class Forest:
         Raises:
             DataError: A tree is damaged; the error names it.
         """
-        if not self.sealed or self._version1 is not None:
+        if not self.sealed:
             for key in self.keys():
                 yield self.read(key)
             return
@@ -217,7 +212,7 @@ class Forest:
         return self.manifest["trees"] if self.sealed else len(self.finished())
 
     def __contains__(self, key: str) -> bool:
-        if self.sealed and self._version1 is None:
+        if self.sealed:
             return self._row(key) is not None
         return key in self.finished()
 
@@ -246,8 +241,6 @@ class Forest:
             except FileNotFoundError:
                 if not self.sealed:  # it may have been sealed since it was looked for
                     return None
-        if self._version1 is not None:
-            return self._placed(self._version1.read(key)) if key in set(self._version1.keys()) else None
         row = self._row(key)
         return self._tree(key, row["tree"], row["spent"]) if row is not None else None
 
@@ -259,7 +252,7 @@ class Forest:
         """
         import pyarrow as pa
 
-        if self.sealed and self._version1 is None:
+        if self.sealed:
             batches = read_table(self.folder / "summary.parquet", self.manifest["summary"], columns)
             return pa.Table.from_batches(batches, schema({name: COLUMNS[name] for name in COLUMNS if not columns or name in columns}))
         return pa.Table.from_pylist([summary_row(tree) for tree in self], schema(COLUMNS)).select(columns or list(COLUMNS))
@@ -271,10 +264,6 @@ class Forest:
                 yield {"key": tree.task.key, **vars(spent)}
 
     # ------------------------------------------------------------------------------------------------------------------
-
-    @cached_property
-    def _version1(self) -> version1.SealedTrees | None:
-        return version1.SealedTrees(self.folder) if version1.SealedTrees.is_at(self.folder) else None
 
     @cached_property
     def _parts(self) -> list[dict[str, Any]]:
@@ -299,11 +288,9 @@ class Forest:
 
     def _tree(self, key: str, *parts: bytes) -> Tree:
         try:
-            return self._placed(from_bytes(b"".join(parts)))
+            tree = from_bytes(b"".join(parts))
         except DataError as error:
             raise damaged(self.folder, f"tree {key!r}: {error.message}") from error
-
-    def _placed(self, tree: Tree) -> Tree:
         tree.stage = self.stage
         return tree
 

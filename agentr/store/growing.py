@@ -20,7 +20,6 @@ import msgspec
 from agentr.errors import DataError
 from agentr.search.stored import from_bytes, to_bytes
 from agentr.search.tree import Tree
-from agentr.store import version1
 from agentr.store.files import append_bytes, append_line, disk, make_folder, read_lines, remove, whole_lines, write_bytes
 from agentr.store.forest import FAILURES, FINISHED, SUFFIX, Forest
 from agentr.store.working import ALONE, join, take_over
@@ -57,7 +56,6 @@ class GrowingForest(Forest):
         self._take_older()
         for name in (FINISHED, JOURNAL):
             make_folder(self._work / name)
-        version1.convert_growing(folder, self._work / FINISHED, SUFFIX)
         self.damaged = [*self._check_trees(), *self._check_journals()]
 
     @property

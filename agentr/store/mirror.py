@@ -281,8 +281,8 @@ class Mirror:
             sources |= {name: _snapshot(path) for name, path in sources.items() if isinstance(path, Path) and path.name == _METRICS}
             if not sources:
                 raise Torn(f"{folder} has no checkpoint any more")
-        else:  # the seals of version 1 name no files
-            sources = {name: folder / name for name in (record.files if record.format > 1 else files_of(folder))}
+        else:
+            sources = {name: folder / name for name in record.files}
         files = record.files or {name: await hashed(source) for name, source in sources.items()}
         await self._create({object_name(file): (file, sources[name]) for name, file in files.items()})
         return Entry(record, files)

@@ -16,7 +16,7 @@ from agentr.config.identity import at_default, changed_keys, plain
 from agentr.config.schema import Config
 from agentr.errors import DataError
 from agentr.store.bucket import Bucket, Version, entry_of, object_name
-from agentr.store.seal import FileRecord, LaterFormat, StageRecord, hash_of
+from agentr.store.seal import FileRecord, OtherFormat, StageRecord, hash_of
 
 MANIFEST = "manifest.json"
 #: Version of the manifest; a reader refuses what it does not know.
@@ -88,14 +88,14 @@ class Manifest:
         """Reads what ``stored`` returned.
 
         Raises:
-            LaterFormat: It is of a later version.
+            OtherFormat: It is of another format.
             DataError: It is damaged.
         """
         hint = "Put an earlier version of it back, if the bucket keeps versions; or delete it: a driver that has the run writes it anew."
         try:
             stored = json.loads(data)
             if stored["format"] > FORMAT:
-                raise LaterFormat(f"{where} is stored in format {stored['format']}; this version of agentr reads up to {FORMAT}")
+                raise OtherFormat(f"{where} is stored in format {stored['format']}; this version of agentr reads up to {FORMAT}")
             if stored.pop("checksum") != hash_of(stored):
                 raise DataError(f"{where} is damaged: it does not match its own checksum", hint=hint)
             stages = {(entry := _entry(each)).record.name: entry for each in stored["stages"]}

@@ -17,10 +17,9 @@ from agentr.config.schema import EnvConfig, MethodConfig, RunConfig, TaskSelecti
 from agentr.config.text import read_yaml
 from agentr.errors import DataError
 from agentr.outside import typed
-from agentr.store import version1
 from agentr.store.files import read_json
 from agentr.store.layout import Layout, stages_on_disk
-from agentr.store.seal import FORMAT, LaterFormat, StageRecord, check_format, hash_of, read_seal, write_checked
+from agentr.store.seal import FORMAT, OtherFormat, StageRecord, check_format, hash_of, read_seal, write_checked
 
 
 @dataclass
@@ -63,7 +62,7 @@ def read_index(root: Path) -> Index:
     """Reads the manifest of a run; what is lost or damaged is named in ``problem``, and the index is empty.
 
     Raises:
-        LaterFormat: The run is of a later version.
+        OtherFormat: The run is of another format.
     """
     path = Layout(root).manifest
     if not path.exists():
@@ -72,15 +71,13 @@ def read_index(root: Path) -> Index:
         stored = read_json(path)
         if not isinstance(stored, dict):
             raise DataError(f"{path} holds no table")
-        if version1.is_index(stored):
-            return Index(stored.get("name", ""), {}, version1.records(root, stored))
         check_format(stored, f"the run {root}")
         if stored.pop("checksum", None) != hash_of(stored):
             return Index(problem="does not match its own checksum")
         records = [StageRecord.of(entry) for entry in stored["stages"]]
         name, config = typed(str, stored["name"], f"{path}: name"), typed(dict[str, Any], stored["config"], f"{path}: config")
         return Index(name, config, {record.name: record for record in records})
-    except LaterFormat:
+    except OtherFormat:
         raise
     except DataError as error:
         return Index(problem=f"cannot be read: {error.message}")
@@ -101,14 +98,14 @@ def read_records(root: Path, index: Index | None = None) -> dict[str, StageRecor
     state is ``damaged``.
 
     Raises:
-        LaterFormat: The run is of a later version.
+        OtherFormat: The run is of another format.
     """
     index = index or read_index(root)
     found = dict(index.stages)
     for name in stages_on_disk(root):
         try:
             sealed = read_seal(root / name)
-        except LaterFormat:
+        except OtherFormat:
             raise
         except DataError:
             if name not in found or not found[name].sealed:

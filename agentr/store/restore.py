@@ -130,7 +130,7 @@ class _Restoring:
         await together([lambda name=name, file=file: self._file(folder / name, file) for name, file in entry.files.items()])
         if len(self.damaged) > damaged:
             remove(folder)
-        elif entry.record.sealed and entry.record.format > 1:
+        elif entry.record.sealed:
             write_seal(folder, entry.record)
 
     async def _file(self, path: Path, file: FileRecord) -> None:

@@ -25,7 +25,7 @@ from agentr.store.layout import Layout, stage_of, title_of
 from agentr.store.lease import LEASE_S, Lease
 from agentr.store.origin import made_by, version
 from agentr.store.records import Index, read_config, read_index, read_records, write_index
-from agentr.store.seal import FORMAT, StageRecord, content_hash, hash_files, hash_of, sealed_files, verify, write_seal
+from agentr.store.seal import StageRecord, content_hash, hash_files, hash_of, sealed_files, verify, write_seal
 from agentr.store.summaries import S
 
 #: Longest value of a configuration that the record of a stage holds, in characters of JSON.
@@ -67,7 +67,7 @@ class RunStore:
 
         Raises:
             RunError: Another driver works on the run, or the configuration changed; the error names the owner, or the keys.
-            LaterFormat: The run is of a later version. Nothing was written.
+            OtherFormat: The run is of another format. Nothing was written.
         """
         read_index(self.root)
         with disk_errors(self.root):
@@ -344,8 +344,6 @@ def stale(
         config: The configuration that it would be made with now; None if that is not known.
         defaults: Keys of it that have their default value; those that came later than the stage are no change.
     """
-    if record.format < FORMAT:
-        return []
     reasons = [
         f"{name} was made anew since, and is another"
         for name, content in record.inputs.items()

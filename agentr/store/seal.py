@@ -82,7 +82,7 @@ class StageRecord:
         inputs: Content of each stage that it was made from, by name.
         config: Values of the configuration that it was made with.
         files: Its files, by their paths in its folder.
-        content: Hash of what later stages read of it; empty for stages of version 1.
+        content: Hash of what later stages read of it.
         pruned: Files that were deleted since, to save space.
         agentr: Version of agentr that sealed it, and commit where known.
         format: Version of its stored form.
@@ -121,31 +121,33 @@ class StageRecord:
             what: Where it is from, for errors.
 
         Raises:
-            DataError: The record is of a later version, lacks something, or names a place outside of the run.
+            DataError: The record is of another format, lacks something, or names a place outside of the run.
         """
         if isinstance(stored, Mapping):
             check_format(stored, "this stage")
         record = typed(cls, stored, what)
-        outside = record.summary.get("folder_hash") or record.format < 2  # a model that the user named
+        outside = record.summary.get("folder_hash")  # a model that the user named
         places = [str(record.summary[key]) for key in ("path", "checkpoint") if record.summary.get(key) and not (key == "path" and outside)]
         check_names([record.name, *record.files, *record.pruned, *places], what)
         return record
 
 
-class LaterFormat(DataError):
-    """Data of a later version of agentr."""
+class OtherFormat(DataError):
+    """Data of a version of agentr with another stored form."""
 
 
 def check_format(stored: Mapping[str, Any], what: str) -> None:
-    """Refuses data of a later version.
+    """Refuses data of another version.
 
     Raises:
-        LaterFormat: With the version that is needed.
+        OtherFormat: With the version that is needed.
     """
-    found = stored.get("format", FORMAT)
-    if isinstance(found, int) and found > FORMAT:
-        wrote = f"agentr {stored['agentr']} or later" if stored.get("agentr") else "a later version of agentr"
-        raise LaterFormat(f"{what} is stored in format {found}; this version of agentr reads up to {FORMAT}", hint=f"Read it with {wrote}.")
+    found = stored.get("format", stored.get("version", FORMAT))
+    if isinstance(found, int) and found != FORMAT:
+        which = "or later" if found > FORMAT else "or earlier"
+        wrote = f"agentr {stored['agentr']} {which}" if stored.get("agentr") else "the version of agentr that wrote it"
+        hint = f"Read it with {wrote}."
+        raise OtherFormat(f"{what} is stored in format {found}; this version of agentr reads format {FORMAT}", hint=hint)
 
 
 # hashes ---------------------------------------------------------------------------------------------------------------
@@ -209,7 +211,7 @@ def read_seal(folder: Path) -> StageRecord | None:
     """Reads the seal of a stage; None if there is none.
 
     Raises:
-        DataError: It is damaged, or of a later version.
+        DataError: It is damaged, or of another format.
     """
     path = folder / SEAL
     return StageRecord.of(read_checked(path), str(path)) if path.exists() else None

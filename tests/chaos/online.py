@@ -19,6 +19,7 @@ method:
   episodes: 4
   max_steps: 3
   rewards: [{name: length, options: {per_token: 0.02}}]
+  gate: none
   validation: {every: 3, tasks: {split: dev, where: {depth: 1}, limit: 4}}
 model: {source: nano, dtype: float32, max_model_len: 768}
 env: {name: textcraft, options: {recipes: exact, distractors: 3}, retries: 8}

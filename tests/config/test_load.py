@@ -12,7 +12,6 @@ import yaml
 
 from agentr.config.checks import range_of
 from agentr.config.identity import at_default, changed_keys, flatten, plain, to_yaml
-from agentr.config.renamed import RENAMED
 from agentr.config.schema import Config
 from agentr.config.text import dump_yaml
 from agentr.config.training import TrainConfig
@@ -54,11 +53,6 @@ def test_every_method_of_a_comparison_is_valid_over_every_task(path: Path, base:
         # keys of other methods, and old ones
         (["method.type=eto", "method.search.width=99"], r"unknown key 'method\.search\.width'\. Keys of method of eto: .*episodes"),
         (["method.episodes=2"], r"unknown key 'method\.episodes'\. Keys of method of agent_r: .*search, revise"),
-        (["run.recipe=eto"], r"unknown key 'run\.recipe'\. It is called method\.type now"),
-        (["run.preset=paper"], r"unknown key 'run\.preset'\. It is called method\.preset now"),
-        (["run.recipe=eto", "collect.search.width=99"], r"'collect\.search\.width'\. It is called method\.search\.width now"),
-        (["build.contrast.unit=step"], r"It is called method\.pairs\.granularity now"),
-        (["trainer.continue_from=base"], r"base is called warm_start now"),
         # types and choices
         (["run.seed=many"], r"could not be converted to Integer \(key 'run\.seed'\)"),
         (["run.rounds=1.5"], r"could not be converted to Integer"),
@@ -463,14 +457,6 @@ def numbers(config: Any, prefix: str) -> list[tuple[str, Any, str]]:
 def test_every_number_has_a_range() -> None:
     sections = [Config(), *(recipe.Config() for recipe in recipes().values())]
     assert [key for section in sections for key, config, name in numbers(section, "") if range_of(config, name) is None] == []
-
-
-def test_no_old_name_is_a_key_and_every_new_one_is() -> None:
-    keys = set(re.findall(r"^\| `([\w.\[\]]+)`", reference(), re.MULTILINE))
-    for old, new in RENAMED.items():
-        for name in re.findall(r"(?:method)\.[\w.]+", new):
-            plain_name = name.removeprefix("method.")
-            assert any(key == plain_name or key.startswith((f"{plain_name}.", f"{plain_name}[")) for key in keys), (old, name)
 
 
 def test_the_reference_is_that_of_the_schema() -> None:

@@ -46,7 +46,7 @@ def test_engine_and_trainer_share_one_gpu(tmp_path: Path) -> None:
     """With whole GPUs booked the trainer would wait for the engine's for ever."""
     ended = run(tmp_path, "trainer.share=together", "policy.gpu_memory_utilization=0.4")
     assert ended.returncode == 0, ended.stdout + ended.stderr
-    assert agentr.open(tmp_path / "run").policies()[-1].evaluation is not None
+    assert agentr.open(tmp_path / "run").rounds[1].eval.evaluation.success.n == 4
 
 
 def test_engines_that_cannot_sleep_do_not_take_turns_with_an_online_training(tmp_path: Path) -> None:

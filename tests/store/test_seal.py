@@ -15,7 +15,7 @@ from agentr.store.seal import (
     FORMAT,
     SEAL,
     FileRecord,
-    LaterFormat,
+    OtherFormat,
     StageRecord,
     content_hash,
     files_of,
@@ -154,7 +154,11 @@ def test_a_record_of_another_version_is_read_or_refused() -> None:
     assert StageRecord.of(without) == replace(record, files={})
     with pytest.raises(DataError, match=r"record of a stage is damaged: .*summary"):
         StageRecord.of({key: value for key, value in record.stored().items() if key != "summary"})
-    for by, wrote in (("9.0", "agentr 9.0 or later"), ("", "a later version of agentr")):
-        says = f"this stage is stored in format {FORMAT + 1}; this version of agentr reads up to {FORMAT}. Read it with {wrote}."
-        with pytest.raises(LaterFormat, match=says):
-            StageRecord.of({**record.stored(), "format": FORMAT + 1, "agentr": by})
+    for other, by, wrote in (
+        (FORMAT + 1, "9.0", "agentr 9.0 or later"),
+        (FORMAT - 1, "0.1", "agentr 0.1 or earlier"),
+        (FORMAT + 1, "", "the version of agentr that wrote it"),
+    ):
+        says = f"this stage is stored in format {other}; this version of agentr reads format {FORMAT}. Read it with {wrote}."
+        with pytest.raises(OtherFormat, match=says):
+            StageRecord.of({**record.stored(), "format": other, "agentr": by})
