@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import io
 import json
 import os
@@ -125,47 +124,19 @@ def writing(path: Path) -> Iterator[BinaryIO]:
         RunError: The disk is full or cannot be written, or the folder is gone. ``path`` is as it was.
     """
     with disk_errors(path):
-        temporary, descriptor = _part_of(path)
-        with _File(descriptor) as raw, io.BufferedWriter(raw, CHUNK) as file:
-            try:
+        # Not tempfile's: it makes files that nobody else may read, whatever the umask.
+        temporary = path.with_name(f".{path.name[:40]}.{secrets.token_hex(6)}.part")
+        try:
+            with _File(disk.create(temporary)) as raw, io.BufferedWriter(raw, CHUNK) as file:
                 yield cast(BinaryIO, file)
                 file.flush()
                 disk.sync(raw.fileno())
-                disk.rename(temporary, path)
-            except BaseException:  # also when interrupted: no part may stay behind
-                with contextlib.suppress(OSError):
-                    if _is(temporary, descriptor):
-                        disk.unlink(temporary)
-                raise
+            disk.rename(temporary, path)
+        except BaseException:  # also when interrupted: no part may stay behind
+            with contextlib.suppress(OSError):
+                disk.unlink(temporary)
+            raise
         _sync_folder(path.parent)
-
-
-def _part_of(path: Path) -> tuple[Path, int]:
-    """Makes the file that is to take the place of ``path``, locked as long as this process lives.
-
-    What a killed process left there is deleted. While another one may write there, the name is one that nobody else has.
-    """
-    # Not tempfile's: it makes files that nobody else may read, whatever the umask.
-    part = path.with_name(f".{path.name[:40]}.part")
-    with contextlib.suppress(OSError), _File(os.open(part, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)) as left:
-        fcntl.flock(left, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if _is(part, left.fileno()):
-            disk.unlink(part)
-    with contextlib.suppress(FileExistsError):
-        made = disk.create(part)
-        with contextlib.suppress(OSError):  # a file system without locks: nobody takes it away there
-            fcntl.flock(made, fcntl.LOCK_EX)
-        if _is(part, made):
-            return part, made
-        os.close(made)  # another writer took it for one that was left, before it was locked
-    part = part.with_suffix(f".{secrets.token_hex(6)}.part")
-    return part, disk.create(part)
-
-
-def _is(path: Path, descriptor: int) -> bool:
-    with contextlib.suppress(FileNotFoundError):
-        return os.path.samestat(path.lstat(), os.fstat(descriptor))
-    return False
 
 
 class _File(io.RawIOBase):
