@@ -65,6 +65,11 @@ def asked(config: Config, answers: Mapping[str, Sequence[str]]) -> list[int]:
     return [turns for ask in drawn for at, turns in ask if not at]
 
 
+def drawn(config: Config, steps: int) -> list[list[Any]]:
+    """How many turns are drawn after which turn, one after the other; each rollout has so many steps."""
+    return [pair for ask in searched(strategy(config).bounded(steps), {})[1] for pair in ask]
+
+
 def branched(config: Config, steps: int) -> list[int]:
     """How many rollouts begin together each time that some do, those at the opening first; each has so many steps."""
     begun, known = list[int](), {""}
