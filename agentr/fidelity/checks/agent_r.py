@@ -23,7 +23,7 @@ from agentr.rounds.recipe import by_round
 from agentr.search import UCT, Node, Origin
 from agentr.search.pairs import Pair, pair_paths
 from agentr.search.revision import Revision
-from agentr.store.rows import Row
+from agentr.store.rows import Dropped, Row
 from agentr.tasks.formats import ReAct
 from agentr.types import Completion, FinishReason, Outcome
 
@@ -187,6 +187,13 @@ def sampled(config: Config, paths: Sequence[str], turns: Turns | None = None, by
         for row in rows
         if isinstance(row, Row)
     ]
+
+
+def left_out(config: Config, paths: Sequence[str]) -> list[Any]:
+    """The demonstrations that are not learnt, and why."""
+    tree = tree_of(paths, origin=Origin.EXPERT)
+    rows = demonstrated_rows(tree, Targets())
+    return [[row.reason, names(tree.nodes[node] for node in row.provenance.nodes)] for row in rows if isinstance(row, Dropped)]
 
 
 def mixed(config: Config, agent: int, general: int, shown: int = 0) -> list[int]:
