@@ -32,7 +32,8 @@ class Scripted(Evolver):
     """The means of operators, without a model and a server.
 
     Attributes:
-        policy: Continuations of the policy, in the order in which they are drawn; the last one holds for later draws.
+        policy: Continuations of the policy, in the order in which they are drawn; the last one holds for later draws. For an empty one
+            there is no room.
         ends: Actions that end an episode, and what it earns then.
         needs: Actions without which such an action earns nothing.
         answers: The teacher's answers, by operator.
@@ -56,6 +57,8 @@ class Scripted(Evolver):
     async def go_on(self, node: int, hint: str | None = None) -> int:
         script = self.policy[min(self._drawn, len(self.policy) - 1)]
         self._drawn += 1
+        if not script:
+            return -1
         for action in script:
             node = self._take(node, ReAct().compose(hint or "So.", action), Origin.POLICY if hint is None else Origin.REWRITE)
             hint = None
@@ -65,6 +68,7 @@ class Scripted(Evolver):
         return self.answers.get(label.partition("/")[0])
 
     def _take(self, node: int, text: str, origin: Origin) -> int:
+        assert node >= 0, "no turn goes on after none"
         action = ReAct().parse(text).action or text
         before = [turn.action for turn in self.tree.path(node)]
         earned = self.ends.get(action)
@@ -106,6 +110,14 @@ def operated(config: Config, operator: str, path: str, prefix: str = "", **world
     (episode,) = episodes(evolver.tree, prefix)
     made = asyncio.run(apply(operator, evolver, episode))
     return [node.text for node in evolver.tree.path(made.end)] if made.end >= 0 else made.reason
+
+
+def recorded(config: Config, operator: str, path: str, prefix: str = "", **world: Any) -> list[Any]:
+    """What is recorded of the use of an operator: the turn that was found, how many were kept, and why no episode came of it."""
+    evolver = scripted(config, [path], prefix, world)
+    (episode,) = episodes(evolver.tree, prefix)
+    made = asyncio.run(apply(operator, evolver, episode))
+    return [made.turn, made.kept, made.reason]
 
 
 def operators(config: Config, path: str, **world: Any) -> list[str]:
