@@ -73,39 +73,6 @@ def run(
 
 
 @app.command()
-def methods() -> None:
-    """List the methods: values of method.type, their presets and pages."""
-    from rich.table import Table
-
-    from agentr.observe.progress import Reporter
-    from agentr.recipes import recipes
-
-    shown = Table("method.type", "method", "what it does", "loss", "presets", "their environments", "page", title="Methods")
-    for name, recipe in recipes().items():
-        about = (recipe.__doc__ or "").strip().splitlines()[0]
-        presets, environments = ", ".join(["default", *recipe.presets]), ", ".join(recipe.environments)
-        shown.add_row(name, recipe.title, about, recipe.loss.value, presets, environments, recipe.page)
-    Reporter().console.print(shown)
-
-
-@app.command()
-def rewards() -> None:
-    """List the rewards of online methods: values of method.rewards[i].name, and their options."""
-    import inspect
-
-    from rich.table import Table
-
-    from agentr.observe.progress import Reporter
-    from agentr.rewards import known
-
-    shown = Table("name", "what it is", "options", title="Rewards")
-    for name, reward in known().items():
-        options = ", ".join(f"{p.name}={p.default}" for p in inspect.signature(reward).parameters.values())
-        shown.add_row(name, (reward.__doc__ or "").strip().splitlines()[0], options)
-    Reporter().console.print(shown)
-
-
-@app.command()
 def resume(
     run_dir: RunDir,
     overrides: Overrides = None,

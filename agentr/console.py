@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable
 from typing import Any
 
@@ -38,3 +39,8 @@ def warn(text: object) -> None:
 def echo(text: object = "", *, err: bool = False, nl: bool = True) -> None:
     """Prints a text as it is."""
     typer.echo(seen(str(text)), err=err, nl=nl)
+
+
+def confirmed(question: str) -> bool:
+    """Asks on a terminal; where there is none the answer is no."""
+    return sys.stdin.isatty() and typer.confirm(question, err=True)

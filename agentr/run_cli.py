@@ -26,10 +26,7 @@ WHOLE = "every file is what it was when its stage was sealed; reports, events, l
 
 RunDir = Annotated[Path, typer.Argument(metavar="RUN", help="Run directory, such as runs/demo.")]
 Trust = Annotated[
-    bool,
-    typer.Option(
-        "--trust", envvar="AGENTR_TRUST", help="Also run the code and programs, ask the addresses and read the variables that it names."
-    ),
+    bool, typer.Option("--trust", help="Also run the code and programs, ask the addresses and read the variables that it names.")
 ]
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from agentr.errors import AgentrError, ConfigError
 from agentr.recipes import load
-from agentr.store.trust import trusting
+from agentr.store.trust import VARIABLE
 
 
 def main(command: Sequence[str], about: str | None, arguments: Sequence[str] | None = None) -> int:
@@ -35,8 +35,10 @@ def main(command: Sequence[str], about: str | None, arguments: Sequence[str] | N
     try:
         if options.secrets:
             os.environ.update(take_secrets(options.secrets))
-        with trusting("--trust" in rest):
-            loaded = load(config, [item for item in rest if "=" in item and not item.startswith("-")], files=False)
+        if "--trust" in rest:  # not every command has the option
+            rest.remove("--trust")
+            os.environ[VARIABLE] = "1"
+        loaded = load(config, [item for item in rest if "=" in item and not item.startswith("-")], files=False)
         if not Path(loaded.run.dir).is_absolute():
             raise ConfigError(
                 f"run.dir = {loaded.run.dir!r} is relative, and a job's working directory is a temporary copy",

@@ -110,8 +110,11 @@ def check_context(config: ModelConfig, folder: Path | None = None) -> None:
     Raises:
         ModelError: It is shorter than configured.
     """
-    folder = folder or (nano.WEIGHTS if config.source is ModelSource.nano else Path(config.path or "/dev/null"))
-    described = _read_config(folder) if (folder / "config.json").is_file() else {}
+    if folder is None:
+        folder = nano.WEIGHTS if config.source is ModelSource.nano else Path(config.path)
+        if not (config.path or config.source is ModelSource.nano) or not (folder / "config.json").is_file():
+            return
+    described = _read_config(folder)
     text = described.get("text_config") or described
     longest = int(text.get("max_position_embeddings") or 0)
     if longest and longest < config.max_model_len:

@@ -1,4 +1,4 @@
-"""What an API's refusal means: of this prompt alone, for now, or for good."""
+"""What an API's refusal means: of this prompt, of this moment, or of all that is asked."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def refusal(status: int, data: bytes, where: str, key: str, retry_after: str = "
         key: Name of the variable with the key.
 
     Returns:
-        `PromptRefused` and `ContextOverflow` for this prompt, `TransientError` for now, `ConfigError` for good; with the server's words.
+        For this prompt `PromptRefused` or `ContextOverflow`, for this moment `TransientError`, for all `ConfigError`, in the server's words.
     """
     said, code = told(data)
     numbered = re.match(r"[45]\d\d\b", code)

@@ -162,13 +162,12 @@ def _stored(value: Any) -> Any:
 
 @dataclass
 class _Manifest:
-    """What a manifest must have, and hashes that it has since they are there."""
+    """What a manifest must have."""
 
     type: str
     rows: int
     rows_footer: str = ""
     dropped_footer: str | None = None
-    sha256: str = ""
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
@@ -192,8 +191,7 @@ def rows_hash(folder: Path) -> str:
     Raises:
         DataError: As ``read_manifest``.
     """
-    manifest = read_manifest(folder)
-    return manifest.get("rows_hash") or manifest.get("sha256", "")
+    return read_manifest(folder).get("rows_hash", "")
 
 
 def dataset_loss(folder: Path) -> Loss:

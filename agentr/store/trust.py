@@ -11,7 +11,6 @@ import hashlib
 import json
 import os
 import re
-import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -20,18 +19,17 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-import typer
 import yaml
 
 from agentr.config.identity import flatten, plain
 from agentr.config.schema import Config
 from agentr.config.text import read_yaml
-from agentr.console import warn
+from agentr.console import confirmed, warn
 from agentr.errors import ConfigError, RunError
 from agentr.outside import parse_json, read_file
 from agentr.store.files import write_bytes
 
-#: The variable that says ``--trust``, for jobs and schedulers.
+#: The variable that says ``--trust`` by the value 1, for jobs and schedulers.
 VARIABLE = "AGENTR_TRUST"
 
 _trusting = ContextVar("trusting", default=False)
@@ -90,9 +88,9 @@ def needs_trust(file: Path) -> None:
     found = sorted({f"{kind} of {key}: {text}" for kind, key, text in named(config)}) if isinstance(config, dict) else []
     if not found or _known(config):
         return
-    if not (_trusting.get() or os.environ.get(VARIABLE, "0") != "0"):
+    if not (_trusting.get() or os.environ.get(VARIABLE) == "1"):
         warn("\n  ".join([f"{root} was not started here, or its code has changed. Going on with it runs, asks and reads:", *found]))
-        if not (sys.stdin.isatty() and typer.confirm("Go on with it?", err=True)):
+        if not confirmed("Go on with it?"):
             raise Untrusted(f"{root} is not trusted", hint=f"If all of that is right, say --trust; or {VARIABLE}=1 for a job.")
     remember(root, config)
 

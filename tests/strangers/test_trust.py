@@ -96,6 +96,13 @@ def test_a_run_is_continued_where_it_was_started_and_elsewhere_only_if_the_user_
     needs_trust(again)  # it was trusted, and is known from then on
 
 
+@pytest.mark.parametrize("value", ["", "0", "false", "no"])
+def test_a_variable_that_does_not_say_yes_says_no(tmp_path: Path, value: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(VARIABLE, value)
+    with pytest.raises(Untrusted):
+        needs_trust(stored(tmp_path / "r", "an address"))
+
+
 @pytest.mark.parametrize("name", ["a file of code", "a module", "code in a later round"])
 def test_changed_code_is_other_code(tmp_path: Path, name: str) -> None:
     file = stored(tmp_path / "r", name)
