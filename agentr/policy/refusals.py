@@ -38,7 +38,7 @@ def refusal(status: int, data: bytes, where: str, key: str, retry_after: str = "
         key: Name of the variable with the key.
 
     Returns:
-        For this prompt `PromptRefused` or `ContextOverflow`, for this moment `TransientError`, for all `ConfigError`, in the server's words.
+        For this prompt `PromptRefused` or `ContextOverflow`, for this moment `TransientError`, for all `ConfigError`; with what it said.
     """
     said, code = told(data)
     numbered = re.match(r"[45]\d\d\b", code)
