@@ -36,7 +36,6 @@ from agentr.store.layout import Layout
 from agentr.store.mirror import Mirror
 from agentr.store.restore import restore
 from agentr.store.run import RunStore
-from agentr.store.trust import remember
 from agentr.track.tracker import require
 from agentr.track.tracking import Tracking
 from agentr.train.checkpoints import is_complete
@@ -91,7 +90,6 @@ def opened(
     store = RunStore(run_dir(config), reporter.say, config.cluster.lease_s)
     store.open(config, allow_change=allow_change, restore=lambda: restore(store, config, reporter.task, allow_change=allow_change))
     make_folder(store.layout.logs)
-    remember(store.root, Run(store.root).config)
     try:
         with (
             reporter.logged(store.layout.driver_log),

@@ -27,6 +27,7 @@ from agentr.store.origin import made_by, version
 from agentr.store.records import Index, read_config, read_index, read_records, write_index
 from agentr.store.seal import StageRecord, content_hash, hash_files, hash_of, sealed_files, verify, write_seal
 from agentr.store.summaries import S
+from agentr.store.trust import remember
 
 #: Longest value of a configuration that the record of a stage holds, in characters of JSON.
 _LONGEST = 10_000
@@ -98,6 +99,7 @@ class RunStore:
                 )
             for change in changes:
                 self.event("config_changed", change=change)
+        remember(self.root, plain(config))  # first: a run that is killed here has to be its owner's
         write_bytes(self.layout.config, to_yaml(config).encode())
         if index.problem and index.stages:
             self.event("manifest_made_anew", problem=index.problem, stages=len(index.stages))

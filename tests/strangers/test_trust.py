@@ -18,6 +18,7 @@ from agentr.config.text import dump_yaml
 from agentr.errors import AgentrError
 from agentr.launch.pack import pack, unpack
 from agentr.recipes import load
+from agentr.store import run
 from agentr.store.run import RunStore
 from agentr.store.trust import VARIABLE, Untrusted, needs_trust, remember, trusting
 from tests.chaos.driver import end, start, wait_for
@@ -139,6 +140,23 @@ def test_a_damaged_record_is_none(tmp_path: Path, damage: str) -> None:
     record.write_text(damage)
     with pytest.raises(Untrusted):
         needs_trust(file)
+
+
+@pytest.mark.parametrize("written", ["write_bytes", "write_index", "append_line"])
+def test_a_run_that_is_killed_while_it_is_opened_is_its_owners(tmp_path: Path, written: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Right after the first write of each kind."""
+    write = getattr(run, written)
+
+    def killed(*given: object) -> None:
+        write(*given)
+        raise KeyboardInterrupt
+
+    config = Config()
+    config.env.url, config.train[0].learning_rate = "http://somewhere:8000", 1e-5
+    monkeypatch.setattr(run, written, killed)
+    with pytest.raises(KeyboardInterrupt):
+        RunStore(tmp_path / "r").open(config)
+    needs_trust(tmp_path / "r/config.yaml")
 
 
 def test_where_nothing_can_be_kept_the_run_goes_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
