@@ -55,7 +55,7 @@ class AdvantageConfig:
             yield Problem("trajectory", message, "Set one of them.")
 
 
-def advantages(episodes: Sequence[Episode], rewards: Sequence[float], config: AdvantageConfig, trees: int = 0) -> list[list[float]]:
+def advantages(episodes: Sequence[Episode], rewards: Sequence[float], config: AdvantageConfig, trees: int) -> list[list[float]]:
     """Returns the advantage of each turn of each rollout of a group; all 0 if the rewards are equal or there is one rollout only.
 
     Args:

@@ -120,7 +120,7 @@ def good_rows(
         inclusive: A return of ``min_return`` itself is enough.
         dedupe: Trajectories with the same actions are one.
     """
-    leaves = [n for n in tree.ended() if n.depth > 0 and n.origin is Origin.POLICY]
+    leaves = [n for n in tree.ended() if n.origin is Origin.POLICY]
     good = [n for n in leaves if n.reward > min_return or (inclusive and n.reward == min_return)]
     enough = {n.id for n in good}
     made = 0
@@ -128,7 +128,8 @@ def good_rows(
         if isinstance(candidate, Dropped):
             yield candidate
         elif made == limit:
-            yield Dropped(candidate[-1].provenance, "trajectories over the cap")
+            *_, whole = candidate  # the last row has all turns
+            yield Dropped(whole.provenance, "trajectories over the cap")
         else:
             made += 1
             yield from candidate
@@ -140,7 +141,7 @@ def demonstrated_rows(tree: Tree, targets: Targets) -> Iterator[Row | Dropped]:
 
     In BabyAI even the fastest success earns less than 1.
     """
-    leaves = [n for n in tree.ended() if n.depth > 0 and n.origin is Origin.EXPERT]
+    leaves = [n for n in tree.ended() if n.origin is Origin.EXPERT]
     successes = [n for n in leaves if n.outcome is Outcome.SUCCESS]
     for candidate in _whole(tree, successes, targets, "demonstration"):
         yield from [candidate] if isinstance(candidate, Dropped) else candidate

@@ -51,7 +51,7 @@ class SiblingsConfig(SiblingRule):
 
 
 def preference_rows(
-    tree: Tree, config: SiblingsConfig, max_length: int, *, train_on_invalid: bool, train_on_reasoning: bool = True
+    tree: Tree, config: SiblingsConfig, max_length: int, *, train_on_invalid: bool, train_on_reasoning: bool
 ) -> Iterator[Preference | Dropped]:
     """Yields the pairs of one tree, largest gap first, at most ``pairs_per_parent`` below a node and ``pairs_per_task`` in all.
 

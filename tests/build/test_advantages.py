@@ -19,7 +19,7 @@ from tests.trees import add, child, new_tree, run_search, toy_answers, tree_of
 
 def of(tree: Tree, **config) -> list[list[float]]:
     group = group_of(tree)
-    return advantages(group.episodes, [e.earned for e in group.episodes], AdvantageConfig(**config))
+    return advantages(group.episodes, [e.earned for e in group.episodes], AdvantageConfig(**config), 0)
 
 
 def test_grpo_section_4_1_2_rewards_are_standardised_in_the_group() -> None:

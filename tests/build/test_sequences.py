@@ -176,7 +176,7 @@ def test_siblings_are_a_pair_after_the_prompt_that_both_saw() -> None:
     tree.nodes[3].token_ids, tree.nodes[3].logprobs, tree.nodes[3].reasoning = cut.token_ids, cut.logprobs, cut.reasoning
     (left_out,) = preference_rows(tree, config, 1000, train_on_invalid=False, train_on_reasoning=False)
     assert isinstance(left_out, Dropped) and left_out.reason == "pairs with a turn that is reasoning alone"
-    (pair,) = preference_rows(tree, config, 1000, train_on_invalid=False)
+    (pair,) = preference_rows(tree, config, 1000, train_on_invalid=False, train_on_reasoning=True)
     assert isinstance(pair, Preference), "reasoning that is learnt may be rejected"
 
 

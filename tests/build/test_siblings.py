@@ -59,7 +59,7 @@ def faults(tree: Tree, rule: SiblingRule) -> Counter[str]:
 def rows(
     tree: Tree, config: SiblingsConfig = ANY, max_length: int = 1000, train_on_invalid: bool = False
 ) -> tuple[list[Preference], dict[str, int]]:
-    found = list(preference_rows(tree, config, max_length, train_on_invalid=train_on_invalid))
+    found = list(preference_rows(tree, config, max_length, train_on_invalid=train_on_invalid, train_on_reasoning=True))
     dropped = [candidate for candidate in found if isinstance(candidate, Dropped)]
     assert {d.provenance.tree for d in dropped} <= {tree.task.key}
     return [row for row in found if isinstance(row, Preference)], dict(Counter(d.reason for d in dropped))

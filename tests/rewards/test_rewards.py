@@ -280,7 +280,7 @@ def test_failures_that_came_to_the_same_end_are_equal_however_long_they_were() -
 
 
 def compared_with_each_other(group: Group, totals: list[float]) -> list[float]:
-    return [turns[0] for turns in advantages(group.episodes, totals, AdvantageConfig())]
+    return [turns[0] for turns in advantages(group.episodes, totals, AdvantageConfig(), 0)]
 
 
 def test_partial_scores_of_failures_still_teach_and_prices_do_not() -> None:

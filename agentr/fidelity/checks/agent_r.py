@@ -175,17 +175,16 @@ def good(
 
 def sampled(config: Config, paths: Sequence[str], turns: Turns | None = None, by: str = "policy") -> list[Any]:
     """The trajectories that rejection sampling learns with a least return of 0.5, or of demonstrations: return, turns, and how many tokens'
-    probabilities are known."""
+    probabilities are known. Of what is not learnt, why, and its turns."""
     tree, targets = tree_of(paths, turns, origin=Origin(by)), Targets()
     rows = good_rows(tree, 0.5, limit=9, targets=targets) if by == "policy" else demonstrated_rows(tree, targets)
     return [
         [
-            row.provenance.detail["good_return"],
+            row.provenance.detail["good_return"] if isinstance(row, Row) else row.reason,
             names(tree.nodes[node] for node in row.provenance.nodes),
-            len(row.logprobs) - row.logprobs.count(None),
+            *([len(row.logprobs) - row.logprobs.count(None)] if isinstance(row, Row) else []),
         ]
         for row in rows
-        if isinstance(row, Row)
     ]
 
 
