@@ -6,9 +6,12 @@ import base64
 import importlib.util
 import json
 import os
+import shutil
 import subprocess
 import sys
+import tempfile
 import threading
+import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Iterator
@@ -72,6 +75,19 @@ RAY = """
         from agentr.launch.submit import Cluster
         Cluster({url!r}).jobs()
 """
+#: Files of W&B's own are begun in the run directory; then the process fails by an error that says the key.
+OFFLINE = """
+        import os
+        from agentr.track.points import Point
+        from agentr.track.to_wandb import WeightsAndBiases
+        from agentr.track.tracker import About, require
+        require(["wandb"])
+        tracker = WeightsAndBiases()
+        tracker.start(About("1", "name", {{}}, run))
+        tracker.log(Point(1, 0.0, "train/main/step", 1, {{"train/main/loss": 0.5}}, "rounds/01/train", ""))
+        tracker.finish()
+        raise RuntimeError(f"refused: {{os.environ['WANDB_API_KEY']}}")
+"""
 TRACKER = """
         from agentr.track.to_mlflow import MLflow
         from agentr.track.tracker import About, require
@@ -93,7 +109,14 @@ ROWS: dict[Kind, list[tuple[str, str, dict[str, str]]]] = {
         )
     ],
     Kind.RAY: [("RAY_AUTH_TOKEN", RAY, {})],
-    Kind.TRACKER: [("MLFLOW_TRACKING_TOKEN", TRACKER, {"MLFLOW_TRACKING_URI": "{url}", "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0"})],
+    Kind.TRACKER: [
+        row
+        for package, row in {
+            "mlflow": ("MLFLOW_TRACKING_TOKEN", TRACKER, {"MLFLOW_TRACKING_URI": "{url}", "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0"}),
+            "wandb": ("WANDB_API_KEY", OFFLINE, {"WANDB_MODE": "offline"}),
+        }.items()
+        if importlib.util.find_spec(package)
+    ],
     Kind.PROXY: [("HTTP_PROXY", API.replace("{url!r}", "'http://api.example/v1'"), {"OPENAI_API_KEY": "sk-another-one"})],
     Kind.PAGES: [("AGENTR_UI_TOKEN", "", {})],
 }
@@ -168,8 +191,8 @@ def run(place: Path, code: str, given: dict[str, str]) -> bytes:
 @pytest.mark.parametrize("form", FORMS, ids=["as given", "with a line break", "with blanks"])
 @pytest.mark.parametrize("kind", list(Kind))
 def test_a_canary_is_found_nowhere(kind: Kind, form: str, tmp_path: Path) -> None:
-    if kind is Kind.TRACKER and importlib.util.find_spec("mlflow") is None:
-        pytest.skip("mlflow is not installed")
+    if not ROWS[kind]:
+        pytest.skip("no tracker is installed")
     for number, (variable, code, more) in enumerate(ROWS[kind]):
         for status in (401, 302, 500) if kind is Kind.API and not number else (401,):
             place = tmp_path / f"{number}-{status}"
@@ -188,6 +211,55 @@ def test_a_canary_is_found_nowhere(kind: Kind, form: str, tmp_path: Path) -> Non
                     assert (place / "run/events.jsonl").exists(), shown.decode()
                     assert b"SyntaxError" not in shown and b"ImportError" not in shown, shown.decode()
             assert not searched(place, shown), shown.decode()
+
+
+#: A run that plays held-out episodes first, by an API.
+EXPERIMENT = """
+run: {dir: run, name: canary, rounds: 1, control: false}
+method: {type: rft}
+model: {source: nano, max_model_len: 1024}
+warm_start: {enabled: false}
+policy: {backend: openai, retries: 0, openai: {base_url: "URL/v1", model: m}}
+env: {name: textcraft, retries: 0}
+collect: {tasks: {limit: 2}, infra_retries: 0}
+eval: {tasks: {split: test, limit: 2}}
+cluster: {dashboard: false, cpus: 2}
+"""
+
+
+@pytest.mark.cluster
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("what", ["the API", "the environment's server"])
+def test_a_run_on_ray_that_fails_with_each_secret_set_leaves_none_of_them(what: str) -> None:
+    """In none of its processes' logs, Ray's own among them, which are kept after a failure; nor in the run directory or on the terminal."""
+    place = Path(tempfile.mkdtemp(prefix="c", dir="/tmp"))  # Ray's sockets need a short path
+    trackers = [name for name in ("wandb", "mlflow") if importlib.util.find_spec(name)]
+    names = {name for kind in Kind for name, *_ in ROWS[kind]} - {"HTTP_PROXY", "AGENTR_UI_TOKEN"}
+    names |= {"WANDB_API_KEY", "MLFLOW_TRACKING_TOKEN", "AWS_SECRET_ACCESS_KEY", "HF_TOKEN", "RAY_AUTH_TOKEN"}
+    try:
+        with echoing(401) as url:
+            proxy = f"http://me:{urllib.parse.quote(CANARY, safe='')}@{url[7:]}"
+            (place / "config.yaml").write_text(EXPERIMENT.replace("URL", url))
+            more = ["env.url=" + url] if what != "the API" else []
+            given = environ(
+                place,
+                **dict.fromkeys(names, CANARY),
+                HTTP_PROXY=proxy,
+                HTTPS_PROXY=proxy,
+                NO_PROXY="127.0.0.1,localhost",
+                RAY_TMPDIR=str(place),
+                WANDB_MODE="offline",
+            )
+            command = [sys.executable, "-m", "agentr.cli", "run", "config.yaml", f"tracking=[{','.join(trackers)}]", *more]
+            done = subprocess.run(command, cwd=place, env=given, capture_output=True, timeout=600, check=False)
+        shown = done.stdout + done.stderr
+        assert done.returncode in (1, 2) and b"401" in shown, shown.decode()
+        assert any(place.glob("ray/session_*/logs/raylet.out")) and (place / "run/logs/driver.log").exists(), shown.decode()
+        assert what != "the API" or any(place.glob("run/logs/coordinator-*.jsonl")), "it failed in a process that Ray started"
+        assert all(any(place.glob(f"run/tracking/{name}/**/*")) for name in trackers), shown.decode()
+        assert not searched(place, shown), shown.decode()
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
 
 
 def pages(place: Path, given: dict[str, str]) -> bytes:
@@ -210,9 +282,9 @@ def pages(place: Path, given: dict[str, str]) -> bytes:
 
 @pytest.mark.parametrize("kind", [kind for kind in Kind if kind is not Kind.PAGES])
 def test_a_secret_with_a_line_break_inside_is_refused_by_name(kind: Kind, tmp_path: Path) -> None:
+    if not ROWS[kind]:
+        pytest.skip("no tracker is installed")
     variable, code, more = ROWS[kind][0]
-    if kind is Kind.TRACKER and importlib.util.find_spec("mlflow") is None:
-        pytest.skip("mlflow is not installed")
     value = "http://me:sk-one-zeisig\nX-Evil@127.0.0.1:9" if kind is Kind.PROXY else "sk-one-zeisig\nX-Evil: 1"
     given = environ(tmp_path, **{variable: value}, **{name: text.format(url="http://127.0.0.1:9") for name, text in more.items()})
     shown = run(tmp_path, code.format(url="http://127.0.0.1:9"), given).decode()

@@ -25,7 +25,8 @@ Mix = Callable[[Sequence[Kept], Keep], tuple[Sequence[Kept], Counter[str]]]
 
 #: What to do about a round without rows.
 _HINT = (
-    "Give the search more width or iterations, or lower the thresholds of the method (method.*), or choose easier tasks (collect.tasks)."
+    "If the policy solves nothing yet, train it first (warm_start.train: more steps, another learning_rate, until its loss is low). Else "
+    "give the search more width or iterations, or lower the thresholds of the method (method.*), or choose easier tasks (collect.tasks)."
 )
 _TOO_LONG = "longer than build.max_length"
 
@@ -37,7 +38,7 @@ def write_dataset(
     mix: Mix | None = None,
     *,
     source: str = "the trees of this round",
-    hint: str = "",
+    hint: str = _HINT,
     **about: Any,
 ) -> dict[str, Any]:
     """Writes a dataset and returns its manifest. Rows wait on disk; in memory is only what their order is decided by.
@@ -66,7 +67,7 @@ def write_dataset(
             if not own:
                 reasons = ", ".join(f"{n} x {why}" for why, n in dropped.reasons.items()) or "no success"
                 longest = max(dropped.reasons, key=lambda why: dropped.reasons[why], default="") == _TOO_LONG
-                raise NoRows(f"{source} gave no row to train on: {reasons}", hint="Raise build.max_length." if longest else hint or _HINT)
+                raise NoRows(f"{source} gave no row to train on: {reasons}", hint="Raise build.max_length." if longest else hint)
             rows, refused = mix(own, spool.keep) if mix is not None else (own, Counter[str]())
             used = set(rows)
             for kept in own:

@@ -61,18 +61,13 @@ def take_overlay(data: dict[str, Any], source: str, folder: Path) -> tuple[str, 
 
 
 def replace(layers: Sequence[dict[str, Any]], section: str, name: str, owned: Collection[str] | None = None) -> None:
-    """Takes what belongs to what a section names out of the layers from the one that names it, where a later layer names another.
-
-    Args:
-        name: The section's key that names it.
-        owned: The keys that belong to it; by default all of the section.
-    """
+    """Takes what a section names, or its keys ``owned``, out of the layers from the one that names it, where a later one names another."""
     begin, named = 0, ""
     for place, layer in enumerate(layers):
         given = layer.get(section)
         now = str((isinstance(given, dict) and given.get(name)) or named)
         for other in layers[begin:place] if named not in ("", now) else ():
             if isinstance(found := other.get(section), dict):
-                other[section] = {} if owned is None else {key: value for key, value in found.items() if key not in owned}
+                other[section] = {key: value for key, value in found.items() if owned is not None and key not in owned}
         if now != named:
             begin, named = place, now

@@ -101,22 +101,17 @@ def check_model(path: Path | str, config: ModelConfig) -> None:
         ModelError: Files are missing, or the context is shorter than configured.
     """
     require_model(Path(path))
-    _check_context(Path(path), config)
+    check_context(config, Path(path))
 
 
-def check_context(config: ModelConfig) -> None:
-    """Checks the context length of a model that is here already, before a run is begun.
+def check_context(config: ModelConfig, folder: Path | None = None) -> None:
+    """Checks the context length of a model in a folder, by default of one that is here before anything is begun, if it is.
 
     Raises:
         ModelError: It is shorter than configured.
     """
-    folder = nano.WEIGHTS if config.source is ModelSource.nano else Path(config.path)
-    if config.source is not ModelSource.smollm2 and (folder / "config.json").is_file():
-        _check_context(folder, config)
-
-
-def _check_context(folder: Path, config: ModelConfig) -> None:
-    described = _read_config(folder)
+    folder = folder or (nano.WEIGHTS if config.source is ModelSource.nano else Path(config.path or "/dev/null"))
+    described = _read_config(folder) if (folder / "config.json").is_file() else {}
     text = described.get("text_config") or described
     longest = int(text.get("max_position_embeddings") or 0)
     if longest and longest < config.max_model_len:

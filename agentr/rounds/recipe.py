@@ -23,7 +23,7 @@ from agentr.config.training import TrainConfig
 from agentr.errors import RunError
 from agentr.rounds.round import Round
 from agentr.store.dataset import dataset_loss
-from agentr.store.layout import DATASET, EVAL, TRAIN, Checkpoint, arm_of
+from agentr.store.layout import DATASET, TRAIN, Checkpoint
 from agentr.store.rows import Row
 from agentr.store.spool import Kept
 from agentr.store.summaries import DatasetSummary
@@ -111,9 +111,7 @@ class Recipe(ABC, Generic[C]):
         def write(folder: Path) -> DatasetSummary:
             with experiment.reporter.task(stage):
                 limit, facts = round_.config.build.max_length, self.facts(round_)
-                manifest = write_dataset(
-                    folder, self.rows(round_), limit, lambda own, keep: self.mix(own, round_, keep), hint=_hint(round_), **facts
-                )
+                manifest = write_dataset(folder, self.rows(round_), limit, lambda own, keep: self.mix(own, round_, keep), **facts)
             if (loss := dataset_loss(folder)) is not self.loss:
                 raise RunError(f"{self.name} says that its rows are for the loss {self.loss}, and they are for {loss}")
             return DatasetSummary.read(manifest)
@@ -225,17 +223,3 @@ def optimiser_steps(train: TrainConfig, rows: int | None) -> int | None:
 def by_round(values: Sequence[float], round_: int) -> float:
     """Returns the value of a round in a schedule whose last entry holds for later rounds."""
     return values[min(round_, len(values)) - 1]
-
-
-def _hint(round_: Round) -> str:
-    """What to do about a round without rows if the policy that played cannot play yet; empty if it can, or was not measured."""
-    before = arm_of(round_.number - 1)
-    trained, measured = (round_.experiment.store.record(before.stage(name)) for name in (TRAIN, EVAL))
-    if trained is None or measured is None or measured.summary.get("success") != 0.0:
-        return ""
-    section = "warm_start.train" if round_.number == 1 else "train"
-    loss = trained.summary.get("last_loss")
-    ended = f" (its loss ended at {loss:.3g})" if isinstance(loss, int | float) else ""
-    return (
-        f"The policy before it succeeded in no held-out task{ended}: before the search, give {section} more steps or another learning_rate."
-    )

@@ -38,12 +38,7 @@ SMALL = 200_000_000
 
 @dataclass(frozen=True)
 class Asked:
-    """A question, and the file for its answer.
-
-    Attributes:
-        key: The tree's; empty asks about a row of a dataset.
-        at: The node, whose parent's children are meant; or the row.
-    """
+    """A question: a node, for the children of its parent, or without a tree's key the row of a dataset; and the file for the answer."""
 
     run: str
     stage: str
@@ -56,15 +51,14 @@ def probe(run: Run, asked: Asked) -> None:
     """Writes the log-probability of turns, or of a row's learnt tokens, under the base model and under each trained policy.
 
     A turn's is the sum over its tokens, given the prompt that the policy saw, at temperature 1. A row has a list for each of its sides,
-    whoever wrote the tokens, with None for what is not learnt. A policy that cannot be loaded (its weights may have been pruned) is named
-    with the reason.
+    with None for what is not learnt. A policy that cannot be loaded (its weights may have been pruned) is named with the reason.
 
     Raises:
         DataError: There is no such tree, node or row.
     """
     siblings, parts = parts_of(run, asked.stage, asked.key, asked.at)
-    out, found = Path(asked.out), {"state": "running", "problem": "", "siblings": siblings, "policies": []}
-    write_json(out, found)
+    found: dict[str, Any] = {"state": "running", "problem": "", "siblings": siblings, "policies": []}
+    write_json(Path(asked.out), found)
     for policy in run.policies(base=True):
         problems: list[Problem] = []
         values: Any = read_or([None] * len(parts), lambda folder=policy.path: logprobs(folder, parts), problems, "")
@@ -72,8 +66,8 @@ def probe(run: Run, asked: Asked) -> None:
             values = [round(sum(value), 4) for value in values]
         problem = problems[0]["message"] if problems else ""
         found["policies"].append({"title": policy.title, "stage": policy.name, "logprobs": values, "problem": problem})
-        write_json(out, found)
-    write_json(out, {**found, "state": "done"})
+        write_json(Path(asked.out), found)
+    write_json(Path(asked.out), {**found, "state": "done"})
 
 
 def parts_of(run: Run, stage: str, key: str, at: int) -> tuple[list[int], list[Part]]:
@@ -86,8 +80,12 @@ def parts_of(run: Run, stage: str, key: str, at: int) -> tuple[list[int], list[P
         row = dataset_of(run, stage).rows[at]
         if not isinstance(row, Preference):
             return [], [((), row.input_ids, row.loss_mask)]
-        sides = (row.chosen_ids, row.chosen_mask), (row.rejected_ids, row.rejected_mask)
-        return [], [((), row.prompt_ids, (0,) * len(row.prompt_ids)), *((row.prompt_ids, *side) for side in sides)]
+        context = row.prompt_ids
+        return [], [
+            ((), context, (0,) * len(context)),
+            (context, row.chosen_ids, row.chosen_mask),
+            (context, row.rejected_ids, row.rejected_mask),
+        ]
     tree = trees_of(run, stage)[key]
     if not 0 < at < len(tree.nodes):
         raise DataError(f"the tree {key!r} of {stage} has no turn {at}", hint=f"Its turns: 1 to {len(tree.nodes) - 1}.")

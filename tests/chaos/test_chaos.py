@@ -137,6 +137,7 @@ COMPARISON = [
 ]
 
 
+@pytest.mark.by_hand
 def test_a_comparison_whose_driver_is_killed_loses_nothing(undisturbed: Path, tmp_path: Path) -> None:
     eto, dense = (tmp_path / recipe / "seed-0" for recipe in ("eto", "dense_policy"))
     settings = [f"--set={override}" for override in (*COMPARISON, *AS_IT_IS, *from_warm_start(undisturbed))]

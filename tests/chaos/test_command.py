@@ -56,6 +56,7 @@ def test_parts_of_an_online_step_are_hit_and_nothing_is_lost(parent: Path, parts
     assert "none lost, none twice" in said and not list(parent.glob("disturbed-*/rounds/**/work-*"))
 
 
+@pytest.mark.by_hand
 def test_a_soak_runs_again_and_again_and_judges_each_quantity(parent: Path) -> None:
     status, said = chaos(parent, "--hours=0.008", "--every=10", "--seed=1", "--faults=*:environment", "--faults=*:coordinator")
     found = json.loads((parent / "soak.json").read_text())

@@ -12,7 +12,7 @@ from agentr.store.records import read_records
 from tests.chaos.driver import DEMO, SMALL, end, start, state, wait_for
 from tests.s3 import s3_server
 
-pytestmark = [pytest.mark.cluster, pytest.mark.chaos, pytest.mark.timeout(1200)]
+pytestmark = [pytest.mark.cluster, pytest.mark.chaos, pytest.mark.by_hand, pytest.mark.timeout(1200)]
 
 
 def test_a_run_directory_that_is_deleted_in_round_2_is_restored_from_s3(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from subprocess import CompletedProcess, Popen
 from typing import Any
 
 import pytest
 
+from agentr.search import Tree
 from agentr.search.stored import to_json
 from agentr.store.dataset import read_rows
 from agentr.store.files import read_lines
@@ -28,11 +30,17 @@ def job(root: Path) -> list[str]:
 
 
 def units(root: Path) -> dict[str, Any]:
-    """What a run made: the trees of each stage, token for token, and the rows."""
-    trees = {
-        stage: [to_json(tree) for tree in Forest(root / stage)] for stage in ROUND_STAGES if (root / stage / "summary.parquet").exists()
-    }
-    return {**trees, "rows": read_rows(root / "rounds/01/dataset")}
+    """What a run made: the trees of each stage, token for token, and the rows. The seventh digit of a token's log-probability depends on
+    what the engine computed beside it, and so on what was asked again."""
+
+    def bare(tree: Tree) -> dict[str, Any]:
+        data = json.loads(to_json(tree))
+        for node in data["nodes"]:
+            assert len(node.pop("logprobs")) in (0, len(node["token_ids"]))
+        return data
+
+    trees = {stage: [bare(tree) for tree in Forest(root / stage)] for stage in ROUND_STAGES if (root / stage / "summary.parquet").exists()}
+    return {**trees, "rows": [replace(row, logprobs=()) for row in read_rows(root / "rounds/01/dataset")]}
 
 
 def written(work: Path) -> int:

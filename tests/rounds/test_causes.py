@@ -321,7 +321,9 @@ def test_a_run_directory_on_a_full_disk(ray_session: None, tmp_path: Path) -> No
 
 def test_a_stage_without_a_row(tmp_path: Path) -> None:
     place = Provenance("t", (), "trajectory")
-    with pytest.raises(NoRows, match=r"gave no row to train on: 2 x the rewards are equal\. .*method\.\*.*collect\.tasks") as error:
+    with pytest.raises(
+        NoRows, match=r"gave no row to train on: 2 x the rewards are equal\. .*warm_start\.train.*method\.\*.*collect\.tasks"
+    ) as error:
         write_dataset(tmp_path / "a", [Dropped(place, "the rewards are equal")] * 2, 100)
     assert Kind(error.value.kind) is Kind.no_rows
     with pytest.raises(NoRows, match=r"longer than build\.max_length\. Raise build\.max_length"):

@@ -7,14 +7,10 @@ from pathlib import Path
 import pytest
 
 from agentr.config.training import TrainConfig
-from agentr.errors import NoRows
 from agentr.recipes import load, recipe_of
 from agentr.rounds.recipe import by_round, optimiser_steps
-from agentr.store.layout import arm_of
-from agentr.store.summaries import EvalSummary, TrainSummary
-from agentr.types import Outcome
 from tests.runs import dataset, round_of
-from tests.trees import door, episode
+from tests.trees import door
 
 
 def test_the_last_value_of_a_schedule_holds_for_later_rounds() -> None:
@@ -65,24 +61,3 @@ def test_what_a_dataset_is_made_with_decides_whether_it_is_stale(tmp_path: Path)
     dataset(round_)
     record = round_.experiment.store.record("rounds/01/dataset")
     assert record is not None and {key.partition(".")[0] for key in record.config} == {"method", "build", "seed"}
-
-
-@pytest.mark.parametrize("number, section", [(1, "warm_start.train"), (2, "train")])
-@pytest.mark.parametrize("success", [0.0, 0.1, None])
-def test_a_round_without_rows_after_a_policy_that_cannot_play_says_to_train_it_first(
-    number: int, section: str, success: float | None, tmp_path: Path
-) -> None:
-    """Advice on the search is for a policy that succeeds at times; one that was not measured gets it, too."""
-    lost = episode("lost", ["look", "wait"], 0.0, Outcome.FAILURE, 1)
-    round_ = round_of(tmp_path, ["method.type=rft", "run.rounds=2"], number=number, collect=[lost])
-    store, before = round_.experiment.store, arm_of(number - 1)
-    if success is not None:
-        store.stage(before.stage("train"), TrainSummary, lambda folder: TrainSummary(last_loss=5.71))
-        store.stage(before.stage("eval"), EvalSummary, lambda folder: EvalSummary(success=success))
-    with pytest.raises(NoRows) as error:
-        recipe_of(round_.config).build(round_)
-    said = str(error.value)
-    if success == 0.0:
-        assert f"no held-out task (its loss ended at 5.71): before the search, give {section} more steps" in said
-    else:
-        assert "Give the search more width" in said and "no held-out" not in said

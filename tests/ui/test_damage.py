@@ -237,7 +237,7 @@ def test_a_run_that_was_moved_and_may_not_be_written_is_readable_in_full(runs: P
                 assert status == 200 and found.get("problem", "") == "" and found.get("problems", []) == [], question
             (turn,) = get(address, f"api/turns?{where}&nodes=1")[1]["turns"]
             assert turn["tokens"], "with the tokenizer that moved along"
-            probe = _probed(address, f"api/probe?{where}&node=2")
+            probe = _probed(address, f"api/probe?{where}&at=2")
             assert probe["state"] == "done" and [policy["problem"] for policy in probe["policies"]] == ["", "", ""], probe
             assert all(value < 0 for policy in probe["policies"] for value in policy["logprobs"]) and model.is_dir()
     finally:
