@@ -128,7 +128,8 @@ def good_rows(
         if isinstance(candidate, Dropped):
             yield candidate
         elif made == limit:
-            yield Dropped(candidate[-1].provenance, "trajectories over the cap")
+            *_, whole = candidate  # the last row has all turns
+            yield Dropped(whole.provenance, "trajectories over the cap")
         else:
             made += 1
             yield from candidate

@@ -62,21 +62,22 @@ async def _replaced(evolver: Evolver, episode: Episode, name: str, question: str
     elif _NONE.search(answer):
         made.reason = "the teacher finds no such step"
     else:
-        step, turn = read_answer(answer, len(episode.path))
-        if not step or _action(evolver.agent, turn) is None:
+        found = read_answer(answer, len(episode.path))
+        if found is None or _action(evolver.agent, found[1]) is None:
             made.reason = "the teacher's answer cannot be read"
             return made
+        step, turn = found
         made.turn, made.kept = step, step - 1
         node = await evolver.write(above(episode, step), turn)
         made.end = node if evolver.tree.nodes[node].outcome is not None else await evolver.go_on(node)
     return made
 
 
-def read_answer(answer: str, steps: int) -> tuple[int, str]:
-    """Returns the number of the step in a teacher's answer and the turn in its place; (0, "") if they cannot be read."""
+def read_answer(answer: str, steps: int) -> tuple[int, str] | None:
+    """Returns the number of the step in a teacher's answer and the turn in its place; None if they cannot be read."""
     found = _ANSWER.search(answer)
     if found is None or not 1 <= int(found[1]) <= steps:
-        return 0, ""
+        return None
     return int(found[1]), found[2].strip()
 
 

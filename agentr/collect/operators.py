@@ -53,13 +53,13 @@ async def _without(evolver: Evolver, episode: Episode, turn: int) -> Episode | N
     tree, prefix, size = evolver.tree, episode.answer_prefix, len(evolver.tree.nodes)
     answers = bool(prefix) and episode.leaf.action.startswith(prefix)
     node = await evolver.replay(above(episode, turn), episode.path[turn : -1 if answers else None])
-    for _ in range(evolver.config.samples if answers else 1):
+    replayed = len(tree.nodes)
+    for _ in range(evolver.config.samples):  # without an answer to give anew all attempts are the same
         end = await evolver.go_on(node) if answers and tree.nodes[node].outcome is None else node
         shorter = Episode(tree, tuple(tree.path(end)), prefix)
         if shorter.leaf.outcome is not None and shorter.earned >= episode.earned and len(shorter.path) < len(episode.path):
             return shorter
-        if answers:
-            evolver.sessions.cut(max(size, node + 1))
+        evolver.sessions.cut(replayed)
     evolver.sessions.cut(size)
     return None
 
@@ -68,13 +68,13 @@ async def correct_flawed(evolver: Evolver, episode: Episode) -> Evolution:
     """The episode up to the turn that was wrong, and a success of the policy from there."""
     turn, end = await evolver.flaw(episode)
     reason = "" if end >= 0 else "the policy succeeds from no state of the episode"
-    return Evolution(parent=episode.leaf.id, turn=turn, kept=turn - 1 if end >= 0 else 0, end=end, reason=reason)
+    return Evolution(parent=episode.leaf.id, turn=turn, kept=turn - 1, end=end, reason=reason)
 
 
 async def hint_step(evolver: Evolver, episode: Episode) -> Evolution:
     """The episode up to and including the turn that was wrong, a hint, and the policy from there."""
-    turn = (await evolver.flaw(episode))[0] if len(episode.path) > 1 else 1
-    return await _hinted(evolver, episode, min(turn, len(episode.path) - 1))
+    before_last = len(episode.path) - 1
+    return await _hinted(evolver, episode, min((await evolver.flaw(episode))[0], before_last) if before_last else 0)
 
 
 async def hint_end(evolver: Evolver, episode: Episode) -> Evolution:
@@ -83,9 +83,9 @@ async def hint_end(evolver: Evolver, episode: Episode) -> Evolution:
 
 
 async def _hinted(evolver: Evolver, episode: Episode, kept: int) -> Evolution:
-    """Goes on with a hint after so many turns."""
+    """Goes on with a hint after so many turns, less than all."""
     made = Evolution(parent=episode.leaf.id, turn=kept, kept=kept)
-    made.end = await evolver.go_on(episode.path[kept - 1].id if kept else 0, evolver.hint())
+    made.end = await evolver.go_on(episode.path[kept].parent, evolver.hint())
     if made.end < 0:
         made.reason = "there is no room for a hint in the context, or in the format"
     return made

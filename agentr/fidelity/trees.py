@@ -101,7 +101,7 @@ def spoken(tree: Tree, ids: Sequence[int], mask: Sequence[int]) -> list[list[Any
 
 
 def searched(
-    strategy: Strategy, answers: Mapping[str, Sequence[str]], turns: Turns | None = None, most: int = 2_000
+    strategy: Strategy, answers: Mapping[str, Sequence[str]], turns: Turns | None = None, most: int = 500
 ) -> tuple[Tree, list[list[list[Any]]]]:
     """Runs a search to its end and returns its tree, and how many turns were drawn after which turn, of each ask a list.
 

@@ -133,10 +133,12 @@ def gated(outcomes: Sequence[float], shaping: Sequence[float], succeeded: Sequen
     Args:
         outcomes: What each is worth without its shaping.
     """
-    least = min((shaped for shaped, won in zip(shaping, succeeded, strict=True) if won), default=0.0)
+    if not any(succeeded):
+        return list(outcomes)
+    least = min(shaped for shaped, won in zip(shaping, succeeded, strict=True) if won)
     totals = [worth + (shaped - least if won else 0.0) for worth, shaped, won in zip(outcomes, shaping, succeeded, strict=True)]
     lost = max((total for total, won in zip(totals, succeeded, strict=True) if not won), default=-math.inf)
-    worst = min((total for total, won in zip(totals, succeeded, strict=True) if won), default=math.inf)
+    worst = min(total for total, won in zip(totals, succeeded, strict=True) if won)
     raised = lost - worst + 1.0 if worst <= lost else 0.0
     return [total + raised if won else total for total, won in zip(totals, succeeded, strict=True)]
 

@@ -79,9 +79,10 @@ class EntropyBranch(Strategy):
         going_on = [node for node in tree.nodes[1:] if node.outcome is None and (node.is_leaf or extra.get(str(node.id)))]
         if going_on:
             return [request(tree, node.id, node.is_leaf + extra.get(str(node.id), 0)) for node in going_on]
-        left = self.leaves - tree.search.get("begun", 0)
+        if not tree.root.children:
+            return [request(tree, 0, min(self.initial, self.leaves))]
         # One at a time where leaves are missing in the end, as in the original.
-        return [request(tree, 0, 1 if tree.root.children else min(self.initial, left))] if left > 0 else []
+        return [request(tree, 0, 1)] if tree.search["begun"] < self.leaves else []
 
     def record(self, tree: Tree, expansion: Expansion, children: Sequence[Child]) -> list[Node | None]:
         if expansion.node == 0:
@@ -94,7 +95,7 @@ class EntropyBranch(Strategy):
         if self.decides is Decides.before:
             splitting = [(node, node) for node in new if node.outcome is None]
         else:  # beside the first turn after an answer; what is drawn beside it does not split again
-            splitting = [(expanded, new[0])] if expanded.id and expanded.expansions == 1 and new else []
+            splitting = [(expanded, node) for node in new] if expanded.id and expanded.expansions == 1 else []
         for node, deciding in splitting:
             if branches := self._branches(tree, node, deciding):
                 extra[str(node.id)] = branches
@@ -104,7 +105,7 @@ class EntropyBranch(Strategy):
         """How likely each branch is: base + weight (H - H0), cut to [0, 1], for the turn that decides and the first of its rollout."""
         path = tree.path(deciding.id)
         # Of the turns drawn after a turn the first goes on with the rollout, and the others begin branches.
-        branches = (above for above in reversed(path) if above.depth > 1 and tree.nodes[above.parent].children[0] != above.id)
+        branches = (above for above in reversed(path) if tree.nodes[above.parent].children[0] != above.id)
         first = next(branches, path[0]) if self.own_first else path[0]
         return min(1.0, max(0.0, self.base + self.weight * (self._entropy(deciding) - self._entropy(first))))
 

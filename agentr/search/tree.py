@@ -227,7 +227,8 @@ class Tree:
         One that did not end by what the agent did closes them alone.
         """
         reward, outcome = self.nodes[leaf].reward, self.nodes[leaf].outcome
-        counts = outcome is None or outcome.is_the_agents
+        assert outcome is not None, "the leaf has not ended"
+        counts = outcome.is_the_agents
         for node in self.path(leaf, root=True)[::-1]:
             node.visits += counts
             node.value += reward * counts

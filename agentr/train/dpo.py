@@ -141,10 +141,10 @@ class AgentDPOTrainer(PlannedTrainer, DPOTrainer):
         if weight:
             step = self.plan.order[self.state.global_step]
             total = sum(sum(pair.chosen_mask) for pair in (self.pairs[number] for number in step))
-            here = inputs["completion_mask"].chunk(2)[0].sum()
-            parts = self.args.gradient_accumulation_steps * self.args.world_size
+            here = inputs["completion_mask"][: len(reference)].sum()
+            parts = self.job.config.batch_size // self.job.config.micro_batch_size
             self.loss_weights = [1.0, weight * here * parts / total]
-        return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
+        return super().compute_loss(model, inputs, return_outputs=return_outputs, num_items_in_batch=num_items_in_batch)
 
     def prepare_reference(self) -> None:
         """Reads the job's reference log-probabilities from disk, or computes them before the first step.

@@ -81,7 +81,7 @@ class AgentGRPOTrainer(JobTrainer, GRPOTrainer):
     def micro_batches(self) -> Iterator[dict[str, Any]]:
         """Yields this worker's micro-batches, those of an optimiser step after another."""
         job, grpo = self.job, self.job.config.grpo
-        everything = grpo.kl > 0 or grpo.entropy > 0
+        everything = bool(grpo.kl or grpo.entropy)
         for rows in self.steps:
             number = self.state.global_step // grpo.updates + 1
             dealt = cut(rows, how_to_cut(job), self.args.process_index, job.config.seed + number)
@@ -240,7 +240,7 @@ def trl_arguments(job: OnlineJob, parameters: int) -> dict[str, Any]:
     if how.rows < 2:
         raise RunError("a step of one rollout has nothing to compare it with", hint="Raise train.batch_size.")
     return {
-        **common_arguments(job, job.updates, parameters),
+        **common_arguments(job, steps=job.updates, parameters=parameters),
         "ignore_data_skip": True,  # the steps begin where the checkpoint ends
         "loss_type": grpo.loss.value,
         "importance_sampling_level": grpo.ratio.value,
@@ -257,9 +257,9 @@ def trl_arguments(job: OnlineJob, parameters: int) -> dict[str, Any]:
         "sync_ref_model": False,
         "num_iterations": grpo.iterations,
         "max_completion_length": config.max_length,
-        # To TRL all rollouts of a step are drawn at a time, in groups of some size that divides their number.
+        # To TRL all rollouts of a step are drawn at a time, as one group.
         "steps_per_generation": how.minibatches * how.micro_batches,
-        "num_generations": next(size for size in range(2, how.rows + 1) if how.rows % size == 0),
+        "num_generations": how.rows,
         "temperature": 1.0,
         "disable_dropout": False,  # it is off; the adapters' is an option
     }

@@ -38,19 +38,19 @@ class Pack:
         return len(self.ids_L)
 
 
-def pack(rows: Sequence[Sequence[int]], longest: int = 0) -> list[Pack]:
+def pack(rows: Sequence[Sequence[int]], longest: int) -> list[Pack]:
     """Packs rows so that each beginning that some of them have in common occurs once in a pack.
 
     Args:
         rows: Token ids, at least one each.
-        longest: Most tokens of a pack, if it is not a single row; 0 means no limit.
+        longest: Most tokens of a pack, if it is not a single row.
     """
     order = sorted(range(len(rows)), key=lambda number: tuple(rows[number]))
     packs: list[Pack] = []
     growing = _Growing()
     for number in order:
         row = np.asarray(rows[number])
-        if longest and growing.rows and len(growing) + growing.added(row) > longest:
+        if growing.rows and len(growing) + growing.added(row) > longest:
             packs.append(growing.done())
             growing = _Growing()
         growing.add(number, row)
@@ -79,18 +79,14 @@ class _Growing:
 
     def add(self, number: int, row: np.ndarray) -> None:
         kept = self._kept(row)
-        places = np.arange(self._length, self._length + len(row) - kept)
-        path = np.concatenate([self._path[:kept], places])
-        # The common tokens have their predictors from the row before.
-        common = self._predictors[-1][: max(0, min(self._common(row), len(row)) - 1)] if self.rows else path[:0]
-        self._predictors.append(np.concatenate([common, path[len(common) : len(row) - 1]]))
+        before, start = self._path[:kept], self._length
+        self._length += len(row) - kept
         self.rows.append(number)
-        if len(places):
-            self._ids.append(row[kept:])
-            self._positions.append(np.arange(kept, len(row)))
-            self._segments.append((int(places[0]), int(places[-1]) + 1, self._path[:kept]))
-            self._length += len(places)
-        self._row, self._path = row, path
+        self._ids.append(row[kept:])
+        self._positions.append(np.arange(kept, len(row)))
+        self._segments.append((start, self._length, before))
+        self._row, self._path = row, np.concatenate([before, np.arange(start, self._length)])
+        self._predictors.append(self._path[:-1])
 
     def done(self) -> Pack:
         sees = np.zeros((self._length, self._length), dtype=bool)

@@ -301,7 +301,7 @@ def test_a_teacher_behind_an_api(server: EnvServer, tmp_path: Path, monkeypatch:
 def test_the_answer_is_read_in_whole() -> None:
     text = "Step: 2\nAnalysis: It repeats Step 1.\nCorrected Step: <think>so</think>\n<python>\nprint(1)\n</python>\n"
     assert read_answer(text, 3) == (2, "<think>so</think>\n<python>\nprint(1)\n</python>")
-    assert read_answer(text, 1) == (0, "")
+    assert read_answer(text, 1) is None
 
 
 # the judge ------------------------------------------------------------------------------------------------------------

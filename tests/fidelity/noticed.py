@@ -1,8 +1,7 @@
 """Which of the changes drawn in the functions that rules name are noticed by those rules' vectors.
 
-Each change is noticed, or stands in ``equivalent.yaml`` with the reason why nothing could notice it: by function, then by change. Those
-that no vector notices yet stand in ``missed.yaml``: they count as not noticed, and no other may be. A sample is tried in the tests, all of
-it by hand, which takes minutes: ``python -m tests.fidelity.mutants [words of a function's name]``.
+Each change is noticed, or stands in ``equivalent.yaml`` with the reason why nothing could notice it: by function, then by change. A
+sample is tried in the tests, all of it by hand, which takes minutes: ``python -m tests.fidelity.mutants [words of a function's name]``.
 """
 
 from __future__ import annotations
@@ -22,7 +21,6 @@ from agentr.fidelity.verify import differs
 from tests.fidelity.drawn import Drawn, draw
 
 EQUIVALENT = Path(__file__).parent / "equivalent.yaml"
-MISSED = Path(__file__).parent / "missed.yaml"
 #: Seconds of CPU after which a change is an endless loop: of rules about losses, which load a trainer, and of others.
 _LIMITS = {True: 60.0, False: 5.0}
 
@@ -50,11 +48,6 @@ def slow(rule: Rule) -> bool:
 def equivalent() -> dict[str, dict[str, str]]:
     """Returns why changes are equivalent: by function, then by change."""
     return yaml.safe_load(EQUIVALENT.read_text(encoding="utf-8")) or {}
-
-
-def missed() -> dict[str, list[str]]:
-    """Returns the changes that no vector notices yet, by function."""
-    return yaml.safe_load(MISSED.read_text(encoding="utf-8")) or {}
 
 
 def noticed(drawn: Drawn, rules: Sequence[Rule]) -> str:
@@ -95,17 +88,16 @@ class Count:
         return Count(*(one + more for one, more in both))
 
 
-def tried(function: str, rules: Sequence[Rule], known: Mapping[str, str], open_: Sequence[str]) -> tuple[Count, list[str]]:
+def tried(function: str, rules: Sequence[Rule], known: Mapping[str, str]) -> tuple[Count, list[str]]:
     """Tries all changes to a function.
 
     Args:
         known: Changes that are equivalent.
-        open_: Changes that no vector notices yet.
 
     Returns:
-        What came of them, and what is wrong: other changes that are not noticed, and entries of the lists that are noticed or no changes.
+        What came of them, and what is wrong: other changes that are not noticed, and entries of the list that are noticed or no changes.
     """
-    count, wrong, left = Count(), list[str](), {**known, **dict.fromkeys(open_, "")}
+    count, wrong, left = Count(), list[str](), dict(known)
     for drawn in draw(function):
         count.drawn += 1
         by = noticed(drawn, rules)
@@ -117,20 +109,20 @@ def tried(function: str, rules: Sequence[Rule], known: Mapping[str, str], open_:
             count.equivalent += 1
         else:
             count.missed += 1
-            wrong += [f"{function}: {drawn.change} is not noticed"] if listed is None else []
+            wrong.append(f"{function}: {drawn.change} is not noticed")
     return count, wrong + [f"{function}: {change} is listed, and is no change" for change in left]
 
 
 def main(words: Sequence[str]) -> int:
     """Tries all changes to the functions whose names hold one of the words, prints what came of them, and returns the exit status."""
-    known, open_, total, wrong = equivalent(), missed(), Count(), list[str]()
+    known, total, wrong = equivalent(), Count(), list[str]()
     print(f"{'function':60} {'rules':>5} {'drawn':>5} {'noticed':>7} {'equivalent':>10} {'not noticed':>11} {'s':>5}")
     rules: set[str] = set()
     for function, about in sorted(named().items()):
         if words and not any(word in function for word in words):
             continue
         began = time.perf_counter()
-        count, faults = tried(function, about, known.get(function, {}), open_.get(function, ()))
+        count, faults = tried(function, about, known.get(function, {}))
         total, wrong = total + count, wrong + faults
         rules |= {rule.id for rule in about}
         _line(function, len(about), count, time.perf_counter() - began)

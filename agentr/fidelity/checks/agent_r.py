@@ -23,7 +23,7 @@ from agentr.rounds.recipe import by_round
 from agentr.search import UCT, Node, Origin
 from agentr.search.pairs import Pair, pair_paths
 from agentr.search.revision import Revision
-from agentr.store.rows import Dropped, Row
+from agentr.store.rows import Row
 from agentr.tasks.formats import ReAct
 from agentr.types import Completion, FinishReason, Outcome
 
@@ -175,25 +175,17 @@ def good(
 
 def sampled(config: Config, paths: Sequence[str], turns: Turns | None = None, by: str = "policy") -> list[Any]:
     """The trajectories that rejection sampling learns with a least return of 0.5, or of demonstrations: return, turns, and how many tokens'
-    probabilities are known."""
+    probabilities are known. Of what is not learnt, why, and its turns."""
     tree, targets = tree_of(paths, turns, origin=Origin(by)), Targets()
     rows = good_rows(tree, 0.5, limit=9, targets=targets) if by == "policy" else demonstrated_rows(tree, targets)
     return [
         [
-            row.provenance.detail["good_return"],
+            row.provenance.detail["good_return"] if isinstance(row, Row) else row.reason,
             names(tree.nodes[node] for node in row.provenance.nodes),
-            len(row.logprobs) - row.logprobs.count(None),
+            *([len(row.logprobs) - row.logprobs.count(None)] if isinstance(row, Row) else []),
         ]
         for row in rows
-        if isinstance(row, Row)
     ]
-
-
-def left_out(config: Config, paths: Sequence[str]) -> list[Any]:
-    """The demonstrations that are not learnt, and why."""
-    tree = tree_of(paths, origin=Origin.EXPERT)
-    rows = demonstrated_rows(tree, Targets())
-    return [[row.reason, names(tree.nodes[node] for node in row.provenance.nodes)] for row in rows if isinstance(row, Dropped)]
 
 
 def mixed(config: Config, agent: int, general: int, shown: int = 0) -> list[int]:

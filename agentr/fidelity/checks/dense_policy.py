@@ -65,8 +65,8 @@ def pairs(config: Config, paths: Sequence[str], turns: Turns | None = None, exec
 def rows(config: Config, paths: Sequence[str], turns: Turns | None = None, max_length: int = 10_000) -> list[Any]:
     """The rows: prompt, chosen and rejected side, and what of them counts."""
     tree = tree_of(paths, turns)
-    how = {"train_on_invalid": config.build.train_on_invalid, "train_on_reasoning": config.build.train_on_reasoning}
-    found = preference_rows(tree, cast(Any, config.method).pairs, max_length, **how)
+    rules, build = cast(Any, config.method).pairs, config.build
+    found = preference_rows(tree, rules, max_length, train_on_invalid=build.train_on_invalid, train_on_reasoning=build.train_on_reasoning)
     return [
         [
             [turn for turn, _ in spoken(tree, row.prompt_ids[len(PROMPT) :], [0] * (len(row.prompt_ids) - len(PROMPT)))],

@@ -13,6 +13,7 @@ from typing import Any, cast
 
 from agentr.build.evolved import evolved_rows
 from agentr.build.targets import Targets
+from agentr.collect.asked import rewritten
 from agentr.collect.evolve import Evolve, chosen
 from agentr.collect.evolver import Evolver
 from agentr.collect.operators import apply
@@ -24,7 +25,7 @@ from agentr.search.episode import EVOLVED, Episode, episodes
 from agentr.search.evolution import Evolution
 from agentr.search.revision import Rating, Verdict
 from agentr.store.rows import Row
-from agentr.tasks.formats import ReAct
+from agentr.tasks.formats import FORMATS, ReAct
 
 
 @dataclass
@@ -57,18 +58,15 @@ class Scripted(Evolver):
     async def go_on(self, node: int, hint: str | None = None) -> int:
         script = self.policy[min(self._drawn, len(self.policy) - 1)]
         self._drawn += 1
-        if not script:
-            return -1
         for action in script:
             node = self._take(node, ReAct().compose(hint or "So.", action), Origin.POLICY if hint is None else Origin.REWRITE)
             hint = None
-        return node
+        return node if script else -1
 
     async def ask(self, question: str, label: str) -> str | None:
         return self.answers.get(label.partition("/")[0])
 
     def _take(self, node: int, text: str, origin: Origin) -> int:
-        assert node >= 0, "no turn goes on after none"
         action = ReAct().parse(text).action or text
         before = [turn.action for turn in self.tree.path(node)]
         earned = self.ends.get(action)
@@ -79,7 +77,7 @@ class Scripted(Evolver):
 
 
 def scripted(config: Config, paths: Sequence[str], prefix: str, world: Mapping[str, Any]) -> Scripted:
-    written = {name: {"text": ReAct().compose(f"About {name}.", name)} for path in paths for name in path.partition(":")[0].split(" / ")}
+    written = {name: {"text": ReAct().compose(f"About {name}.", name)} for path in paths for name in path.rpartition(":")[0].split(" / ")}
     tree = tree_of(paths, written)
 
     async def nothing(*_: Any) -> None: ...
@@ -106,42 +104,63 @@ def choice(config: Config, paths: Sequence[str], used: Sequence[str] = ()) -> st
 
 def operated(config: Config, operator: str, path: str, prefix: str = "", **world: Any) -> list[str] | str:
     """The turns of the episode that comes of an operator, or why none does."""
+    tree, made, _ = _operated(config, operator, path, prefix, world)
+    return [node.text for node in tree.path(made.end)] if made.end >= 0 else made.reason
+
+
+def noted(config: Config, operator: str, path: str, prefix: str = "", **world: Any) -> dict[str, Any]:
+    """What is noted of an operator: the turn that it names, counted from 1, how many turns it keeps, why nothing came of it; how often the
+    policy goes on for it, and how many turns it leaves in the tree."""
+    tree, made, drawn = _operated(config, operator, path, prefix, world)
+    return {"turn": made.turn, "kept": made.kept, "reason": made.reason, "drawn": drawn, "left": len(tree.nodes) - made.parent - 1}
+
+
+def _operated(config: Config, operator: str, path: str, prefix: str, world: Mapping[str, Any]) -> tuple[Tree, Evolution, int]:
     evolver = scripted(config, [path], prefix, world)
     (episode,) = episodes(evolver.tree, prefix)
     made = asyncio.run(apply(operator, evolver, episode))
-    return [node.text for node in evolver.tree.path(made.end)] if made.end >= 0 else made.reason
+    return evolver.tree, made, evolver._drawn
 
 
-def recorded(config: Config, operator: str, path: str, prefix: str = "", **world: Any) -> list[Any]:
-    """What is recorded of the use of an operator: the turn that was found, how many were kept, and why no episode came of it."""
-    evolver = scripted(config, [path], prefix, world)
-    (episode,) = episodes(evolver.tree, prefix)
-    made = asyncio.run(apply(operator, evolver, episode))
-    return [made.turn, made.kept, made.reason]
+def reworded(config: Config, format: str, text: str, thought: str) -> str | None:
+    """A turn with another thought in place of "Old."; None if the format would not read it so."""
+    return rewritten(FORMATS[format], text, "Old.", thought)
 
 
 def operators(config: Config, path: str, **world: Any) -> list[str]:
     """The operators that are applied to an episode."""
-    tree = _evolved(config, path, world)
+    tree, _ = _evolved(config, path, world)
     return [made.operator for made in tree.evolutions if made.parent == tree.evolutions[0].parent]
 
 
 def grown(config: Config, path: str, **world: Any) -> int:
     """How many episodes there are after all evolutions of one."""
-    return len(list(episodes(_evolved(config, path, world), "", EVOLVED)))
+    return len(list(episodes(_evolved(config, path, world)[0], "", EVOLVED)))
 
 
-def _evolved(config: Config, path: str, world: Mapping[str, Any]) -> Tree:
+def evolutions(config: Config, path: str, **world: Any) -> list[Any]:
+    """How often an episode is to be chosen, and the ends of episodes that a judge is asked about."""
+
+    async def judged(*_: Any) -> str:
+        return "Judgement: Good"
+
+    tree, tried = _evolved(config, path, {**world, "judge": SimpleNamespace(ask=judged)})
+    return [tried, [name_of(node) for node in tree.nodes if node.verdict]]
+
+
+def _evolved(config: Config, path: str, world: Mapping[str, Any]) -> tuple[Tree, int]:
     evolver = scripted(config, [path], "", world)
-    work = Evolve(evolver.config)
+    work, tried = Evolve(evolver.config), 0
 
     async def evolve() -> None:
+        nonlocal tried
         for _ in range(evolver.config.evolutions):
+            tried += 1
             if not await work._evolve(evolver):
                 break
 
     asyncio.run(evolve())
-    return evolver.tree
+    return evolver.tree, tried
 
 
 def filtered(
@@ -154,7 +173,7 @@ def filtered(
     """The episodes that are learnt: turns, and whether they are trained on.
 
     Args:
-        flawed: Turns that an operator found to be wrong and went on after, and the ends of the episodes that came of it.
+        flawed: Turns that an operator found to be wrong and went on after, and the ends of the episodes that came of it; empty if none did.
         judged: What the judge says of ends of episodes.
     """
     tree = tree_of(paths, turns)
@@ -162,7 +181,7 @@ def filtered(
         named(tree, end).verdict = Verdict(Rating(rating), "")
     for turn, end in (flawed or {}).items():
         depth = named(tree, turn).depth
-        tree.evolutions.append(Evolution(parent=named(tree, turn).id, turn=depth, kept=depth, end=named(tree, end).id))
+        tree.evolutions.append(Evolution(parent=named(tree, turn).id, turn=depth, kept=depth, end=named(tree, end).id if end else -1))
     rules = cast(Any, config.method).filter
     found = evolved_rows(tree, rules, by_round(rules.min_return, 1), "", Targets(invalid=True))
     return sorted(_read(tree, row) for row in found if isinstance(row, Row))

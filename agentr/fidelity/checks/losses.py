@@ -126,13 +126,14 @@ def sft(config: Config, table: Table, rows: Sequence[Mapping[str, Any]], micro: 
         return _found(trainer.model, (trainer.compute_loss(trainer.model, batch, num_items_in_batch=count) for batch in batches))
 
 
-def dpo(config: Config, table: Table, pairs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def dpo(config: Config, table: Table, pairs: Sequence[Mapping[str, Any]], micro: int = 0) -> dict[str, Any]:
     """The loss of a batch of pairs.
 
     Args:
         table: Probability of each token after each token.
         pairs: Token ids of ``prompt``, ``chosen`` and ``rejected``; ``chosen_mask`` and ``rejected_mask`` where not all count;
             ``reference``, the log-probabilities of both sides under it.
+        micro: Pairs of a micro-batch; 0 means all.
     """
     with _alone() as folder:
         import numpy as np
@@ -154,7 +155,8 @@ def dpo(config: Config, table: Table, pairs: Sequence[Mapping[str, Any]]) -> dic
             )
             for pair in pairs
         ]
-        sizes = {"batch_size": len(rows), "micro_batch_size": len(rows), "bf16": False}
+        micro = micro or len(rows)
+        sizes = {"batch_size": len(rows), "micro_batch_size": micro, "bf16": False}
         job = TrainJob(folder, folder, folder, replace(config.train[0], **sizes))
         counts = np.array([sum(row.targets for row in rows)])
         plan = Plan(loss=Loss.PREFER, rows=rows, order=np.arange(len(rows))[None], tokens_S=counts, targets_S=counts)
@@ -169,8 +171,10 @@ def dpo(config: Config, table: Table, pairs: Sequence[Mapping[str, Any]]) -> dic
             processing_class=_tokenizer(),
         )
         trainer.reference = torch.tensor([pair["reference"] for pair in pairs])
-        batch = trainer.data_collator([{"pair": number} for number in range(len(rows))])
-        return _found(trainer.model, [trainer.compute_loss(trainer.model, batch)])
+        numbers = [{"pair": number} for number in range(len(rows))]
+        batches = [trainer.data_collator(numbers[first : first + micro]) for first in range(0, len(rows), micro)]
+        # The engine takes the mean over micro-batches.
+        return _found(trainer.model, (trainer.compute_loss(trainer.model, batch) / len(batches) for batch in batches))
 
 
 def grpo(
@@ -180,6 +184,7 @@ def grpo(
     max_length: int = 16,
     reference: Table | None = None,
     before: Table | None = None,
+    room: int = 0,
 ) -> dict[str, Any]:
     """The loss of a step of rollouts in one micro-batch.
 
@@ -188,6 +193,7 @@ def grpo(
         rows: Of each rollout its ``prompt``, its ``tokens``, the probabilities with which they were ``drawn``, and its ``advantage``.
         reference: The table of the start checkpoint, if it is another one.
         before: The table before the first of the step's updates, if it is another one.
+        room: Rollouts that there is room for; 0 means as many as there are.
     """
     with _alone() as folder:
         from datasets import Dataset
@@ -197,7 +203,8 @@ def grpo(
         from agentr.train.online_job import OnlineJob
 
         rollouts = [_rollout(number, row) for number, row in enumerate(rows)]
-        sizes = {"batch_size": len(rows), "micro_batch_size": len(rows), "bf16": False, "max_length": max_length}
+        room = room or len(rows)
+        sizes = {"batch_size": room, "micro_batch_size": room, "bf16": False, "max_length": max_length}
         job = OnlineJob(folder, folder, folder, replace(config.train[0], **sizes), steps=1)
         arguments = {key: value for key, value in trl_arguments(job, 1).items() if key not in _ENGINE}
         trainer: Any = AgentGRPOTrainer(
@@ -234,7 +241,8 @@ def packed(config: Config, rows: Sequence[Sequence[int]], targets: Sequence[Sequ
         groups: Rows of the same number may share what they have in common.
 
     Returns:
-        ``tokens``: how many go through the model. ``predicted``: of each row's targets the token, the position of the place that predicts
+        ``tokens``: how many go through the model, of each sequence; ``of rows``: how many the rows have. ``width``: for how many targets of
+        a row there is room. ``predicted``: of each row's targets the token, the position of the place that predicts
         it, and the tokens that are seen from there, by their positions.
     """
     from agentr.train.forward import forward_of
@@ -249,4 +257,26 @@ def packed(config: Config, rows: Sequence[Sequence[int]], targets: Sequence[Sequ
         return [int(found.labels_PL[pack, place]), int(found.positions_PL[pack, place]), [token for _, token in seen]]
 
     predicted = [[at(int(found.places_RT[row, n])) for n in range(len(places))] for row, places in enumerate(targets)]
-    return {"tokens": int(found.lengths_P.sum()), "of rows": found.row_tokens, "predicted": predicted}
+    width = found.places_RT.shape[1]
+    return {"tokens": found.lengths_P.tolist(), "of rows": found.row_tokens, "width": width, "predicted": predicted}
+
+
+def padded(config: Config, rows: Sequence[int], pairs: Sequence[Sequence[int]]) -> dict[str, Any]:
+    """How long micro-batches are in which rows and sides of pairs are padded, and how many places of each are attended to.
+
+    Args:
+        rows: Tokens of each row.
+        pairs: Tokens of the prompt and the sides of each pair.
+    """
+    from agentr.train.dpo import PairCollator
+    from agentr.train.sft import Collator
+
+    made = [
+        Preference((1,) * prompt, (1,) * one, (1,) * one, (1,) * other, (1,) * other, Provenance("toy", (), "trajectory"))
+        for prompt, one, other in pairs
+    ]
+    batches = {
+        "rows": Collator(0)([{"input_ids": [1] * size, "labels": [1] * size} for size in rows]),
+        "pairs": PairCollator(made, 0)([{"pair": number} for number in range(len(made))]),
+    }
+    return {kind: [batch["input_ids"].shape[1], batch["attention_mask"].sum(1).tolist()] for kind, batch in batches.items()}

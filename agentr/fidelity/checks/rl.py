@@ -59,15 +59,15 @@ def leaves(config: Config, answers: Mapping[str, Sequence[str]], turns: Turns | 
     return names(tree.ended())
 
 
+def drawn(config: Config, answers: Mapping[str, Sequence[str]], turns: Turns | None = None) -> list[list[list[Any]]]:
+    """How many turns are drawn after which turn, together."""
+    return searched(strategy(config).bounded(10), answers, turns)[1]
+
+
 def asked(config: Config, answers: Mapping[str, Sequence[str]]) -> list[int]:
     """How many rollouts begin at the opening, each time that some do."""
     _, drawn = searched(strategy(config).bounded(10), answers)
     return [turns for ask in drawn for at, turns in ask if not at]
-
-
-def drawn(config: Config, steps: int) -> list[list[Any]]:
-    """How many turns are drawn after which turn, one after the other; each rollout has so many steps."""
-    return [pair for ask in searched(strategy(config).bounded(steps), {})[1] for pair in ask]
 
 
 def branched(config: Config, steps: int) -> list[int]:
@@ -86,8 +86,9 @@ def rollouts(config: Config, answers: Mapping[str, Sequence[str]]) -> int:
 
 
 def rewards(config: Config, paths: Sequence[str], turns: Turns | None = None, prefix: str = "") -> list[float]:
-    return [reward.total for reward in rewards_of(config)(group_of(tree_of(paths, turns), prefix))]
+    return [entry["total"] for entry in components(config, paths, turns, prefix)]
 
 
-def parts(config: Config, paths: Sequence[str], turns: Turns | None = None, prefix: str = "") -> list[Mapping[str, float]]:
-    return [reward.parts for reward in rewards_of(config)(group_of(tree_of(paths, turns), prefix))]
+def components(config: Config, paths: Sequence[str], turns: Turns | None = None, prefix: str = "") -> list[dict[str, float]]:
+    """What each rollout is worth, in all and by component."""
+    return [{"total": reward.total, **reward.parts} for reward in rewards_of(config)(group_of(tree_of(paths, turns), prefix))]
