@@ -185,7 +185,7 @@ def offered(entry: dict[str, Any]) -> tuple[Tool, ...]:
         ValueError: They are no such schemas.
     """
     tools = entry.get("tools") or []
-    tools = json.loads(tools) if isinstance(tools, str) else tools
+    tools = _parsed(tools) if isinstance(tools, str) else tools
     if not isinstance(tools, list):
         raise ValueError(f"tools: a list is wanted, not {type(tools).__name__}")
     return tuple(map(_tool, tools))
@@ -193,21 +193,30 @@ def offered(entry: dict[str, Any]) -> tuple[Tool, ...]:
 
 def _tool(tool: Any) -> Tool:
     said = _function(tool, "description", "parameters", "strict")
-    parameters = said.get("parameters") or {"type": "object", "properties": {}}
-    if not isinstance(parameters, dict):
-        raise ValueError("parameters: an object is wanted")
+    parameters = _arguments(said.get("parameters", {"type": "object", "properties": {}}))
+    about = text_of(said.get("description", ""), "description")
     # Not validated: what a call of a foreign tool would do in an environment is not known, and not needed.
-    return Tool.model_construct(
-        name=said["name"], description=text_of(said.get("description", ""), "description"), parameters=parameters, action=""
-    )
+    return Tool.model_construct(name=said["name"], description=about, parameters=parameters, action="")
 
 
 def _call(call: Any) -> tuple[str, dict[str, Any]]:
     said = _function(call, "arguments")
-    arguments = json.loads(said["arguments"]) if isinstance(said.get("arguments"), str) else said.get("arguments", {})
-    if not isinstance(arguments, dict):
+    return said["name"], _arguments(said.get("arguments", {}))
+
+
+def _arguments(value: Any) -> dict[str, Any]:
+    value = _parsed(value) if isinstance(value, str) else value
+    if not isinstance(value, dict):
         raise ValueError("arguments: an object is wanted")
-    return said["name"], arguments
+    text_of(json.dumps(value, ensure_ascii=False), "arguments")
+    return value
+
+
+def _parsed(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except RecursionError as error:
+        raise ValueError(f"lists in lists in lists: {error}") from error
 
 
 def _function(value: Any, *keys: str) -> dict[str, Any]:
@@ -223,10 +232,10 @@ def _function(value: Any, *keys: str) -> dict[str, Any]:
 def _alpaca(entry: dict[str, Any]) -> list[ImportedTurn]:
     asked = "\n".join(filter(None, (text_of(entry.get(key, ""), key) for key in ("instruction", "input"))))
     history = entry.get("history", [])
-    if not isinstance(history, list) or not all(isinstance(pair, list) and [type(t) for t in pair] == [str, str] for pair in history):
+    if not isinstance(history, list) or not all(isinstance(pair, list) and len(pair) == 2 for pair in history):
         raise ValueError("history: a list of pairs of texts is wanted")
-    said = [ImportedTurn(Message(*turn)) for pair in history for turn in zip(("user", "assistant"), pair, strict=True)]
-    return [*said, ImportedTurn(Message("user", asked))]
+    said = [(role, text_of(text, "history")) for pair in history for role, text in zip(("user", "assistant"), pair, strict=True)]
+    return [ImportedTurn(Message(role, text)) for role, text in (*said, ("user", asked))]
 
 
 def _without(prompt: list[ImportedTurn], side: list[ImportedTurn]) -> list[ImportedTurn]:
@@ -281,7 +290,7 @@ def _turn(said: Any, notes: Counter[str]) -> ImportedTurn:
     calling = turn.get("tool_calls") or turn.get("function_call") or []
     content = "" if calling and not turn.keys() & {"value", "content"} else _one(turn, "value", "content")
     if speaker in _CALLERS:
-        calling, content = json.loads(content), ""
+        calling, content = _parsed(content), ""
     role = _ROLES[speaker]
     marks = {_flag(turn[key], key) is learnt for key, learnt in _MARKS.items() if key in turn}
     if len(marks) > 1:

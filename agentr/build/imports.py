@@ -183,15 +183,15 @@ def _preference(pair: ImportedPair, codec: ChatCodec, origin: Provenance) -> Pre
 
 def _written(turns: Sequence[ImportedTurn], codec: ChatCodec) -> list[Message]:
     """Returns the messages of turns, calls of tools written as the model writes them."""
-    messages = []
+    messages, speech = [], codec.calls
     for turn in turns:
-        if turn.calls and codec.calls is None:
+        message = turn.message
+        if turn.calls and speech is None:
             raise LeftOut("it calls tools, and does not say which there are")
         if len(turn.calls) > 1:
             raise LeftOut("a turn calls several tools")
-        message = turn.message
-        for name, arguments in turn.calls if codec.calls is not None else ():
-            thought, call = codec.calls.begin(message.content), codec.calls.dialect.write(name, arguments)
+        if turn.calls and speech is not None:
+            thought, call = speech.begin(message.content), speech.dialect.write(*turn.calls[0])
             message = Message(message.role, f"{thought}\n{call}" if thought else call)
         messages.append(message)
     return messages

@@ -17,6 +17,7 @@ from agentr.errors import DataError
 from agentr.policy.chat import ChatCodec
 from agentr.store.rows import Preference, Row
 from tests.policy.test_tools import calling, rendered, tooled
+from tests.test_cli import agentr
 from tests.trees import codec
 
 INPUTS = Path(__file__).parents[1] / "inputs"
@@ -259,7 +260,7 @@ unknown = st.text(min_size=1, max_size=12) | st.sampled_from(
 values = st.booleans() | st.integers() | st.text(min_size=1, max_size=3).filter(str.strip) | st.lists(st.integers(), min_size=1, max_size=2)
 
 
-@settings(max_examples=150, derandomize=True, deadline=None)
+@settings(max_examples=60, derandomize=True, deadline=None)
 @given(entry=st.sampled_from(FORMS), key=unknown, value=values)
 def test_an_unknown_key_of_an_entry_is_refused_and_one_that_says_nothing_is_not(
     tmp_path_factory: pytest.TempPathFactory, entry: dict[str, Any], key: str, value: Any
@@ -273,7 +274,7 @@ def test_an_unknown_key_of_an_entry_is_refused_and_one_that_says_nothing_is_not(
         assert imported(path, [entry | {key: nothing}])[0]
 
 
-@settings(max_examples=100, derandomize=True, deadline=None)
+@settings(max_examples=60, derandomize=True, deadline=None)
 @given(key=unknown, value=values, who=st.integers(0, 3))
 def test_an_unknown_key_of_a_turn_is_refused(tmp_path_factory: pytest.TempPathFactory, key: str, value: Any, who: int) -> None:
     turns = [dict(turn) for turn in TALK]
@@ -302,7 +303,7 @@ anything = st.recursive(
 )
 
 
-@settings(max_examples=400, derandomize=True, deadline=None)
+@settings(max_examples=150, derandomize=True, deadline=None)
 @given(entry=st.dictionaries(st.sampled_from(sorted(USED)), anything, max_size=4) | anything)
 def test_any_entry_is_rows_or_counted_or_refused_with_its_place(tmp_path_factory: pytest.TempPathFactory, entry: Any) -> None:
     path = tmp_path_factory.mktemp("f") / "f.json"
@@ -312,6 +313,14 @@ def test_any_entry_is_rows_or_counted_or_refused_with_its_place(tmp_path_factory
         assert "f.json, entry 1: " in str(error) or "f.json#1: the token" in str(error)
         return
     assert len(rows) + dropped.total() == 1
+
+
+def test_the_command_says_what_it_left_out_and_did_not_read(tmp_path: Path) -> None:
+    (tmp_path / "f.json").write_text(json.dumps([{"messages": TALK, "source": "s"}, {"messages": TALK, "kto_tag": False}]))
+    shown = agentr("import", tmp_path / "f.json", "--config", "configs/demo.yaml", "--out", tmp_path / "rows")
+    assert shown.exit_code == 0, shown.exception
+    assert "1 sequences with" in shown.stdout
+    assert "left out: 1 x labelled as a bad example" in shown.stdout and "not read: 1 x source" in shown.stdout
 
 
 # inputs of bug reports ------------------------------------------------------------------------------------------------

@@ -228,7 +228,7 @@ KNOWN = {"question", "problem", "input", "answer", "answers", "golden_answers", 
 KNOWN |= {"prompt", "reward_model", "extra_info", "type", "level", "hops", *_NOT_READ}
 
 
-@settings(max_examples=400, derandomize=True, deadline=None)
+@settings(max_examples=150, derandomize=True, deadline=None)
 @given(record=st.dictionaries(st.sampled_from(sorted(KNOWN)) | st.text(max_size=6), values, max_size=5))
 def test_any_record_is_read_or_refused_and_no_key_becomes_an_answer(tmp_path_factory: pytest.TempPathFactory, record: Any) -> None:
     """Beside a good record, whatever the other one is: an error with its place, or answers that are texts of the record."""

@@ -99,6 +99,7 @@ def sent(protocol: str, body: bytes) -> bytes:
     return framed(body) if protocol == "openenv" else response(body)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("protocol", ["agentr", "agentgym", "openenv"])
 def test_whatever_a_server_sends_is_an_observation_or_a_failure_of_the_tree(protocol: str) -> None:
     whole = bodies(valid(protocol))

@@ -74,6 +74,7 @@ def told(body: Any, status: int = 200, **how: Any) -> Any:
     return sent(response(json.dumps(body).encode(), status), **how)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tools", [False, True])
 def test_whatever_is_sent_is_one_of_four_things(tools: bool) -> None:
     codec = tooled("Qwen 2.5") if tools else CODEC
