@@ -204,9 +204,8 @@ class _Parser:
             return Term("unit", (found, f"base {base}"))
         start = self._at
         if _integer(found) is not None and (self._next == "frac" or (self._next.isdigit() and self._tokens[self._at + 1] == "/")):
-            above = self._argument() if self._take("frac") else self._atom()
-            self._take("/")
-            below = self._argument()
+            part = self._argument if self._take("frac") else self._atom
+            above, _, below = part(), self._take("/"), part()
             if 0 < (_integer(above) or 0) < (_integer(below) or 0):
                 return Term("+", (found, Term("/", (above, below))))
             self._at = start

@@ -89,6 +89,7 @@ def test_answers_that_people_met():
         ("5 18", "90", False),
         ("2\\frac53", "10/3", True),
         ("1\\frac14", "5/4", True),
+        ("3 11/12", "47/12", True),
         ("1 apple", "1", True),
         ("2 or", "2", False),
         ("2@", "2", False),
