@@ -259,16 +259,17 @@ def evaluate(config: ConfigPath, overrides: Overrides = None, round_: RoundNumbe
 
 @app.command("import")
 def import_(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="JSON list, or JSON lines.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="JSON list, JSON lines, or Parquet.")],
     config: Annotated[
         Path, typer.Option("--config", help="Configuration whose model the tokens are for, and whose build.max_length holds.")
     ],
     out: Annotated[Path, typer.Option("--out", help="Folder of the dataset to write.")],
-    kind: Annotated[str, typer.Option("--format", help="eto-sft, eto-dpo, sharegpt, llamafactory, or auto.")] = "auto",
+    kind: Annotated[str, typer.Option("--format", help="A format of 'agentr export', or auto.")] = "auto",
     overrides: Overrides = None,
 ) -> None:
     """Make a dataset from trajectories or preference pairs of your own; train on it with 'agentr train --dataset'."""
     import tempfile
+    from collections import Counter
 
     from rich.console import Console
 
@@ -280,12 +281,15 @@ def import_(
     loaded = load(config, overrides or [])
     with tempfile.TemporaryDirectory() as cache:
         codec = load_codec(resolve(loaded.model, Path(cache)), loaded.model)
-    rows, dropped = import_file(file, kind, codec, loaded.build.max_length)
+    notes = Counter[str]()
+    rows, dropped = import_file(file, kind, codec, loaded.build.max_length, dialect=loaded.turns.dialect, notes=notes)
     manifest = write_rows(out, rows, source=str(file), dropped=dict(dropped))
     console = Console()
     console.print(f"{manifest['rows']} {manifest['type']} with {manifest['trained_tokens']} trained tokens in {out}")
     for why, count in dropped.items():
         console.print(f"left out: {count} x {why}")
+    for what, count in notes.items():
+        console.print(f"not read: {count} x {what}")
 
 
 @app.command()

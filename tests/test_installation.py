@@ -56,7 +56,6 @@ def test_a_policy_imitates_is_killed_and_goes_on(tmp_path: Path) -> None:
         driver.wait()
     finally:
         end(driver)
-    assert "rounds/01/collect" not in agentr.open(root).stages()
     run = finished(start(log, *command), root)
     assert list(run.stages()) == STAGES
     assert len(run.rounds[1].collect) == 8 and run.rounds[1].train.summary.steps == 4
@@ -77,7 +76,6 @@ def test_a_policy_prefers(tmp_path: Path) -> None:
     ]
     run = finished(start(tmp_path / "log", *command), root)
     assert len(run.rounds[1].dataset.rows) > 0 and run.rounds[1].train.summary.steps == 4
-    assert {row.provenance.kind for row in run.rounds[1].dataset.rows} != set()
 
 
 def test_a_policy_reinforces(tmp_path: Path) -> None:

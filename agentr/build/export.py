@@ -17,8 +17,10 @@ spells the text as the policy did. Trees are exported by `agentr.build.export_tr
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +31,7 @@ from agentr.policy.chat import ChatCodec
 from agentr.search.tree import Tree
 from agentr.store.files import write_lines, write_list, writing
 from agentr.store.rows import Preference, Provenance, Rollout, Row
+from agentr.tasks.tools import schema
 from agentr.types import Message, task_id
 
 #: Formats, and the rows that each has a place for.
@@ -75,6 +78,15 @@ _ONE_ANSWER = (
 )
 _PARTED = "are the turns in which the sides part: what comes after them is not there"
 _NOT_PARTING = "no turn in which the sides part is a target on both"
+#: What becomes of the tools that an agent was offered; readers of ``messages`` look at them.
+_TOOLS = {
+    "llamafactory": 'offer tools: dataset_info.json needs "tools": "tools", and LLaMA-Factory writes them in its template\'s way',
+    "verl": "offer tools, which are not there: a table would fill up their schemas with nulls",
+    "agent_r": "offer tools, for which the format has no place",
+    **dict.fromkeys(("sharegpt", "eto-sft", "eto-dpo"), "offer tools: who does not look at that key trains without them"),
+}
+_FACTS = "have log-probabilities, returns or other facts of how they were made, for which the format has no place"
+_EMPTY = "have empty turns of the agent, which 'agentr import' leaves out where nothing says that they are learnt"
 _NO_TREE = "do not say which tree they were made from: high_log, low_log and revise_feedback are not there"
 
 
@@ -123,7 +135,15 @@ def _check_place(row: Any, kind: str) -> None:
 
 def _labelled(row: Row, made: Exported) -> dict[str, Any]:
     made.written[row.provenance.kind] += 1
+    _count_facts(row, "trl", made)
     return {"input_ids": row.input_ids, "labels": [i if m else -100 for i, m in zip(row.input_ids, row.loss_mask, strict=True)]}
+
+
+def _count_facts(row: Row | Preference, kind: str, made: Exported) -> None:
+    drawn = row.logprobs if isinstance(row, Row) else (*row.chosen_logprobs, *row.rejected_logprobs)
+    held = {"id"} if kind in ("trl", "agent_r") else {"id", "reward"}
+    if drawn or row.provenance.detail.keys() - held:
+        made.changed[_FACTS][row.provenance.kind] += 1
 
 
 @dataclass
@@ -136,26 +156,37 @@ class _Writer:
     find: FindTree
     made: Exported
 
+    @cached_property
+    def tools(self) -> dict[str, Any]:
+        """What an entry says of the tools that the agent was offered: schemas; as one text where LLaMA-Factory's form has a text."""
+        calls = self.reader.codec.calls
+        if calls is None or self.kind in ("verl", "agent_r"):
+            return {}
+        schemas = [schema(tool) for tool in calls.tools]
+        return {"tools": schemas if self.kind == "messages" else json.dumps(schemas, ensure_ascii=False)}
+
     def rows(self, rows: Iterable[Row]) -> Iterator[dict[str, Any]]:
         number = 0
         for whole in rows:
             for row in by_turn(whole, self.reader) if self.per_turn else (whole,):
-                yield self._sequence(number, row)
+                yield self._sequence(number, row) | self.tools
                 number += 1
 
     def pairs(self, pairs: Iterable[Preference]) -> Iterator[dict[str, Any]]:
         for number, pair in enumerate(pairs):
             entry = self._pair(number, pair)
             if entry is not None:
-                yield entry
+                yield entry | self.tools
         if self.made.left_out and not self.made.written:
             (reason, *_) = self.made.left_out
             raise DataError(f"no pair has a place in the format {self.kind}: each has {reason}")
 
     def _sequence(self, number: int, row: Row) -> dict[str, Any]:
         kind, said = row.provenance.kind, spoken_row(row, self.reader)
-        self.made.written[kind] += 1
-        self._changed(kind, said)
+        self._count(row, said)
+        unmarked = self.kind == "verl" or (self.kind == "messages" and self.per_turn)
+        if unmarked and any(target and not m.content.strip() for target, m in zip(said.trained, said.messages, strict=True)):
+            self.made.changed[_EMPTY][kind] += 1
         if self.per_turn:
             if self.kind == "llamafactory" and said.has_context:
                 self.made.changed[_MASK_HISTORY][kind] += 1
@@ -163,16 +194,16 @@ class _Writer:
             self.made.changed[_CONTEXT.get(self.kind, _CONTEXT_BY_KEY)][kind] += 1
         if self.kind == "agent_r":
             return self._agent_r(row, said)
-        if self.kind == "sharegpt":
-            return {"id": f"{kind}_{number}", "task": task_id(row.provenance.tree), "conversations": _from_value(said)}
         about = _about(number, row)
         if self.kind == "verl":
-            return {"messages": _role_content(said.messages), "extra_info": about}
+            return {"messages": _turns(said.messages), "extra_info": about}
         if self.kind == "messages":
             if self.per_turn:
-                return {**about, "prompt": _role_content(said.messages[:-1]), "completion": _role_content(said.messages[-1:])}
-            return {**about, "messages": _role_content_loss(said)}
-        conversation = _from_value(said)
+                return {**about, "prompt": _turns(said.messages[:-1]), "completion": _turns(said.messages[-1:])}
+            return {**about, "messages": _turns(said.messages, said.trained)}
+        conversation = _turns(said.messages, said.trained, sharegpt=True)
+        if self.kind == "sharegpt":
+            return {**about, "id": f"{kind}_{number}", "task": task_id(row.provenance.tree), "conversations": conversation}
         return {**about, **({"conversations": conversation} if self.kind == "eto-sft" else _with_system(conversation))}
 
     def _pair(self, number: int, pair: Preference) -> dict[str, Any] | None:
@@ -187,17 +218,20 @@ class _Writer:
         if self.kind == "llamafactory" and said.has_observations:
             self.made.left_out[_ONE_ANSWER][kind] += 1
             return None
-        self.made.written[kind] += 1
-        self._changed(kind, said)
-        if self.kind == "messages":
-            if said.has_observations:
-                self.made.changed[_OBSERVATIONS][kind] += 1
-            return {**about, **{key: _role_content(getattr(said, key)) for key in ("prompt", "chosen", "rejected")}}
-        if self.kind == "eto-dpo":
-            return {**about, **{key: _said(getattr(said, key)) for key in ("prompt", "chosen", "rejected")}}
-        return {**about, **_with_system(_said(said.prompt)), "chosen": _said(said.chosen)[0], "rejected": _said(said.rejected)[0]}
+        self._count(pair, said)
+        if self.kind == "messages" and said.has_observations:
+            self.made.changed[_OBSERVATIONS][kind] += 1
+        turns = {key: _turns(getattr(said, key), sharegpt=self.kind != "messages") for key in ("prompt", "chosen", "rejected")}
+        if self.kind != "llamafactory":
+            return {**about, **turns}
+        return {**about, **_with_system(turns["prompt"]), "chosen": turns["chosen"][0], "rejected": turns["rejected"][0]}
 
-    def _changed(self, kind: str, said: SpokenRow | SpokenPair) -> None:
+    def _count(self, row: Row | Preference, said: SpokenRow | SpokenPair) -> None:
+        kind = row.provenance.kind
+        self.made.written[kind] += 1
+        _count_facts(row, self.kind, self.made)
+        if self.reader.codec.calls is not None and self.kind in _TOOLS:
+            self.made.changed[_TOOLS[self.kind]][kind] += 1
         if said.respelled:
             self.made.changed[_RESPELLED][kind] += 1
         elif said.partial and not said.reasoned:
@@ -207,7 +241,7 @@ class _Writer:
 
     def _agent_r(self, row: Row, said: SpokenRow) -> dict[str, Any]:
         made, revised = row.provenance, row.provenance.kind == "revision"
-        entry: dict[str, Any] = {"task_num": task_id(made.tree), "revise_log": _role_content_loss(said), "revise": revised}
+        entry: dict[str, Any] = {"task_num": task_id(made.tree), "revise_log": _turns(said.messages, said.trained), "revise": revised}
         tree = self.find(made) if revised else None
         if tree is None:
             if revised:
@@ -228,25 +262,17 @@ class _Writer:
 
 
 def _about(number: int, row: Row | Preference) -> dict[str, Any]:
-    return {"id": f"{row.provenance.tree}_{number}", "kind": row.provenance.kind}
+    reward = row.provenance.detail.get("reward")
+    about = {"id": f"{row.provenance.tree}_{number}", "kind": row.provenance.kind}
+    return about | ({"reward": float(reward)} if isinstance(reward, int | float) else {})
 
 
-def _role_content(messages: Iterable[Message]) -> list[dict[str, Any]]:
-    return [{"role": m.role, "content": m.content} for m in messages]
-
-
-def _role_content_loss(said: SpokenRow) -> list[dict[str, Any]]:
-    turns = zip(_role_content(said.messages), said.trained, strict=True)
-    return [{**turn, "loss": target} if turn["role"] == "assistant" else turn for turn, target in turns]
-
-
-def _said(messages: Iterable[Message]) -> list[dict[str, Any]]:
-    return [{"from": SPEAKERS[m.role], "value": m.content} for m in messages]
-
-
-def _from_value(said: SpokenRow) -> list[dict[str, Any]]:
-    turns = zip(_said(said.messages), said.trained, strict=True)
-    return [{**turn, "loss": target} if turn["from"] == "gpt" else turn for turn, target in turns]
+def _turns(messages: Sequence[Message], trained: Sequence[bool] | None = None, *, sharegpt: bool = False) -> list[dict[str, Any]]:
+    """Returns messages as entries have them; if ``trained`` says which are targets, with that of the agent's turns."""
+    who, what = ("from", "value") if sharegpt else ("role", "content")
+    said = [{who: SPEAKERS[m.role] if sharegpt else m.role, what: m.content} for m in messages]
+    marks = ({} if trained is None or m.role != "assistant" else {"loss": trained[n]} for n, m in enumerate(messages))
+    return [turn | mark for turn, mark in zip(said, marks, strict=True)]
 
 
 def _with_system(said: list[dict[str, Any]]) -> dict[str, Any]:
@@ -256,7 +282,8 @@ def _with_system(said: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _log(tree: Tree, leaf: int) -> list[dict[str, Any]]:
-    return [{**turn, "loss": True} if turn["role"] == "assistant" else turn for turn in _role_content(tree.conversation(leaf))]
+    messages = tree.conversation(leaf)
+    return _turns(messages, [True] * len(messages))
 
 
 #: Rows of a table that are held at a time.
@@ -269,7 +296,7 @@ def _write_table(path: Path, entries: Iterable[dict[str, Any]]) -> int:
     import pyarrow.parquet as pq
 
     said = pa.struct([("role", pa.string()), ("content", pa.string())])
-    about = pa.struct([("id", pa.string()), ("kind", pa.string())])
+    about = pa.struct([("id", pa.string()), ("kind", pa.string()), ("reward", pa.float64())])
     schema = pa.schema([("messages", pa.list_(said)), ("extra_info", about)])
     count, left = 0, iter(entries)
     with writing(path) as file, pq.ParquetWriter(file, schema) as table:

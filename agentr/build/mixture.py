@@ -15,7 +15,7 @@ from agentr.build.imports import import_file
 from agentr.config.checks import number, share
 from agentr.errors import DataError
 from agentr.policy.chat import ChatCodec
-from agentr.store.rows import Preference, Row
+from agentr.store.rows import Preference
 from agentr.store.spool import Kept
 
 T = TypeVar("T")
@@ -57,8 +57,9 @@ def mix_rows(
     codec: ChatCodec,
     max_length: int,
     seed: int,
-) -> list[Kept]:
-    """Returns a round's rows in a seeded order: its own, those of earlier rounds, demonstrations and general conversations.
+) -> tuple[list[Kept], Counter[str]]:
+    """Returns a round's rows in a seeded order: its own, those of earlier rounds, demonstrations and general conversations; and the entries
+    of the file of these that were left out, by reason.
 
     Args:
         demonstrations: Rows that ``mixture.demonstrations`` draws from.
@@ -67,11 +68,12 @@ def mix_rows(
         max_length: Longest general conversation, in tokens.
     """
     rows = mix([*earlier, *(_balanced(own) if mixture.balance_tasks else own)], demonstrations, mixture.demonstrations, seed)
+    dropped = Counter[str]()
     if mixture.general_path:
-        general = [keep(row) for row in general_rows(Path(mixture.general_path), codec, max_length)]
-        rows = mix(rows, general, 1 - mixture.eta, seed)
+        general, dropped = import_file(Path(mixture.general_path), "sharegpt", codec, max_length, kind="general", dialect=None)
+        rows = mix(rows, [keep(row) for row in general], 1 - mixture.eta, seed)
     random.Random(f"order/{seed}").shuffle(rows)
-    return rows
+    return rows, dropped
 
 
 def mix_pairs_from_files(
@@ -87,7 +89,7 @@ def mix_pairs_from_files(
     """
     rows, dropped = list(own), Counter[str]()
     for number_, file in enumerate(extra):
-        imported, refused = import_file(Path(file.path), "auto", codec, max_length)
+        imported, refused = import_file(Path(file.path), "auto", codec, max_length, dialect=None)
         dropped.update(refused)
         pairs = [pair for pair in imported if isinstance(pair, Preference)]
         if len(pairs) < len(imported):
@@ -96,16 +98,6 @@ def mix_pairs_from_files(
         rows += map(keep, pairs[: file.limit or None])
     random.Random(f"order/{seed}").shuffle(rows)
     return rows, dropped
-
-
-def general_rows(path: Path, codec: ChatCodec, max_length: int) -> list[Row]:
-    """Reads conversations of a ShareGPT file (JSON list or JSON lines); those that are longer or cannot be trained on are left out.
-
-    Raises:
-        DataError: The file is missing or not in ShareGPT form; the error names the entry.
-    """
-    rows, _ = import_file(path, "sharegpt", codec, max_length, kind="general")
-    return [row for row in rows if isinstance(row, Row)]
 
 
 def mix(own: Sequence[T], other: Sequence[T], share_: float, seed: int) -> list[T]:

@@ -20,7 +20,7 @@ from agentr.policy.chat import ChatCodec
 from agentr.search.revision import Revision, Splice
 from agentr.search.tree import Node, Origin, Tree
 from agentr.store.rows import Dropped, Row
-from agentr.tasks.formats import ActionFormat
+from agentr.tasks.formats import ActionFormat, written
 from agentr.types import Outcome
 
 
@@ -55,8 +55,12 @@ def revision_rows(
                 yield dropped(tree, "executed revision earned less than the good path", places)
                 continue
             turns, context = targets.turns(tree.path(revision.end), tree.nodes[revision.transition].depth)
-        else:
-            turns = _spliced(tree, revision, codec, action_format, targets.reasoning)
+        elif (begun := written(action_format, revision.reflection)) is None:
+            yield dropped(tree, "reflection that the format cannot hold", places)
+            continue
+        else:  # where ``wait`` is no action of the format it stands there as text: nothing carries it out
+            wait = written(action_format, revision.reflection, "wait") or f"{begun}\nwait".strip()
+            turns = _spliced(tree, revision, inserted(codec, wait, "ok.", True, targets.reasoning), targets.reasoning)
         rows = make_rows(
             tree,
             turns,
@@ -95,11 +99,10 @@ def _rank(path: list[Node]) -> tuple[int, int, float, int]:
     return sum(not n.valid for n in path), len(path), -sum(sum(n.logprobs) for n in path), path[-1].id
 
 
-def _spliced(tree: Tree, revision: Revision, codec: ChatCodec, action_format: ActionFormat, on_reasoning: bool) -> list[Turn]:
+def _spliced(tree: Tree, revision: Revision, wait: Turn, on_reasoning: bool) -> list[Turn]:
     bad = tree.path(revision.transition)
     # A transition inside the shared prefix continues after itself: the state is the same there.
     good = tree.path(revision.good)[min(tree.nodes[revision.ancestor].depth, len(bad)) :]
-    wait = inserted(codec, action_format.compose(revision.reflection, "wait"), "ok.", True, on_reasoning)
     return [*recorded(bad, trained=False), wait, *recorded(good, trained=True, on_reasoning=on_reasoning)]
 
 

@@ -18,6 +18,7 @@ from agentr.envs.client import EnvClient, Recorded, Session
 from agentr.errors import PromptRefused
 from agentr.policy.base import GenerateRequest, Policy, cost_of
 from agentr.policy.chat import ChatCodec
+from agentr.policy.template import REASONS
 from agentr.search import Child, Expansion, Origin, Tree
 from agentr.search.tree import Node, Spent
 from agentr.secrets import Secret
@@ -144,10 +145,10 @@ class Agent:
             tools=self.codec.calls is not None,
         )
         try:
-            completions, seconds = await self._drawn(request)
+            completions, cost, seconds = await self._drawn(request)
         except PromptRefused as refused:
             return self._refused(tree, expansion.node, session, expansion.n, refused)
-        return await self._execute(tree, expansion.node, session, completions, cost_of(request, completions), seconds)
+        return await self._execute(tree, expansion.node, session, completions, cost, seconds)
 
     async def act(self, tree: Tree, node: int, session: Session, text: str) -> Expanded:
         """Takes a given turn (an expert's, a revision's) instead of drawing one."""
@@ -177,11 +178,11 @@ class Agent:
         sampling = replace(sampling, max_tokens=min(sampling.max_tokens, max(1, self.max_model_len - len(prompt))))
         request = GenerateRequest(prompt, 1, sampling, affinity=tree.task.key, messages=messages, tools=self.codec.calls is not None)
         try:
-            (drawn,), seconds = await self._drawn(request)
+            (drawn,), cost, seconds = await self._drawn(request, prefix)
         except PromptRefused as refused:
             return self._refused(tree, node, session, 1, refused)
         whole = replace(drawn, text=prefix + drawn.text, token_ids=(*begun, *drawn.token_ids), logprobs=())
-        return await self._execute(tree, node, session, [whole], cost_of(request, [drawn]), seconds)
+        return await self._execute(tree, node, session, [whole], cost, seconds)
 
     def _refused(self, tree: Tree, node: int, session: Session, n: int, refused: PromptRefused) -> Expanded:
         """The end of the episode after ``node``: an empty turn for each that was to be drawn, which is no turn of the agent's."""
@@ -191,12 +192,39 @@ class Agent:
         child = Child(**nothing, **ended, reward=so_far, valid=False)
         return Expanded([child] * n, [session] * n, Cost(calls=1), {"refused": 1})
 
-    async def _drawn(self, request: GenerateRequest) -> tuple[list[Completion], float]:
-        """The completions of a request, and the seconds until they were there."""
+    async def _drawn(self, request: GenerateRequest, prefix: str = "") -> tuple[list[Completion], Cost, float]:
+        """The completions of a request, which go on after ``prefix``, their cost, and the seconds until they were there."""
         started = time.monotonic()
-        completions = await self.policy.generate(request)
+        completions = [*await self.policy.generate(request)]
+        cost = cost_of(request, completions)
+        for number, completion in enumerate(completions):
+            completions[number], more = await self._gone_on(request, prefix, number, completion)
+            cost += more
         completions = [replace(c, text=self.codec.told(c.text, c.token_ids)) for c in completions] if self.codec.calls else completions
-        return completions, round(time.monotonic() - started, 4)
+        return completions, cost, round(time.monotonic() - started, 4)
+
+    async def _gone_on(self, request: GenerateRequest, prefix: str, number: int, drawn: Completion) -> tuple[Completion, Cost]:
+        """A turn without the ends that stop strings made in its thought, which only named them, and what it took to go on.
+
+        Engines know strings, and not where they stand. Turns of an API are closed already, and stay as they are.
+        """
+        last, cost, asked = drawn, Cost(), request.sampling
+        while last.text.endswith(self.format.stop) and last.token_ids[-1:] != (self.codec.end_id,):
+            room = asked.max_tokens - len(drawn.token_ids)
+            if room < 1 or self.read(prefix + drawn.text, (*self.codec.begin(prefix), *drawn.token_ids)).begun:
+                break
+            more = replace(
+                request,
+                prompt_ids=(*request.prompt_ids, *drawn.token_ids),
+                n=1,
+                sampling=replace(asked, max_tokens=room, seed=derived_seed(asked.seed, "go on", number, room)),
+                messages=(*request.messages[: -1 if prefix else None], Message("assistant", prefix + drawn.text)),
+            )
+            (last,) = await self.policy.generate(more)
+            cost += replace(cost_of(more, [last]), completions=0)  # the same one still
+            ids, logprobs = (*drawn.token_ids, *last.token_ids), (*drawn.logprobs, *last.logprobs)
+            drawn = replace(last, text=self.codec.decode(ids), token_ids=ids, logprobs=logprobs)
+        return drawn, cost
 
     def _sampling(self, seed: int, temperature: float | None = None) -> Sampling:
         own = self.sampling
@@ -232,8 +260,10 @@ class Agent:
         return self.read(completion.text, completion.token_ids)
 
     def said(self, text: str, ids: Sequence[int]) -> str:
-        """Returns what of a turn its format reads: all but its reasoning, unless the format reads that itself."""
-        return text if self.format.reasons else self.codec.answer(text, ids)
+        """Returns what of a turn its format reads: all but its reasoning, unless the format reads that itself, from its beginning on."""
+        if not self.format.reasons:
+            return self.codec.answer(text, ids)
+        return f"{REASONS}{text}" if self.codec.begins_in_reasoning(text, ids) else text
 
     def read(self, text: str, ids: Sequence[int]) -> Parsed:
         """Parses a turn."""

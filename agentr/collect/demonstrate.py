@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,9 +18,11 @@ from agentr.policy.base import GenerateRequest, PolicyStats
 from agentr.policy.chat import ChatCodec
 from agentr.search import Origin, Tree
 from agentr.store.forest import Forest
-from agentr.tasks.formats import action_format
+from agentr.tasks.formats import action_format, written
 from agentr.tasks.prompt import as_call
 from agentr.types import Completion, Message, Task
+
+log = logging.getLogger(__name__)
 
 #: A context that no demonstration fills.
 ENDLESS = 1 << 40
@@ -46,7 +49,7 @@ class Demonstrate(Work):
 
 
 async def demonstrate(task: Task, agent: Agent, seed: int, scripted: Sequence[str] | None = None) -> Tree | None:
-    """Returns the expert's episode as a tree of one branch, or None if the environment has no expert for the task.
+    """Returns the expert's episode as a tree of one branch, or None if there is no expert for the task or the format cannot hold its turns.
 
     Args:
         scripted: An expert's turns to play in place of the environment's own.
@@ -58,7 +61,10 @@ async def demonstrate(task: Task, agent: Agent, seed: int, scripted: Sequence[st
         steps = await agent.env.expert(task)
         if steps is None:
             return None
-        scripted = [agent.format.compose(thought, action) for thought, action in steps]
+        scripted = [turn for thought, action in steps if (turn := written(agent.format, thought, action)) is not None]
+        if len(scripted) < len(steps):
+            log.warning("%s is left out: the format %s cannot hold each of the expert's turns", task.key, agent.format.name)
+            return None
     elif agent.codec.calls:
         scripted = [as_call(turn, agent.spec.action_format, agent.codec.calls) for turn in scripted]
     tree, session = await agent.start(task, seed)
@@ -106,6 +112,9 @@ class NoTokens:
 
     def answer(self, text: str, ids: Sequence[int]) -> str:
         return text
+
+    def begins_in_reasoning(self, text: str, ids: Sequence[int]) -> bool:
+        return False
 
     def reasoning(self, ids: Sequence[int]) -> int:
         return 0

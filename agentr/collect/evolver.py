@@ -14,6 +14,7 @@ from agentr.search.episode import Episode
 from agentr.search.strategy import cut_off
 from agentr.search.tree import Child, Node, Origin, Tree
 from agentr.seeds import derived_seed
+from agentr.tasks.formats import written
 from agentr.types import Outcome
 
 
@@ -87,8 +88,11 @@ class Evolver:
         return self._taken(node, await self.agent.act(self.tree, node, await self.sessions.at(node), text), Origin.REWRITE)
 
     async def go_on(self, node: int, hint: str | None = None) -> int:
-        """Lets the policy go on after ``node``, perhaps with a hint, until the episode ends, and returns where; -1 if there is no room."""
-        opening, origin = (None, Origin.POLICY) if hint is None else (self.agent.format.begin(hint), Origin.REWRITE)
+        """Lets the policy go on after ``node``, perhaps with a hint, until the episode ends, and returns where; -1 if there is no room,
+        or the format cannot hold the hint."""
+        opening, origin = (None, Origin.POLICY) if hint is None else (written(self.agent.format, hint), Origin.REWRITE)
+        if hint is not None and opening is None:
+            return -1
         self._drawn += 1
         label = f"evolve/{self._drawn}"
         while node == 0 or self.tree.nodes[node].outcome is None:

@@ -87,7 +87,7 @@ async def _hinted(evolver: Evolver, episode: Episode, kept: int) -> Evolution:
     made = Evolution(parent=episode.leaf.id, turn=kept, kept=kept)
     made.end = await evolver.go_on(episode.path[kept - 1].id if kept else 0, evolver.hint())
     if made.end < 0:
-        made.reason = "there is no room for a hint in the context"
+        made.reason = "there is no room for a hint in the context, or in the format"
     return made
 
 

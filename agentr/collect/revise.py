@@ -21,6 +21,7 @@ from agentr.search.pairs import Pair, PairingConfig, good_suffix
 from agentr.search.revision import Revision, Splice
 from agentr.search.tree import Node
 from agentr.seeds import derived_seed
+from agentr.tasks.formats import written
 from agentr.types import Outcome
 
 
@@ -111,8 +112,9 @@ async def execute(
     for turn in good_suffix(tree, pair):
         parsed = agent.read(turn.text, turn.token_ids)  # of a reasoning policy, without what it reasoned elsewhere
         thought = f"{revision.reflection} {parsed.thought}".strip() if node == revision.transition else parsed.thought
-        turns = await agent.act(tree, node, await sessions.at(node), agent.format.compose(thought, turn.action))
-        if not turns.children[0].valid:
+        text = written(agent.format, thought, turn.action)
+        turns = None if text is None else await agent.act(tree, node, await sessions.at(node), text)
+        if turns is None or not turns.children[0].valid:
             break
         node = tree.add(node, turns.children[0], Origin.REVISION).id
         sessions.keep(node, turns.sessions[0])
@@ -133,7 +135,7 @@ def _earned(tree: Tree, node: int, revision: Revision, goal: float) -> bool:
 
 async def _continue(tree: Tree, node: int, revision: Revision, agent: Agent, sessions: Sessions, max_depth: int) -> int:
     """Lets the policy play on from ``node`` and returns where it ended. Its first turn opens with the reflection if none was made yet."""
-    opening = agent.format.begin(revision.reflection) if node == revision.transition else None
+    opening = written(agent.format, revision.reflection) if node == revision.transition else None
     # The transition itself may be a leaf at the search's step limit: the environment can still go on from there.
     while (node == revision.transition or tree.nodes[node].outcome is None) and tree.nodes[node].depth <= max_depth:
         taken = await take_turn(tree, node, agent, sessions, Origin.CONTINUATION, "continue", opening)

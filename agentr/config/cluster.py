@@ -55,3 +55,5 @@ class WatchdogConfig:
 
     after_s: float = number(180.0, above=0)
     """Seconds without progress after which the cause is looked for and said, in the terminal, the log and the events."""
+    end_s: float = number(7200.0, above=0)
+    """Seconds without any progress after which the run ends, with what was found and how to go on; longer than the longest step."""

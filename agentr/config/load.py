@@ -7,12 +7,15 @@ so one file can hold a task's settings for every method that is compared on it.
 from __future__ import annotations
 
 import difflib
+import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
+from datetime import date
+from enum import Enum
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, get_args, get_type_hints
 
 import yaml
 from omegaconf import OmegaConf
@@ -26,7 +29,7 @@ from agentr.config.model import ModelSource
 from agentr.config.overlays import NAME, SECTION, take_overlay
 from agentr.config.renamed import RENAMED_VALUES, new_name
 from agentr.config.schema import Config, MethodConfig
-from agentr.config.text import parse_yaml
+from agentr.config.text import parse_texts, parse_yaml
 from agentr.errors import ConfigError
 
 
@@ -57,6 +60,8 @@ class Layer(NamedTuple):
 
     source: str
     data: dict[str, Any]
+    texts: Any = None
+    """The same with each scalar as it is written, where that is known."""
 
 
 def load(
@@ -84,11 +89,11 @@ def load(
             contradict each other, names that do not exist.
     """
     layers = [layer for file in (base, path) if file is not None for layer in _read(file, ())]
-    layers += _with_overlay(Layer("the command line", _dotlist(overrides)), Path())
+    layers += _with_overlay(Layer("the command line", _dotlist(overrides), _dotlist(overrides, texts=True)), Path())
     method = find(next((str(t) for layer in reversed(layers) if (t := _section(layer, "method").get("type"))), ""))
     problems: list[str] = []
     by_type = _by_type(layers)
-    layers = [_selected(layer, method, find, problems) for layer in layers]
+    layers = [_selected(_as_texts(layer, method, find), method, find, problems) for layer in layers]
     merged = _defaults(method.Config)
     preset = _preset(method, layers)
     for layer in [*([] if whole else [preset]), *layers]:
@@ -205,7 +210,8 @@ def _read(path: Path, above: tuple[Path, ...]) -> list[Layer]:
     if path in above:
         raise ConfigError(f"{path} includes itself", hint="Remove the circle from the 'include' lists.")
     try:
-        data = parse_yaml(path.read_text(encoding="utf-8")) or {}
+        text = path.read_text(encoding="utf-8")
+        data, texts = parse_yaml(text) or {}, parse_texts(text)
     except FileNotFoundError as error:
         raise ConfigError(f"there is no configuration file {path}", hint="See configs/ for examples.") from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:
@@ -224,7 +230,7 @@ def _read(path: Path, above: tuple[Path, ...]) -> list[Layer]:
     included: list[Layer] = []
     for name in names:
         included += _read((path.parent / name).resolve(), (*above, path))
-    layer = Layer(str(path), data)
+    layer = Layer(str(path), data, texts)
     for section in (_section(layer, "method"), *_later_methods(layer)):
         if "type" in section:
             section["type"] = _resolved(str(section["type"]), str(path))
@@ -248,13 +254,16 @@ def _resolved(type: str, source: str) -> str:
     return str((Path(source).parent / type).resolve()) if type.endswith(".py") else type
 
 
-def _dotlist(overrides: Sequence[str]) -> dict[str, Any]:
+def _dotlist(overrides: Sequence[str], texts: bool = False) -> dict[str, Any]:
     for item in overrides:
         if "=" not in item:
             raise ConfigError(f"{item!r} is not of the form key=value", hint="For example: run.seed=1")
     overlays = [item for item in overrides if item.startswith(f"{SECTION}=")]
+    given = [item.partition("=") for item in overrides if item not in overlays]
     try:
-        data: Any = OmegaConf.to_container(OmegaConf.from_dotlist([item for item in overrides if item not in overlays]))
+        data: Any = OmegaConf.to_container(
+            OmegaConf.from_dotlist([f"{key}={json.dumps(parse_texts(value)) if texts else value}" for key, _, value in given])
+        )
         if overlays:
             data[SECTION] = {NAME: overlays[-1].partition("=")[2], **data.get(SECTION, {})}
         if isinstance(data.get("from_round"), dict):  # its keys are numbers, and those of a command line are texts
@@ -294,6 +303,25 @@ def _selected(layer: Layer, method: Method, find: FindMethod, problems: list[str
         else:
             _merge(_defaults(other.Config), Layer(f"{layer.source}, {key}", {"method": values}), problems)
     return Layer(layer.source, data)
+
+
+def _as_texts(layer: Layer, method: Method, find: FindMethod) -> Layer:
+    """The layer in which what a key wants as a text, or as a name, is what is written: YAML reads ``on`` and ``007`` otherwise."""
+    sections: dict[str, Any] = {**get_type_hints(Config), "method": method.Config}
+    sections["from_round"] = dict.fromkeys(_section(layer, "from_round"), sections)
+    sections["methods"] = {name: find(_resolved(str(name), layer.source)).Config for name in _section(layer, "methods")}
+
+    def read(value: Any, text: Any, kind: Any) -> Any:
+        kinds = get_type_hints(kind) if is_dataclass(kind) else kind if isinstance(kind, dict) else {}
+        inner = get_args(kind)[-1] if get_args(kind) else None
+        if isinstance(value, dict) and isinstance(text, dict):
+            return {key: read(found, text.get(str(key)), kinds.get(key, inner)) for key, found in value.items()}
+        if isinstance(value, list) and isinstance(text, list):
+            return [read(found, one, inner) for found, one in zip(value, text, strict=True)]
+        named = isinstance(kind, type) and issubclass(kind, str | Enum)
+        return text if named and isinstance(value, bool | int | float | date) and isinstance(text, str) else value
+
+    return Layer(layer.source, read(layer.data, layer.texts, sections))
 
 
 def _preset(method: Method, layers: Sequence[Layer]) -> Layer:

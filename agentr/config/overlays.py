@@ -12,7 +12,7 @@ from typing import Any
 
 import yaml
 
-from agentr.config.text import parse_yaml
+from agentr.config.text import parse_texts, parse_yaml
 from agentr.errors import ConfigError
 
 #: The section that may be a name.
@@ -27,8 +27,8 @@ def overlays() -> list[str]:
     return sorted(path.stem for path in _FOLDER.glob("*.yaml"))
 
 
-def take_overlay(data: dict[str, Any], source: str, folder: Path) -> tuple[str, dict[str, Any]] | None:
-    """Takes the name of a set out of a part of a configuration, and returns where the set is from, and its values.
+def take_overlay(data: dict[str, Any], source: str, folder: Path) -> tuple[str, dict[str, Any], Any] | None:
+    """Takes the name of a set out of a part of a configuration, and returns where the set is from, its values, and their texts.
 
     Args:
         data: Loses the name.
@@ -46,7 +46,8 @@ def take_overlay(data: dict[str, Any], source: str, folder: Path) -> tuple[str, 
         return None
     path = folder / name if name.endswith((".yaml", ".yml")) else _FOLDER / f"{name}.yaml"
     try:
-        values = parse_yaml(path.read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8")
+        values, texts = parse_yaml(text), parse_texts(text)
     except FileNotFoundError as error:
         near = difflib.get_close_matches(name, overlays(), n=1)
         hint = f"Did you mean {near[0]}?" if near else f"There are {', '.join(overlays())}; or give a YAML file."
@@ -55,4 +56,4 @@ def take_overlay(data: dict[str, Any], source: str, folder: Path) -> tuple[str, 
         raise ConfigError(f"{path} cannot be read: {error}") from error
     if not isinstance(values, dict) or isinstance(values.get(SECTION), str):
         raise ConfigError(f"{path} holds no sections with keys", hint="For example: cluster: {wait_s: 600}")
-    return f"cluster {name}", values
+    return f"cluster {name}", values, texts

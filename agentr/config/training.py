@@ -26,7 +26,7 @@ class PolicyLoss(StrEnum):
     dr_grpo = "dr_grpo"
     """Sum over tokens by max_length, so that no length is preferred (arXiv 2503.20783, section 3.2)."""
     bnpo = "bnpo"
-    """Mean over the tokens of a micro-batch."""
+    """Mean over micro-batches of the mean over their tokens: with micro_batch_size 1 the mean over rollouts. For all tokens take dapo."""
     cispo = "cispo"
     """REINFORCE with clipped importance weights, whose tokens all have a gradient (arXiv 2506.13585, Eq. 4)."""
 
@@ -93,6 +93,8 @@ class GRPOConfig:
     """Largest ratio that counts where the advantage is negative (arXiv 1912.09729, Eq. 5; c = 3 there); 0 means no bound."""
     kl: float = number(0.0, least=0)
     """Weight of the divergence from the start checkpoint (arXiv 2402.03300, Eq. 4); with 0 there is no reference model."""
+    kl_ratio: bool = False
+    """Multiply the divergence by the ratio, so that its gradient is that of the reverse KL divergence (arXiv 2512.02556)."""
     entropy: float = number(0.0, least=0)
     """Weight of the mean entropy, which is added."""
     minibatches: int = number(1, least=1)

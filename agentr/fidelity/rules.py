@@ -23,7 +23,8 @@ class Case:
     Attributes:
         given: Arguments of the check.
         expected: What the formula or rule gives for them.
-        work: How ``expected`` comes about: Python's arithmetic where it is a number or a list of numbers. A test works it out.
+        work: How ``expected`` comes about: Python's arithmetic where it is a number or a list of numbers; of a loss as a function of the
+            model's probabilities, so that its gradient follows. A test works it out.
     """
 
     given: Mapping[str, Any]
@@ -59,6 +60,7 @@ class Rule:
         where: Equation or section, or "released code".
         method: Value of ``method.type`` whose configuration it is checked with.
         check: The function in ``agentr.fidelity.checks`` that asks agentr: ``module.name``.
+        functions: Functions beside the mutant's that the rule is about, as ``module:name``: changes drawn in them are noticed, too.
         settings: Keys that are set in any case.
         switches: Keys by which agentr follows the rule, where it does not by default, with the published values.
         preset: The preset that has these values; empty if none has them all.
@@ -76,6 +78,7 @@ class Rule:
     check: str = ""
     cases: Sequence[Case] = ()
     mutant: Mutant | None = None
+    functions: Sequence[str] = ()
     settings: Mapping[str, Any] = field(default_factory=dict)
     switches: Mapping[str, Any] = field(default_factory=dict)
     preset: str = ""

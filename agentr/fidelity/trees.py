@@ -10,7 +10,8 @@ from typing import Any
 from agentr.search import Child, Node, Origin, Strategy, Tree
 from agentr.types import CallStatus, FinishReason, Message, Outcome, Task
 
-#: What is said of turns that differ from the plain one, by their names: text, action, valid, status, tokens, seen, logprobs.
+#: What is said of turns that differ from the plain one, by their names: text, action, valid, status, tokens (how many), id
+#: (that of each), seen, logprobs.
 Turns = Mapping[str, Mapping[str, Any]]
 
 _END = re.compile(r"(.+?)(?:: ([\d.]+)(?: (\w+))?)?")
@@ -60,7 +61,7 @@ def child_of(spec: str, number: int, turns: Turns | None = None) -> Child:
     action = about.get("action", name)
     return Child(
         text=about.get("text", action),
-        token_ids=(100 + number,) * about.get("tokens", 1),
+        token_ids=(about.get("id", 100 + number),) * about.get("tokens", 1),
         bridge_ids=(500 + number,) * about.get("seen", 1),
         logprobs=tuple(about.get("logprobs", (-0.5,) * about.get("tokens", 1))),
         finish=FinishReason.STOP,
@@ -100,24 +101,28 @@ def spoken(tree: Tree, ids: Sequence[int], mask: Sequence[int]) -> list[list[Any
 
 
 def searched(
-    strategy: Strategy, answers: Mapping[str, Sequence[str]], turns: Turns | None = None, most: int = 100_000
-) -> tuple[Tree, list[list[Any]]]:
-    """Runs a search to its end and returns its tree, and how many turns were drawn after which turn, in the order asked.
+    strategy: Strategy, answers: Mapping[str, Sequence[str]], turns: Turns | None = None, most: int = 2_000
+) -> tuple[Tree, list[list[list[Any]]]]:
+    """Runs a search to its end and returns its tree, and how many turns were drawn after which turn, of each ask a list.
 
     Args:
         answers: The turns after a turn, by its name; after others, each has a new name and goes on. Draws beyond the last begin anew.
         most: Turns after which it is stopped.
     """
-    tree, drawn, fresh = new_tree(), list[list[Any]](), itertools.count()
+    tree, drawn, fresh = new_tree(), list[list[list[Any]]](), itertools.count()
     taken: dict[str, int] = {}
+    seeds: set[int] = set()
     while expansions := strategy.ask(tree):
+        drawn.append([])
         for expansion in expansions:
             at = name_of(tree.nodes[expansion.node])
+            assert expansion.seed not in seeds, "two draws would be the same"
+            seeds.add(expansion.seed)
             specs = []
             for _ in range(expansion.n):
                 place = taken[at] = taken.get(at, -1) + 1
                 specs.append(answers[at][place % len(answers[at])] if at in answers else f"turn {next(fresh)}")
-            drawn.append([at, expansion.n])
+            drawn[-1].append([at, expansion.n])
             strategy.tell(tree, expansion, [child_of(spec, len(tree.nodes) + i, turns) for i, spec in enumerate(specs)])
             assert len(drawn) <= most, "the search does not end"
     return tree, drawn

@@ -99,8 +99,10 @@ def find(rule: Rule) -> Finding:
         difference = differs(rule, published=True)
     except CannotRun as error:
         return Finding(rule, missing=str(error))
-    if not rule.switches or not differs(rule, published=False):
+    if not rule.switches:
         return Finding(rule, difference)
+    if not differs(rule, published=False):
+        return Finding(rule, difference or f"a default that follows it by itself: {_keys(rule.switches)} is listed as what has to be set")
     return Finding(rule, difference, default=ours_of(rule, configured(rule.method, rule.settings)))
 
 
@@ -113,16 +115,15 @@ def differs(rule: Rule, *, published: bool) -> str:
     Raises:
         CannotRun: Something is not installed.
     """
-    config = configured(rule.method, {**rule.settings, **(rule.switches if published else {})})
-    for case in rule.cases:
-        try:
-            answer = check_of(rule)(config, **case.given)
-        except CannotRun:
-            raise
-        except Exception as error:  # noqa: BLE001 - whatever a changed formula raises is another answer
-            return f"an error, {type(error).__name__}: {error}"
-        if difference := compare(answer, case.expected, rule.tolerance):
-            return difference
+    try:
+        config = configured(rule.method, {**rule.settings, **(rule.switches if published else {})})
+        for case in rule.cases:
+            if difference := compare(check_of(rule)(config, **case.given), case.expected, rule.tolerance):
+                return difference
+    except CannotRun:
+        raise
+    except Exception as error:  # noqa: BLE001 - whatever a changed formula raises is another answer, and the other rules are still asked
+        return f"an error, {type(error).__name__}: {error}"
     return ""
 
 

@@ -185,6 +185,10 @@ class ChatCodec:
             return text if REASONED in self.decode(ids, special=True) else ""
         return "" if text.lstrip().startswith(REASONS) else text
 
+    def begins_in_reasoning(self, text: str, ids: Sequence[int]) -> bool:
+        """Whether a turn begins in reasoning that the prompt has opened, and that its ids do not close at once (as in `answer`)."""
+        return self._template.opens_reasoning and (REASONED in text or REASONED not in self.decode(ids, special=True))
+
     def reply(self, text: str) -> str:
         """Returns the answer to a question without its reasoning, which ends with the first ``</think>``: the answer may quote turns."""
         if not self.reasons or not (self._template.opens_reasoning or text.lstrip().startswith(REASONS)):

@@ -58,7 +58,7 @@ def as_turn(message: dict[str, Any], calls: ToolCalls) -> str:
     if not functions:
         return content
     written = [calls.dialect.write(function["name"], _arguments(function["arguments"])) for function in functions]
-    return "\n".join([*filter(None, [calls.begin(content)]), *written])
+    return "\n".join([*filter(None, [calls.unmarked(content)]), *written])
 
 
 def _arguments(text: Any) -> Any:

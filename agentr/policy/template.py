@@ -191,6 +191,9 @@ class Template:
         """
         if self.ending.token != self._written:
             yield f"turns end with {self.ending.token} (model.end_of_turn); the template would write {self._written}"
+        blank = f" {_MARK} \n"
+        if blank not in self._render([("user", blank)]):
+            yield "the template trims messages; here white space at their ends stays"
         if not self.reasons:
             switches = (("turns.keep_reasoning", keeps), ("build.train_on_reasoning", trains is not False))
             for key in (key for key, on in switches if not on):

@@ -11,7 +11,6 @@ import importlib
 import inspect
 import math
 import pkgutil
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache
@@ -20,6 +19,7 @@ from typing import Any
 from agentr.config.checks import Problem, number
 from agentr.config.named import imported
 from agentr.errors import ConfigError, DataError
+from agentr.rewards.apart import Apart
 from agentr.rewards.group import Group, Reward
 
 #: A reward, made with its options.
@@ -37,7 +37,7 @@ class RewardConfig:
     options: dict[str, Any] = field(default_factory=dict)
     """Arguments of the reward's class, e.g. sigma: 0.1."""
     timeout_s: float = number(30.0, above=0)
-    """Deadline for the rewards of one group."""
+    """Deadline of one of your own for the rewards of one group; a group without an answer is left out."""
 
     def problems(self) -> Iterator[Problem]:
         try:
@@ -86,13 +86,14 @@ class Rewards:
         Raises:
             ConfigError: One of them cannot be made.
         """
-        return cls(tuple(configs), tuple(map(make, configs)))
+        return cls(tuple(configs), tuple(make(c) if c.name in known() else Apart(c.name, make, c, c.timeout_s) for c in configs))
 
     def __call__(self, group: Group) -> list[Reward]:
         """Returns what each rollout of a group is worth, with the components of all rewards.
 
         Raises:
-            DataError: A reward raised, took too long, or gave something else than a finite number for each rollout.
+            RewardLost: A user's reward took too long, or its process died.
+            DataError: A reward raised, or gave something else than a finite number for each rollout.
         """
         totals, parts = [0.0] * len(group), [dict[str, float]() for _ in group.episodes]
         for config, score in zip(self.configs, self.scores, strict=True):
@@ -104,25 +105,14 @@ class Rewards:
 
 
 def _asked(config: RewardConfig, score: Score, group: Group) -> list[Reward]:
-    """Asks a reward in a thread of its own, so that one that hangs is noticed."""
-    answer: list[Any] = []
-
-    def ask() -> None:
-        try:
-            answer.append(list(score(group)))
-        except Exception as error:  # noqa: BLE001 - a user's code may raise anything
-            answer.append(error)
-
-    thread = threading.Thread(target=ask, daemon=True)
-    thread.start()
-    thread.join(config.timeout_s)
+    """Asks a reward, and checks its answer."""
     task = group.episodes[0].tree.task.key if group.episodes else "a task without rollouts"
-    if not answer:
-        hint = "Raise the reward's timeout_s, or make it faster."
-        raise DataError(f"the reward {config.name} gave no answer for {task} within {config.timeout_s:g} s", hint=hint)
-    found = answer[0]
-    if isinstance(found, Exception):
-        raise DataError(f"the reward {config.name} failed for {task}: {type(found).__name__}: {found}") from found
+    try:
+        found = score(group)
+    except DataError as error:
+        raise type(error)(f"{error.message} (for {task})", hint=error.hint) from error
+    except Exception as error:
+        raise DataError(f"the reward {config.name} failed: {type(error).__name__}: {error} (for {task})") from error
     found = [reward if isinstance(reward, Reward) else Reward(reward) for reward in found]
     if len(found) != len(group):
         raise DataError(f"the reward {config.name} gave {len(found)} answers for the {len(group)} rollouts of {task}")

@@ -191,7 +191,7 @@ class Imitation(Recipe[C]):
     def mix(self, own: Sequence[Kept], round_: Round, keep: Keep) -> tuple[Sequence[Kept], Counter[str]]:
         mixture = self.config.mixture  # type: ignore[attr-defined]
         earlier = [keep(row) for row in round_.earlier_rows(mixture.earlier_rounds) if isinstance(row, Row) and is_own(row)]
-        rows = mix_rows(
+        return mix_rows(
             own,
             mixture,
             demonstrations=[keep(row) for row in round_.demonstration_rows()] if mixture.demonstrations else (),
@@ -201,7 +201,6 @@ class Imitation(Recipe[C]):
             max_length=round_.config.build.max_length,
             seed=round_.seed,
         )
-        return rows, Counter()
 
 
 class Preferring(Recipe[C]):

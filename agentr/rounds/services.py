@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
@@ -84,7 +86,8 @@ class Services:
         self._lookouts = Lookouts()
         self._draining: Draining | None = None
         self._event: Callable[..., None] = lambda kind, **about: None
-        self.watchdog = Watchdog(config.watchdog.after_s, lambda: diagnose(self._parts()), self._stands_still)
+        limits = config.watchdog
+        self.watchdog = Watchdog(limits.after_s, lambda: diagnose(self._parts()), self._stands_still, limits.end_s, self._give_up)
 
     # what stages call ---------------------------------------------------------------------------------------------------
 
@@ -234,7 +237,7 @@ class Services:
         was_online, self._online = self._online, online
         self._next_epoch, self._run_dir, self._event = store.lease.next_epoch, store.root, store.event
         store.told = self.gauges.event
-        self.watchdog.after_s = config.watchdog.after_s
+        self.watchdog.after_s, self.watchdog.end_s = config.watchdog.after_s, config.watchdog.end_s
         self.model, self.engines_early = None, False
         if self._ray is None:
             return
@@ -388,6 +391,12 @@ class Services:
 
     def _stands_still(self, title: str, causes: list[Cause], since: str) -> None:
         tell(self.reporter, self._event, title, causes, since)
+
+    def _give_up(self, title: str, seconds: float) -> None:
+        """Ends the run as a signal does: what is finished is kept, and the way on is said."""
+        self.reporter.say(f"{title_of(title)} did not move for {seconds:.0f} s (watchdog.end_s): the run ends", "red")
+        self._noted("gave_up", title=title, seconds=round(seconds))
+        os.kill(os.getpid(), signal.SIGTERM)
 
     def _noted(self, kind: str, **about: Any) -> None:
         """Notes an event in the run that is worked on now, if that can still be noted."""

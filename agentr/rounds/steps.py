@@ -38,6 +38,7 @@ from agentr.evaluate.metrics import evaluate
 from agentr.observe.progress import Update
 from agentr.observe.troubles import note
 from agentr.rewards import Rewards
+from agentr.rewards.apart import RewardLost
 from agentr.rewards.group import Group, Reward, group_of
 from agentr.rounds.beside import Beside
 from agentr.rounds.online_config import OnlineConfig
@@ -229,7 +230,11 @@ class Steps:
         if tree.task.key not in self._scores:
             progress = (step - 1) / max(1, self.job.steps - 1)
             group = group_of(tree, self.round.answer_prefix, progress, self.round.number)
-            self._scores[tree.task.key] = group, self.rewards(group)
+            try:
+                self._scores[tree.task.key] = group, self.rewards(group)
+            except RewardLost as error:
+                self.experiment.reporter.say(f"        online step {step}: {error}; its rollouts are left out", "yellow")
+                self._scores[tree.task.key] = group, []
         return self._scores[tree.task.key]
 
     def _telling(self, step: int, forest: Forest, tasks: list[Task]) -> list[str]:
@@ -246,7 +251,9 @@ class Steps:
         chosen = (self._telling(step, forest, tasks) or grown) if self.config.max_tasks else grown
         for tree in forest:
             group, rewards = self._scored(step, tree)
-            if tree.task.key in chosen:
+            if len(group) and not rewards:
+                yield dropped(tree, "a reward gave no answer")
+            elif tree.task.key in chosen:
                 yield from rollout_rows(group, rewards, self.config.advantages, train_on_reasoning=reasoning)
             else:
                 equal = not differ([reward.total for reward in rewards])

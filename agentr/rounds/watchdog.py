@@ -1,11 +1,15 @@
 """Says what a run waits for when nothing moves.
 
 Progress is counters, told by whoever waits for a stage; the watchdog is armed while it waits. It lives in a thread of the driver, and
-what it asks has deadlines: neither the loop that it watches nor a part that hangs can keep it silent.
+what it asks has deadlines: neither the loop that it watches nor a part that hangs can keep it silent. Code that never lets go of the
+interpreter could: then a timer without Python writes where each thread is, and ends the process.
 """
 
 from __future__ import annotations
 
+import faulthandler
+import math
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -25,10 +29,20 @@ class Watchdog:
         after_s: Seconds without progress after which the cause is looked for, and again after each as many.
         diagnose: Finds the causes; at least one.
         say: Is told each cause once until there is progress, and then that there is.
+        end_s: Seconds without progress after which it gives up.
+        give_up: Is told for how many seconds nothing has moved, and ends the run.
     """
 
-    def __init__(self, after_s: float, diagnose: Callable[[], list[Cause]], say: Say) -> None:
-        self.after_s = after_s
+    def __init__(
+        self,
+        after_s: float,
+        diagnose: Callable[[], list[Cause]],
+        say: Say,
+        end_s: float = math.inf,
+        give_up: Callable[[str, float], None] = lambda title, seconds: None,
+    ) -> None:
+        self.after_s, self.end_s = after_s, end_s
+        self._give_up = give_up
         self._diagnose = diagnose
         self._say = say
         self._lock = threading.Lock()
@@ -68,12 +82,18 @@ class Watchdog:
 
     def close(self) -> None:
         self._end.set()
+        faulthandler.cancel_dump_traceback_later()
 
     def _run(self) -> None:
         looked = 0.0
         while not self._end.wait(min(self.after_s / 4, 5.0)):
+            if self.end_s < math.inf:
+                faulthandler.dump_traceback_later(self.end_s, exit=True, file=sys.__stderr__)
             with self._lock:
                 title, moved = self._title, self._moved
+            if title and time.monotonic() - moved > self.end_s:
+                self._give_up(title, time.monotonic() - moved)
+                return
             if not title or time.monotonic() - max(moved, looked) < self.after_s:
                 continue
             causes, looked = self._diagnose(), time.monotonic()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from agentr.config.turns import PromptConfig
 from agentr.errors import ConfigError
-from agentr.tasks.formats import action_format
+from agentr.tasks.formats import action_format, written
 from agentr.tasks.tool_calls import ToolCalls
 from agentr.tasks.tools import instruction_of
 from agentr.types import Message
@@ -40,7 +40,9 @@ def opening(spec: EnvironmentSpec, config: PromptConfig, observation: str, calls
 def as_call(turn: str, action_format_name: str, calls: ToolCalls) -> str:
     """Returns a turn in an environment's own format as a turn with a call; one that is no such turn, or has a call, as it is."""
     parsed = action_format(action_format_name).parse(turn)
-    return turn if calls.called(turn) is not None or parsed.action is None else calls.compose(parsed.thought, parsed.action)
+    if calls.called(turn) is not None or parsed.action is None:
+        return turn
+    return written(calls, parsed.thought, parsed.action) or turn
 
 
 def _called(example: list[Turn], action_format_name: str, calls: ToolCalls) -> list[Message]:

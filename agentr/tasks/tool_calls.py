@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from agentr.tasks.formats import Parsed
+from agentr.tasks.formats import ActionFormat, Parsed
 from agentr.tasks.tools import BadCall, action_of, call_of
 from env_servers.protocol import Tool
 
@@ -88,7 +88,7 @@ class Found(NamedTuple):
     problem: str = ""
 
 
-class ToolCalls:
+class ToolCalls(ActionFormat):
     """An action format: a thought, then one call of a tool.
 
     Args:
@@ -97,8 +97,6 @@ class ToolCalls:
     """
 
     name = "tool_calls"
-    reasons = False
-    stop: tuple[str, ...] = ()
 
     def __init__(self, tools: Sequence[Tool], dialect: ToolDialect) -> None:
         self.tools = tuple(tools)
@@ -128,16 +126,17 @@ class ToolCalls:
         return Parsed(action, thought)
 
     def begin(self, thought: str) -> str:
-        while self._begins.search(thought):  # a thought about calls is none
+        return self._free(thought, self._begins)
+
+    def unmarked(self, thought: str) -> str:
+        """Returns a thought without the marks of calls: one that an API sends beside its calls is about them, and none."""
+        while self._begins.search(thought):
             thought = self._begins.sub("", thought) if self.dialect.opens else thought.replace(self.dialect.before, "").replace("{", "(")
         return thought.strip()
 
-    def compose(self, thought: str, action: str) -> str:
-        """Writes a turn. An action that no tool can take stands there as it is."""
-        call = call_of(self.tools, action)
-        said = self.dialect.write(*call) if call else action
-        begun = self.begin(thought)
-        return f"{begun}\n{said}" if begun else said
+    def _turns(self, begun: str, action: str) -> Iterator[str]:
+        if call := call_of(self.tools, action):
+            yield "\n".join(filter(None, (begun, self.dialect.write(*call))))
 
     def called(self, text: str) -> int | None:
         """Returns where a turn's call begins, readable or not; None if it has none."""

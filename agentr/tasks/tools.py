@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from agentr.config.turns import TurnFormat, TurnsConfig
 from env_servers.protocol import EnvironmentSpec, Tool
+from env_servers.turns import dedented
 
 #: For environments that name no tools: any action is a call of it.
 ACT = Tool(
@@ -105,10 +105,7 @@ def _said(tool: str, key: str, about: Mapping[str, Any], value: Any) -> str:
         raise BadCall(f"The argument {key!r} of {tool} must be of the type {kind}.")
     if "enum" in about and value not in about["enum"]:
         raise BadCall(f"The argument {key!r} of {tool} must be one of {', '.join(map(str, about['enum']))}.")
-    if isinstance(value, str):  # nothing is indented together if the first line is not; dedent would still empty blank lines
-        text = (textwrap.dedent(value) if value[:1].isspace() else value).strip()
-    else:
-        text = json.dumps(value, ensure_ascii=False)
+    text = dedented(value) if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     if not text:
         raise BadCall(f"The argument {key!r} of {tool} is empty.")
     return text

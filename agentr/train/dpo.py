@@ -230,6 +230,11 @@ def trl_arguments(job: TrainJob, steps: int, parameters: int) -> dict[str, Any]:
         "loss_type": loss_type,
         "loss_weights": loss_weights,
         "label_smoothing": job.config.dpo.label_smoothing,
+        # What would change the formula is said here, whatever TRL's default for it becomes.
+        "f_divergence_type": "reverse_kl",
+        "use_weighting": False,
+        "ld_alpha": None,
+        "sync_ref_model": False,
         "precompute_ref_log_probs": True,
         "disable_dropout": False,  # the model's is off; the adapters' is an option
     }

@@ -248,7 +248,13 @@ def trl_arguments(job: OnlineJob, parameters: int) -> dict[str, Any]:
         "epsilon_high": grpo.clip_high or None,
         "delta": grpo.dual_clip or None,
         "beta": grpo.kl,
+        "use_bias_correction_kl": grpo.kl_ratio,
         "entropy_coef": grpo.entropy,
+        # What would change a formula is said here, whatever TRL's default for it becomes.
+        "use_adaptive_entropy": False,
+        "top_entropy_quantile": 1.0,
+        "off_policy_mask_threshold": None,
+        "sync_ref_model": False,
         "num_iterations": grpo.iterations,
         "max_completion_length": config.max_length,
         # To TRL all rollouts of a step are drawn at a time, in groups of some size that divides their number.

@@ -105,15 +105,30 @@ class AgentSFTTrainer(PlannedTrainer, SFTTrainer):
         return -(logps_RT * (inputs["labels"][:, 1:] != IGNORE)).sum() / num_items_in_batch * self.accelerator.num_processes
 
 
+def trl_arguments(job: TrainJob, steps: int, parameters: int) -> dict[str, Any]:
+    """Returns the arguments of a job for TRL's SFTTrainer.
+
+    Args:
+        steps: Optimiser steps.
+    """
+    return {
+        **common_arguments(job, steps, parameters),
+        "max_length": None,
+        "packing": False,
+        "loss_type": "nll",
+        "dataset_kwargs": {"skip_prepare_dataset": True},
+    }
+
+
 def make_trainer(job: TrainJob, plan: Plan, model: PreTrainedModel, tokenizer: Any) -> AgentSFTTrainer:
     """Makes the trainer of a job on sequences."""
-    arguments = common_arguments(job, plan.steps, model.num_parameters())
+    arguments = trl_arguments(job, plan.steps, model.num_parameters())
     collator = SharingCollator if job.config.share_prefixes else Collator
     return AgentSFTTrainer(
         job,
         plan,
         model=model,
-        args=SFTConfig(**arguments, max_length=None, packing=False, dataset_kwargs={"skip_prepare_dataset": True}),
+        args=SFTConfig(**arguments),
         data_collator=collator(tokenizer.pad_token_id or 0),
         train_dataset=as_dataset(plan),
         processing_class=tokenizer,

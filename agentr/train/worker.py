@@ -46,9 +46,10 @@ def logged_to(path: Path) -> Iterator[None]:
     sys.stdout.flush()
     sys.stderr.flush()
     saved = os.dup(1), os.dup(2)
-    with path.open("a", encoding="utf-8") as file:
-        os.dup2(file.fileno(), 1)
-        os.dup2(file.fileno(), 2)
+    try:
+        with path.open("a", encoding="utf-8") as file:
+            os.dup2(file.fileno(), 1)
+            os.dup2(file.fileno(), 2)
         with (
             os.fdopen(1, "w", buffering=1, encoding="utf-8", closefd=False) as out,
             os.fdopen(2, "w", buffering=1, encoding="utf-8", closefd=False) as err,
@@ -65,6 +66,7 @@ def logged_to(path: Path) -> Iterator[None]:
             finally:
                 logger.propagate = True
                 logger.removeHandler(handler)
+    finally:  # also after an error: else whoever reports it would write into this file, and the terminal would stay silent
         for target, source in zip((1, 2), saved, strict=True):
             os.dup2(source, target)
             os.close(source)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -121,6 +122,11 @@ def _readable(space: Any) -> bool:
 
 
 def _shown(value: Any) -> str:
+    import numpy
+
     if isinstance(value, tuple):
         return f"({', '.join(map(_shown, value))})"
-    return str(value)
+    if isinstance(value, dict):
+        return f"{{{', '.join(f'{key!r}: {_shown(part)}' for key, part in value.items())}}}"
+    # All of it: numpy shows three entries of each end once there are over a thousand.
+    return numpy.array2string(value, threshold=sys.maxsize) if isinstance(value, numpy.ndarray) else str(value)

@@ -26,10 +26,9 @@ from env_servers.calls import CallLimits, read_calls
 from env_servers.mathtool import files, grading
 from env_servers.mathtool.problems import Problem, generated, generated_splits
 from env_servers.protocol import EnvironmentSpec
-from env_servers.sandbox import Limits, PythonTool, Sandbox, SandboxFailure, code_of, launch
-from env_servers.sandbox.sandbox import SETUP
+from env_servers.sandbox import Limits, PythonTool, Sandbox, SandboxFailure, launch
+from env_servers.turns import code_of, spoken
 
-_ACTION = re.compile(r"\s*(python|answer):(.*)", re.IGNORECASE | re.DOTALL)
 _NOT_UNDERSTOOD = "That is neither code nor an answer. Run Python code, or give your answer."
 
 
@@ -112,7 +111,6 @@ class MathTool(Environment[MathState]):
             raise ValueError("the files of two splits have the same name; task ids need different ones")
         self._sandbox = _sandbox(cpu_s, memory_mb)
         self._tool = PythonTool(self._sandbox, max_output)
-        self._grader = grading.Grader(self._sandbox)
 
     @cached_property
     def spec(self) -> EnvironmentSpec:
@@ -124,9 +122,9 @@ class MathTool(Environment[MathState]):
 
     @classmethod
     def requirements(cls) -> list[Requirement]:
-        verify = all(importlib.util.find_spec(module) for module in ("math_verify", "sympy"))
+        sympy = all(importlib.util.find_spec(module) for module in ("mpmath", "sympy"))
         return [
-            Requirement("math-verify and sympy", verify, "pip install 'agentr[math]'"),
+            Requirement("sympy", sympy, "pip install 'agentr[math]'"),
             Requirement("Linux namespaces, which isolate code", launch.available(), "apt install bubblewrap (see env_servers/sandbox)"),
         ]
 
@@ -151,13 +149,11 @@ class MathTool(Environment[MathState]):
         return MathState(task_id), Observed(f"Problem: {self._problem(task_id).question}{allowed}{self._limits.announced()}")
 
     def step(self, state: MathState, action: str) -> Observed:
-        match = _ACTION.fullmatch(action)
-        if match is None or not match[2].strip():
+        verb, text = spoken(action)
+        if verb not in ("python", "answer") or not text.strip():
             return Observed.failed(_NOT_UNDERSTOOD)
         try:
-            if match[1].lower() == "python":
-                return self._python(state, code_of(match[2]))
-            return self._answer(state, match[2].strip())
+            return self._python(state, code_of(text)) if verb == "python" else self._answer(state, text.strip())
         except SandboxFailure as error:
             raise Unavailable(str(error), "Nothing was changed; the same step may be tried again.") from error
 
@@ -172,7 +168,7 @@ class MathTool(Environment[MathState]):
         return Observed(text, valid=not told.status.failed, status=told.status)
 
     def _answer(self, state: MathState, answer: str) -> Observed:
-        correct = self._grader.correct(answer, self._problem(state.task).answer)
+        correct = grading.correct(answer, self._problem(state.task).answer)
         state.answers += 1
         state.done = correct or state.answers >= self.attempts
         scores = {"math": float(correct)} if state.done else {}
@@ -233,7 +229,5 @@ class MathTool(Environment[MathState]):
 def _sandbox(cpu_s: int, memory_mb: int) -> Sandbox:
     """One sandbox for all environments of a process that ask for the same."""
     return Sandbox(
-        packages=("numpy", "sympy", "mpmath", *grading.PACKAGES),
-        setup=SETUP + grading.SETUP,
         limits=Limits(cpu_s=cpu_s, wall_s=2.0 * cpu_s, memory_mb=memory_mb),
     )

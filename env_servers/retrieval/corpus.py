@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from env_servers.records import read_json, read_jsonl
+from env_servers.records import read_json, read_records
 from env_servers.retrieval.base import Passage
 from env_servers.retrieval.passages import fiction
 
@@ -42,8 +42,8 @@ def load_corpus(path: str | None) -> tuple[Passage, ...]:
 
 def _read(file: Path) -> Iterator[Passage]:
     if file.name.endswith((".jsonl", ".jsonl.gz")):
-        for number, record in read_jsonl(file):
-            yield _passage(record, f"{file}, line {number}")
+        for where, record in read_records(file):
+            yield _passage(record, where)
         return
     if file.suffix != ".json":
         raise ValueError(f"{file}: a corpus is a .jsonl, .jsonl.gz or .json file")

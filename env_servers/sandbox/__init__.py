@@ -2,6 +2,6 @@
 
 from env_servers.sandbox.launch import SandboxUnavailable
 from env_servers.sandbox.sandbox import Limits, Outcome, Sandbox, SandboxFailure, Status
-from env_servers.sandbox.tool import PythonTool, code_of
+from env_servers.sandbox.tool import PythonTool
 
-__all__ = ["Limits", "Outcome", "PythonTool", "Sandbox", "SandboxFailure", "SandboxUnavailable", "Status", "code_of"]
+__all__ = ["Limits", "Outcome", "PythonTool", "Sandbox", "SandboxFailure", "SandboxUnavailable", "Status"]

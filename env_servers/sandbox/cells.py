@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import ast
+import atexit
 import linecache
 import os
 import random
 import sys
+import threading
 import traceback
 import types
 from collections.abc import Sequence
@@ -20,7 +22,7 @@ def run_cells(cells: Sequence[str], output: int, mark: bytes) -> int:
     """Runs cells one after another in one ``__main__``; the exit status of the last.
 
     Only what the last cell writes goes to ``output``, and the value of its last line, as in a notebook. An exception in an earlier
-    cell ends that cell.
+    cell ends that cell. A cell ends as a program does: when its threads have ended and what it registered with `atexit` was called.
 
     Args:
         output: Descriptor for the last cell's standard output and error.
@@ -29,6 +31,7 @@ def run_cells(cells: Sequence[str], output: int, mark: bytes) -> int:
     main = types.ModuleType("__main__")
     sys.modules["__main__"] = main
     sys.argv = [""]
+    atexit._clear()  # what packages registered in the process that this one was forked from
     _seed_everything()
     code = 0
     for number, cell in enumerate(cells, 1):
@@ -37,6 +40,7 @@ def run_cells(cells: Sequence[str], output: int, mark: bytes) -> int:
             os.write(output, mark)
         _redirect(output if shown else os.open(os.devnull, os.O_WRONLY))
         code = _run(cell, f"<cell {number}>", main, shown)
+        _finish(last=shown)
     return code
 
 
@@ -80,11 +84,23 @@ def _run(cell: str, name: str, main: types.ModuleType, shown: bool) -> int:
             value = eval(compile(ast.Expression(last.value), name, "eval"), main.__dict__)
             if shown and value is not None:
                 print(repr(value))
-    except SystemExit as error:
+    except SystemExit as error:  # as Python ends a program: a text is an error's
         code = int(error.code not in (None, 0))
+        if not isinstance(error.code, int | None):
+            print(error.code, file=sys.stderr)
     except BaseException as error:  # noqa: BLE001 - KeyboardInterrupt, too, is the cell's
         code = 1
         own = error.__traceback__.tb_next if error.__traceback__ else None  # without this frame
         sys.stderr.write("".join(traceback.format_exception(type(error), error, own, limit=-FRAMES)))
-    sys.stdout.flush()
     return code
+
+
+def _finish(last: bool) -> None:
+    """Waits for a cell's threads; for those of an executor after the ``last`` one only: until then they wait for work of later cells."""
+    pools: Any = getattr(sys.modules.get("concurrent.futures.thread"), "_threads_queues", ())
+    while left := [t for t in threading.enumerate() if t is not threading.main_thread() and not t.daemon and t not in pools]:
+        left[0].join()
+    if last:
+        threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    sys.stdout.flush()

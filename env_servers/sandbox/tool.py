@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -72,8 +71,3 @@ class PythonTool:
             Status.OUTPUT: "(The code was stopped: it printed too much.)",
         }[outcome.status]
         return f"{text}\n{ending}".strip("\n")
-
-
-def code_of(text: str) -> str:
-    """The code in what an agent wrote after ``python:`` or in its tag: without the indentation that all of it has."""
-    return textwrap.dedent(text.removeprefix(" ").strip("\n")).rstrip()

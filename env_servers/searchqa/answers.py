@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import string
+import unicodedata
 from collections import Counter
 from collections.abc import Iterable
 
@@ -13,8 +14,9 @@ CLOSED = frozenset({"yes", "no", "noanswer"})
 
 
 def normalise(text: str) -> str:
-    """Lower case, without punctuation, articles and superfluous spaces."""
-    return " ".join(re.sub(r"\b(a|an|the)\b", " ", text.lower().translate(_PUNCTUATION)).split())
+    """Lower case, composed, without punctuation, articles and superfluous spaces; what is nothing else (``A``, ``+``) keeps those."""
+    text = unicodedata.normalize("NFC", text.lower())
+    return " ".join(re.sub(r"\b(a|an|the)\b", " ", text.translate(_PUNCTUATION)).split()) or " ".join(text.split())
 
 
 def exact_match(answer: str, golds: Iterable[str]) -> float:

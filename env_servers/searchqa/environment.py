@@ -15,7 +15,6 @@ down is not an observation, and not a reward either.
 from __future__ import annotations
 
 import importlib.util
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cache, cached_property
@@ -31,19 +30,15 @@ from env_servers.retrieval.base import Passage, RetrievalFailure
 from env_servers.retrieval.build import build, requirements, takes_corpus
 from env_servers.retrieval.cache import Cache
 from env_servers.retrieval.summary import ChatSummariser, Summariser
-from env_servers.sandbox import PythonTool, Sandbox, SandboxFailure, code_of, launch
+from env_servers.sandbox import PythonTool, Sandbox, SandboxFailure, launch
 from env_servers.searchqa.answers import exact_match, f1, final_answer
 from env_servers.searchqa.expert import demonstrate
 from env_servers.searchqa.files import load_questions
 from env_servers.searchqa.hints import suggest, sums
 from env_servers.searchqa.questions import Question, fiction_questions
 from env_servers.status import CallStatus
+from env_servers.turns import code_of, spoken, tagged
 
-#: What an agent may write: a line with the verb, or the tags of AgentGym and ET-Agent. A generation that stops at the closing tag may
-#: come without it.
-_LINE = re.compile(r"\s*(search|answer|python)\s*:(.*)", re.IGNORECASE | re.DOTALL)
-_TAG = re.compile(r"<(search|answer|python)>(.*?)(?:</\1>|\Z)", re.IGNORECASE | re.DOTALL)
-_THOUGHT, _THOUGHT_END = re.compile("<think>", re.IGNORECASE), re.compile("</think>", re.IGNORECASE)
 #: What an action lacks that has nothing after its verb.
 EMPTY = {"search": "query", "answer": "answer", "python": "code"}
 
@@ -280,7 +275,7 @@ class SearchQA(Environment[SearchState]):
 
     def expert(self, task_id: str) -> list[ExpertStep] | None:
         steps = demonstrate(self.question(task_id), python=self._tool is not None)
-        calls = [verb for step in steps or () if (verb := _parse(step.action)[0]) != "answer"]
+        calls = [verb for step in steps or () if (verb := spoken(step.action)[0]) != "answer"]
         return steps if self._limits.allow(calls) else None
 
     def actions(self, state: SearchState) -> list[str]:
@@ -299,18 +294,9 @@ def _sandbox() -> Sandbox:
 
 
 def _parse(action: str) -> tuple[str, str]:
-    """Verb and text; both empty if there is no action."""
-    match = _LINE.match(action) or _TAG.search(_without_thoughts(action))
-    return (match[1].lower(), match[2]) if match else ("", "")
-
-
-def _without_thoughts(text: str) -> str:
-    """The text without ``<think>..</think>``. One pass: a pattern for both tags looks for the end once for each beginning that has none."""
-    kept, start = [], 0
-    while (begin := _THOUGHT.search(text, start)) and (end := _THOUGHT_END.search(text, begin.end())):
-        kept.append(text[start : begin.start()])
-        start = end.end()
-    return "".join((*kept, text[start:]))
+    """Verb and text of an action, from ``verb: text`` or the tags of AgentGym and ET-Agent; both empty if it is neither."""
+    block = tagged(action)
+    return spoken(action) if block is None or spoken(action)[0] else (block.verb, block.body)
 
 
 def _result(text: str, status: CallStatus) -> Observed:

@@ -1,20 +1,17 @@
-"""Questions from a user's file.
+"""Questions from a user's file: ``.json`` (a list), ``.jsonl``, ``.jsonl.gz`` or ``.parquet``, in the forms of `env_servers.tables`.
 
-- ``.parquet``: ARPO's and verl's tables (``reward_model.ground_truth``, ``prompt``, ``extra_info.question``); math rows are left out.
-- ``.json``: a list, ``.jsonl`` (or ``.jsonl.gz``): one a line, of objects with ``question`` (``input`` in ET-Agent's) and ``answer`` (or
-  ``golden_answers``, as FlashRAG names it), a text or a list of texts; ``type``, ``level`` and ``hops`` become labels. HotpotQA's files
-  are of this form.
+The answers are ``golden_answers`` (FlashRAG), ``answer`` or ``answers``, and ``answer_aliases`` (MuSiQue) besides; ``type``, ``level`` and
+``hops`` become labels. Of verl's tables, math is left out.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
-from env_servers.records import read_json, read_jsonl
 from env_servers.searchqa.answers import normalise
 from env_servers.searchqa.questions import Question
+from env_servers.tables import Entry, read_table
 
 LABELS = ("type", "level", "hops")
 
@@ -29,45 +26,14 @@ def load_questions(files: Mapping[str, str]) -> tuple[Question, ...]:
     return tuple(question for split, path in files.items() for question in _load(split, Path(path).expanduser()))
 
 
-def _load(split: str, file: Path) -> Iterator[Question]:
+def _load(split: str, file: Path) -> list[Question]:
     if not file.is_file():
         raise ValueError(
             f"there is no question file {file}; HotpotQA's are at https://hotpotqa.github.io, ARPO's at https://github.com/dongguanting/ARPO"
         )
-    for number, record in enumerate(_records(file)):
-        try:
-            text, golds = _read(record)
-        except (KeyError, TypeError, IndexError) as error:
-            raise ValueError(f"{file}, entry {number}: not a question with its answer ({error!r})") from error
-        if text:
-            labels = tuple((name, record[name]) for name in LABELS if isinstance(record.get(name), str | int))
-            yield Question(f"{split}/{number}", split, text, golds, normalise(text), labels)
 
+    def read(entry: Entry) -> Question:
+        labels = tuple((name, entry.record[name]) for name in LABELS if isinstance(entry.record.get(name), str | int))
+        return Question(f"{split}/{entry.number}", split, entry.question, entry.answers, normalise(entry.question), labels)
 
-def _records(file: Path) -> Iterator[Any]:
-    if file.suffix == ".parquet":
-        import pyarrow.parquet
-
-        yield from pyarrow.parquet.read_table(file).to_pylist()
-    elif file.name.endswith((".jsonl", ".jsonl.gz")):
-        yield from (record for _, record in read_jsonl(file))
-    elif file.suffix == ".json":
-        yield from read_json(file)
-    else:
-        raise ValueError(f"{file}: questions are in a .parquet, .jsonl, .jsonl.gz or .json file")
-
-
-def _read(record: dict[str, Any]) -> tuple[str, tuple[str, ...]]:
-    """Text and answers; an empty text for an entry that is none of ours."""
-    if "reward_model" in record:
-        if record.get("ability") == "math":
-            return "", ()
-        golds = record["reward_model"]["ground_truth"]
-        text = (record.get("extra_info") or {}).get("question") or record["prompt"][-1]["content"]
-    else:
-        text = record["question"] if "question" in record else record["input"]
-        golds = record["golden_answers"] if "golden_answers" in record else record["answer"]
-    answers = (golds,) if isinstance(golds, str) else tuple(golds)
-    if not isinstance(text, str) or not answers or not all(isinstance(answer, str) and answer.strip() for answer in answers):
-        raise TypeError("question and answers must be texts, and not empty")
-    return text.strip(), answers
+    return read_table(file, read, ("golden_answers", "answer", "answers"), math=False)

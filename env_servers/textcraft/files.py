@@ -7,11 +7,11 @@ a text.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from env_servers.records import read_json, read_jsonl
+from env_servers.records import read_records
 from env_servers.textcraft.world import World, display, item_id
 
 #: Seeds are below this, as in task ids.
@@ -27,31 +27,19 @@ def load_goals(files: Mapping[str, str], world: World) -> dict[str, list[tuple[s
     found: dict[str, list[tuple[str, int]]] = {}
     for split, path in files.items():
         file, seen = Path(path).expanduser(), dict[tuple[str, int], int]()
-        for number, record in enumerate(_records(file)):
+        if not file.is_file():
+            raise ValueError(f"there is no file of goals {file}")
+        for number, (where, record) in enumerate(read_records(file)):
             try:
                 goal = _goal(record, world)
             except ValueError as error:
-                raise ValueError(f"{file}, entry {number}: {error}") from None
+                raise ValueError(f"{where}: {error}") from None
             if (first := seen.setdefault(goal, number)) != number:
-                raise ValueError(f"{file}, entry {number}: {display(goal[0])} with seed {goal[1]} is entry {first}, too")
+                raise ValueError(f"{where}: {display(goal[0])} with seed {goal[1]} is record {first}, too")
         if not seen:
             raise ValueError(f"{file} holds no goals")
         found[split] = list(seen)
     return found
-
-
-def _records(file: Path) -> Iterator[Any]:
-    if not file.is_file():
-        raise ValueError(f"there is no file of goals {file}")
-    if file.name.endswith((".jsonl", ".jsonl.gz")):
-        yield from (record for _, record in read_jsonl(file))
-    elif file.suffix == ".json":
-        records = read_json(file)
-        if not isinstance(records, list):
-            raise ValueError(f"{file}: a .json file of goals holds a list")
-        yield from records
-    else:
-        raise ValueError(f"{file}: goals are in a .jsonl, .jsonl.gz or .json file")
 
 
 def _goal(record: Any, world: World) -> tuple[str, int]:

@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 
 from agentr.build.dataset import Keep
-from agentr.build.mixture import ExtraPairs, general_rows, mix, mix_pairs_from_files
+from agentr.build.mixture import ExtraPairs, mix, mix_pairs_from_files
 from agentr.build.revision import demonstrated_rows, good_rows, revision_rows
 from agentr.build.targets import Targets
 from agentr.collect.revise import ReflectionFor, ReviseConfig, splice
@@ -426,20 +426,14 @@ def test_which_pairs_of_files_are_drawn_and_in_which_order_is_seeded(tmp_path: P
     assert mixed(0) == mixed(0) != mixed(1)
 
 
-def test_general_conversations_are_read_and_masked(tmp_path: Path) -> None:
-    path = tmp_path / "general.json"
-    turns = [
-        {"from": "human", "value": "Hi"},
-        {"from": "gpt", "value": "Hello"},
-        {"from": "human", "value": "Bye"},
-        {"from": "gpt", "value": "Ciao"},
-    ]
-    path.write_text(json.dumps([{"id": "a", "conversations": turns}]))
-    (row,) = general_rows(path, CODEC, 1000)
-    assert trained_text(row) == "Hello<|im_end|>Ciao<|im_end|>"
-    path.write_text(json.dumps([{"id": "a", "conversations": [{"role": "x"}]}]))
-    with pytest.raises(DataError, match="conversation 1 is not in ShareGPT form"):
-        general_rows(path, CODEC, 1000)
-    path.write_text("{broken")
-    with pytest.raises(DataError, match="is not JSON"):
-        general_rows(path, CODEC, 1000)
+def test_general_conversations_that_cannot_be_learnt_are_counted(tmp_path: Path) -> None:
+    """A bad example is not imitated, and one with tools would not be readable in a run whose agents have none."""
+    said = [{"from": "human", "value": "Hi"}, {"from": "gpt", "value": "Hello"}]
+    tool = {"name": "look", "description": "Looks.", "parameters": {"type": "object", "properties": {}}}
+    entries = [{"conversations": said, **more} for more in ({}, {"kto_tag": False}, {"tools": [tool]})]
+    (tmp_path / "general.json").write_text(json.dumps(entries))
+    mixture = f"method.mixture={{general_path: {tmp_path / 'general.json'}, eta: 0.5}}"
+    folder, manifest = dataset(round_of(tmp_path / "run", [*AGENT_R, mixture], revise=[door()]))
+    assert {trained_text(row) for row in read_rows(folder) if row.provenance.kind == "general"} == {"Hello<|im_end|>"}
+    dropped = {why: count for why, count in manifest["dropped"].items() if "tools" in why or "labelled" in why}
+    assert dropped == {"labelled as a bad example": 1, "it offers other tools than the run's agents have": 1}

@@ -97,7 +97,8 @@ def turn(tree: Tree, text: str, reward: float, outcome: Any) -> Any:
 
 def test_trl_export_is_masked_by_token(tmp_path: Path) -> None:
     (row,) = revisions(Splice.executed)
-    assert not export_rows(tmp_path / "rows.jsonl", [row], None, "trl").changed
+    changed = export_rows(tmp_path / "rows.jsonl", [row], None, "trl").changed
+    assert list(changed) == ["have log-probabilities, returns or other facts of how they were made, for which the format has no place"]
     (entry,) = lines(tmp_path / "rows.jsonl")
     assert [label for label in entry["labels"] if label != -100] == [i for i, m in zip(row.input_ids, row.loss_mask, strict=True) if m]
 
@@ -219,7 +220,7 @@ def test_turn_by_turn_each_target_is_an_answer(tmp_path: Path) -> None:
     """What a loss mask said is a prompt and a completion: the same targets after the same ids, and none besides."""
     rows = [*revisions(Splice.executed), good()]
     made = export_rows(tmp_path / "rows.jsonl", rows, CODEC, "messages", per_turn=True)
-    assert (made.what, made.written, made.changed) == ("turn", {"revision": 2, "good": 3}, {})
+    assert (made.what, made.written) == ("turn", {"revision": 2, "good": 3}) and not any("context" in what for what in made.changed)
     entries = lines(tmp_path / "rows.jsonl")
     assert all(len(entry["completion"]) == 1 and entry["prompt"][-1]["role"] == "user" for entry in entries)
     back, _ = import_file(tmp_path / "rows.jsonl", "auto", CODEC, 1000)

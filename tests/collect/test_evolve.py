@@ -124,6 +124,7 @@ def test_a_hint_is_a_whole_sentence_at_the_start_of_a_thought(operator: str, tre
         assert made.kept < len(before.path)
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_trees(server: EnvServer, tmp_path: Path, trees: list[Tree]) -> None:
     again = evolved(server, tmp_path)
     assert [to_json(tree) for tree in again] == [to_json(tree) for tree in trees]

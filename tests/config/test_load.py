@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from agentr.config.checks import range_of
 from agentr.config.identity import at_default, changed_keys, flatten, plain, to_yaml
@@ -224,6 +225,39 @@ def test_broken_files_are_named(tmp_path: Path) -> None:
     (tmp_path / "a.yaml").write_text("include: [a.yaml]")
     with pytest.raises(ConfigError, match="includes itself"):
         load((tmp_path / "a.yaml").resolve())
+
+
+@pytest.mark.parametrize(
+    ("text", "key", "lines"),
+    [
+        ("run: {seed: 1}\nmodel: {}\nrun: {rounds: 2}", "run", "1 and 3"),
+        ("run:\n  seed: 1\n  rounds: 2\n  'seed': 3", "seed", "2 and 4"),
+        ("train:\n- steps: 1\n  steps: 2", "steps", "2 and 3"),
+        ("env:\n  options:\n    a: 1\n    a: 1", "a", "3 and 4"),
+        ("run:\n  ? seed\n  : 1\n  ? seed\n  : 2", "seed", "2 and 4"),
+    ],
+)
+def test_a_key_that_is_given_twice_is_refused(tmp_path: Path, text: str, key: str, lines: str) -> None:
+    file = tmp_path / "twice.yaml"
+    for beginning in ("", "\ufeff"):
+        file.write_text(beginning + text, encoding="utf-8")
+        with pytest.raises(ConfigError, match=rf"twice\.yaml is not valid YAML: the key '{key}' is given twice, on lines {lines}"):
+            load(file)
+    file.write_text("env: {options: {base: &base {a: 1}, more: {<<: *base, a: 2}}}", encoding="utf-8")
+    assert load(file, files=False).env.options["more"] == {"a": 2}, "what is merged in is no second key"
+
+
+@pytest.mark.parametrize("text", ["on", "off", "yes", "No", "true", "007", "0x1F", "1_000", "12:30", "1e3", "1.0", "2024-01-01", "name"])
+def test_a_text_is_what_is_written(tmp_path: Path, text: str) -> None:
+    """Where the key is a text, YAML's other readings do not count; where it may be anything, they do."""
+    (tmp_path / "a.yaml").write_text(f"run: {{name: {text}}}\nwarm_start: {{files: [{text}]}}")
+    from_file = load(tmp_path / "a.yaml", files=False)
+    given = load(None, [f"run.name={text}", f"warm_start.files=[{text}]"], files=False)
+    assert from_file.run.name == given.run.name == text
+    assert from_file.warm_start.files == given.warm_start.files == [text]
+    if text != "2024-01-01":  # which options cannot hold
+        (tmp_path / "b.yaml").write_text(f"env: {{options: {{any: {text}}}}}")
+        assert load(tmp_path / "b.yaml", files=False).env.options["any"] == yaml.safe_load(text)
 
 
 def test_later_layers_win(tmp_path: Path) -> None:

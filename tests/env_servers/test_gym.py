@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ if not about("gym").available:
     pytest.skip("gymnasium is missing: pip install gymnasium", allow_module_level=True)
 
 import gymnasium
+import numpy
 
 NOISE = itertools.count()
 
@@ -35,6 +37,25 @@ class Noisy(gymnasium.Env):
 gymnasium.register("Noisy-v0", Noisy)
 LAKE: dict[str, Any] = {"id": "FrozenLake-v1", "kwargs": {"is_slippery": False}, "actions": ["left", "down", "right", "up"]}
 WAY = ["down", "down", "right", "right", "down", "right"]
+
+
+class Wide(Noisy):
+    """Shows more numbers than numpy does by itself."""
+
+    observation_space = gymnasium.spaces.Dict({"grid": gymnasium.spaces.MultiDiscrete([9] * 2000), "map": gymnasium.spaces.Dict()})
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        return {"grid": numpy.arange(2000), "map": {"part": numpy.arange(2000)}}, {}
+
+
+gymnasium.register("Wide-v0", Wide)
+
+
+@pytest.mark.parametrize("key", ["grid", "map"])
+def test_all_of_a_long_array_is_shown(key: str):
+    env = Gym(id="Wide-v0", observation=[key])
+    text = env.reset(env.split("train")[0].id)[1].observation
+    assert [int(number) for number in re.findall(r"\d+", text)] == list(range(2000)) and "..." not in text
 
 
 def test_a_picture_is_read_with_its_colours_and_the_goal_is_a_success():

@@ -17,8 +17,7 @@ from hypothesis import strategies as st
 from pyarrow import parquet
 
 from env_servers.base import Unavailable, UnknownTask
-from env_servers.mathtool import MathTool
-from env_servers.mathtool.grading import boxed, number
+from env_servers.mathtool import MathTool, grading
 from env_servers.mathtool.problems import generated_splits
 from env_servers.sandbox import Limits, PythonTool, Sandbox, SandboxFailure
 from tests.env_servers.support import ROOT
@@ -153,16 +152,14 @@ def test_et_agents_files(tmp_path: Path):
         assert play(game, f"answer: {answer}", task=task) == ["Your answer is correct."]
 
 
-@pytest.mark.parametrize("answer", ["", None, [], [""]])
-def test_a_missing_gold_is_named(tmp_path: Path, answer: object):
-    records = [{"question": "1 + 1?", "answer": "2"}, {"question": "?", "answer": answer}]
-    (tmp_path / "source.json").write_text(json.dumps(records))
-    with pytest.raises(ValueError, match="record 1: no question with an answer"):
-        MathTool(train=str(tmp_path / "source.json"))
-
-
 @pytest.mark.parametrize(
-    ("content", "complaint"), [("{}", "record 0"), ("no json", "Expecting value"), ("", "no problems"), ('{"question": "?"}', "record 0")]
+    ("content", "complaint"),
+    [
+        ("{}", r"bad\.jsonl, line 1: .* no column answer or solution"),
+        ("no json", r"bad\.jsonl, line 1: not JSON"),
+        ("", "holds no problems"),
+        ('{"question": "?", "answer": ""}', "holds no problems or questions; left out, without an answer: 1"),
+    ],
 )
 def test_a_file_that_is_none_says_so(tmp_path: Path, content: str, complaint: str):
     (tmp_path / "bad.jsonl").write_text(content)
@@ -222,17 +219,11 @@ def test_the_public_sets(shared_data: Path):
         ("0.000", "0", True),
         ("The answer is Evelyn", "\\text{Evelyn}", True),
         ("The answer is \\frac{3}{4}", "0.75", True),
-        (", ".join(map(str, range(200))) + ", 18", "18", False),  # math-verify takes the last number that it finds
+        (", ".join(map(str, range(200))) + ", 18", "18", False),
     ],
 )
-def test_which_answers_are_right(game: MathTool, answer: str, gold: str, right: bool):
-    assert game._grader.correct(answer, gold) is right
-
-
-def test_numbers_need_no_parser():
-    assert [number(t) for t in ("1,000", "-2.50", "3/4", "\\dfrac{1}{4}")] == [1000, -2.5, 0.75, 0.25]
-    assert [number(t) for t in ("", "-", "1,00", "1/0", "x", "1e3", "\\frac{a}{4}", "/".join("1" * 200) + "/x")] == [None] * 8
-    assert boxed("\\boxed{1} and \\boxed{\\frac{a}{b}} end") == "\\frac{a}{b}" and boxed("\\boxed{1") == "" == boxed("1")
+def test_which_answers_are_right(answer: str, gold: str, right: bool):
+    assert grading.correct(answer, gold) is right
 
 
 def test_wrong_answers_and_more_of_them():

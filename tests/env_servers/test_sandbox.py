@@ -75,6 +75,38 @@ def test_output_errors_and_the_value_of_the_last_line(sandbox: Sandbox):
     assert sandbox.run("import os; print('a'); os._exit(3)") == Outcome(Status.ERROR, "a\n")
 
 
+LATE = "import threading, time\nthreading.Thread(target=lambda: (time.sleep(0.2), print('late'))).start()\nprint('main')"
+POOL = "from concurrent.futures import ThreadPoolExecutor\npool = ThreadPoolExecutor(2)\n"
+
+
+@pytest.mark.parametrize(
+    ("code", "printed"),
+    [
+        (LATE, "main\nlate\n"),
+        (f"def f():\n    {LATE.splitlines()[1]}\n{LATE.splitlines()[0]}\nthreading.Thread(target=f).start()", "late\n"),
+        ("import threading\nthreading.Timer(0.1, print, ('rang',)).start()", "rang\n"),
+        ("import atexit\natexit.register(print, 'bye')\nprint('main')", "main\nbye\n"),
+        (f"{POOL}job = pool.submit(print, 'pooled')", "pooled\n"),
+        ("import threading, time\nthreading.Thread(target=time.sleep, args=(60,), daemon=True).start()\nprint('main')", "main\n"),
+    ],
+)
+def test_what_ends_after_the_last_line_is_heard(sandbox: Sandbox, code: str, printed: str):
+    """As of any program: threads, timers, executors and `atexit`; no daemon is waited for."""
+    assert sandbox.run(code) == Outcome(Status.OK, printed)
+
+
+def test_what_an_earlier_cell_left_to_be_done_is_not_heard_in_a_later_one(sandbox: Sandbox):
+    before = f"{LATE}\nimport atexit\natexit.register(print, 'bye')\n{POOL}"
+    assert sandbox.run(before, "print(pool.submit(lambda: 42).result())") == Outcome(Status.OK, "42\n")
+
+
+@pytest.mark.parametrize("end", ["raise SystemExit({})", "import sys\nsys.exit({})", "exit({})"])
+@pytest.mark.parametrize(("why", "said"), [("'no solution'", "no solution\n"), ("['a']", "['a']\n"), ("3", ""), ("0", None), ("", None)])
+def test_why_code_ends_itself_is_said(sandbox: Sandbox, end: str, why: str, said: str | None):
+    failed = Outcome(Status.ERROR, f"main\n{said}")
+    assert sandbox.run(f"print('main')\n{end.format(why)}") == (Outcome(Status.OK, "main\n") if said is None else failed)
+
+
 def test_a_long_traceback_is_short(sandbox: Sandbox):
     outcome = sandbox.run("def f(n):\n    return g(n - 1) if n else 1 / 0\ndef g(n):\n    return f(n)\nf(400)")
     assert outcome.output.endswith("ZeroDivisionError: division by zero\n") and len(outcome.output) < 1000

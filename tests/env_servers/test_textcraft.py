@@ -100,7 +100,7 @@ def test_goals_come_from_files(tmp_path: Path):
     [
         ('["stick", "diamond hat"]', "entry 1: 'diamond hat' is no item that can be crafted"),
         ('["oak logs"]', "entry 0: 'oak logs' is fetched, not crafted"),
-        ('["stick", {"goal": "stick", "seed": 0}]', "entry 1: stick with seed 0 is entry 0, too"),
+        ('["stick", {"goal": "stick", "seed": 0}]', "entry 1: stick with seed 0 is record 0, too"),
         ('[{"goal": "stick", "seed": -1}]', "entry 0: a seed is a whole number from 0"),
         ('[{"item": "stick"}]', "entry 0: a goal is a text, or"),
         ('{"goal": "stick"}', "holds a list"),

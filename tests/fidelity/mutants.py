@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import sys
 import textwrap
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,7 +22,7 @@ def changed(mutant: Mutant) -> Iterator[None]:
     source = body_of(function)
     assert mutant.text in source, f"{mutant.of} does not say {mutant.text!r} any more: name another piece of it"
     before = function.__code__
-    function.__code__ = code_of(function, source.replace(mutant.text, mutant.by))
+    function.__code__ = remade(function, source.replace(mutant.text, mutant.by)).__code__
     try:
         yield
     finally:
@@ -52,9 +53,15 @@ def body_of(function: FunctionType) -> str:
     return "\n".join(lines[first:])
 
 
-def code_of(function: FunctionType, source: str) -> Any:
-    """Returns the code of a function with another source; ``super()`` in it is that of the old one."""
+def remade(function: FunctionType, source: str) -> FunctionType:
+    """Returns a function with another source in the same module; ``super()`` in it does not work, but its code does in the old one."""
     within = f"def made():\n    __class__ = None\n{textwrap.indent(source, '    ')}\n    return {function.__name__}\n"
     names: dict[str, Any] = dict(function.__globals__)
     exec(compile(f"from __future__ import annotations\n{within}", "<mutant>", "exec"), names)
-    return names["made"]().__code__
+    return names["made"]()
+
+
+if __name__ == "__main__":
+    from tests.fidelity.noticed import main
+
+    sys.exit(main(sys.argv[1:]))

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import math
-import statistics
+import itertools
 from collections.abc import Iterable
 from typing import Any
 
@@ -12,16 +11,10 @@ import pytest
 from agentr.fidelity.rules import Rule, read_rules
 from agentr.fidelity.verify import compare, configured, differs, find, ours_of
 from tests.fidelity.mutants import changed
+from tests.fidelity.worked import worked
 
 RULES = read_rules()
 ASKED = [rule for rule in RULES if not rule.omitted]
-#: What a derivation may use.
-ARITHMETIC = {
-    **{name: getattr(math, name) for name in ("exp", "log", "sqrt")},
-    **{name: getattr(statistics, name) for name in ("pstdev", "stdev")},
-    "max": max,
-    "min": min,
-}
 
 
 def of(rules: Iterable[Rule]) -> Any:
@@ -46,11 +39,24 @@ def test_a_changed_formula_makes_a_vector_fail(rule: Rule) -> None:
 
 
 def test_expected_numbers_are_what_the_derivation_gives() -> None:
-    worked = [(rule, case) for rule in ASKED for case in rule.cases if case.work]
-    assert len(worked) > 50
-    for rule, case in worked:
-        value = eval(case.work, {"__builtins__": {}}, ARITHMETIC)
+    derived = [(rule, case) for rule in ASKED for case in rule.cases if case.work]
+    assert len(derived) > 50
+    for rule, case in derived:
+        value = worked(rule.check, case.given, case.work)
         assert not compare(value, case.expected, 1e-9), f"{rule.id}: {case.work} is {value}, not {case.expected}"
+
+
+def test_a_rule_about_a_loss_has_gradients_and_rows_that_another_policy_drew() -> None:
+    """On rows whose ratio is 1 a loss can be right and its gradient wrong."""
+    for rule in ASKED:
+        for case in rule.cases if rule.check.startswith("losses.") else ():
+            assert case.work and case.expected["gradient"], rule.id
+            if rule.check == "losses.grpo":
+                table = case.given["table"]
+                for row in case.given["rows"]:
+                    seen = [*row["prompt"], *row["tokens"]]
+                    now = [table[i][j] for i, j in itertools.pairwise(seen)][len(row["prompt"]) - 1 :]
+                    assert all(abs(new / old - 1) > 0.01 for new, old in zip(now, row["drawn"], strict=True)), rule.id
 
 
 @pytest.mark.parametrize("rule", [rule for rule in RULES if rule.preset], ids=lambda rule: rule.id)

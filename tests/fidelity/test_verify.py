@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import json
 import math
+import sys
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
-from agentr.cli import app
+from agentr.cli import app, main
 from agentr.errors import ConfigError, RunError
-from agentr.fidelity.checks import et_agent
+from agentr.fidelity.checks import agent_r, et_agent
 from agentr.fidelity.rules import Mutant
 from agentr.fidelity.table import summary
 from agentr.fidelity.verify import compare, find, select
+from agentr.train.worker import logged_to
 from env_servers.registry import UnknownEnvironment
 from tests.fidelity.mutants import changed
 
@@ -62,6 +66,35 @@ def test_what_is_not_installed_is_not_run_and_no_difference(monkeypatch: pytest.
     found = find(rule)
     assert found.result == "not run: searchqa needs bm25s" and not found.difference
     assert summary([found]) == "1 rules: 0 equal (0 by default, 0 with the published value of a key), 0 differ, 1 not run."
+
+
+@pytest.mark.parametrize("options", [(), ("--json",)])
+def test_a_check_that_raises_is_a_rule_that_differs_and_the_others_are_asked(
+    options: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def fails(*_: object, **__: object) -> None:
+        with logged_to(tmp_path / "libraries.log"):  # as checks of losses do
+            raise LookupError("a library of another version")
+
+    monkeypatch.setattr(agent_r, "score", fails)
+    monkeypatch.setattr(sys, "argv", ["agentr", "verify", "--method", "agent_r", *options])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 1
+    shown = capfd.readouterr()
+    assert "agent_r/score, agent_r/unvisited" in shown.err
+    if options:
+        rules = {found["name"]: found for found in json.loads(shown.out)}
+        assert rules["score"]["why"] == "an error, LookupError: a library of another version"
+        assert rules["score"]["result"] == rules["unvisited"]["result"] == "differs" and rules["backup"]["result"] == "equal"
+    else:
+        assert "a library of another version" in " ".join(shown.out.split()) and "2 differ" in shown.out
+
+
+def test_settings_that_are_refused_are_a_rule_that_differs() -> None:
+    (rule,) = [rule for rule in select("agent_r") if rule.name == "score"]
+    found = find(replace(rule, settings={"method.search.width": 0}))
+    assert "method.search.width" in found.difference
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ from agentr.recipes import config_at, load, recipe_of
 from agentr.search import Expansion, Strategy, Tree
 from agentr.search.tree import Child, Node
 from agentr.store.forest import Forest
-from agentr.tasks.formats import ActionFormat
+from agentr.tasks.formats import ActionFormat, written
 from agentr.types import Completion, FinishReason, Task
 from env_servers import registry
 from tests.support import tiny_tokenizer
@@ -83,7 +83,7 @@ class Looking:
 
     def _answer(self, rng: random.Random) -> Completion:
         action = rng.choice(["look", "inventory", "answer: 7", "search[red lamp]"])
-        text = self.turns.compose("let me see", action)
+        text = written(self.turns, "let me see", action) or f"{self.turns.begin('let me see')}\n{action}"
         ids = tuple(self.codec.turn(text))
         return Completion(text, ids, (-0.5,) * len(ids), FinishReason.STOP)
 

@@ -256,6 +256,18 @@ def test_another_end_of_turn_is_used_and_said() -> None:
         ChatCodec(byte_level(QWEN, shipped("chatml")), end_of_turn="</s>")
 
 
+TRIMS = "the template trims messages; here white space at their ends stays"
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_template_that_trims_messages_is_said_to(family: str) -> None:
+    """What is said is what the template does: the text of the ids that it would make against that of ours."""
+    codec = codec_of(family)
+    ours = codec.decode(codec.prompt([Message("user", " Go. \n")]), special=True)
+    theirs = codec.tokenizer.apply_chat_template([{"role": "user", "content": " Go. \n"}], tokenize=False, add_generation_prompt=True)
+    assert " Go. \n" in ours and (TRIMS in codec.remarks()) is (ours != theirs)
+
+
 # reasoning ------------------------------------------------------------------------------------------------------------
 
 #: What a policy draws after a prompt, for the families whose templates know of reasoning: its reasoning and the answer.
@@ -353,8 +365,9 @@ def test_the_answer_to_a_question_comes_without_reasoning_and_may_quote_some() -
 
 
 def test_what_happens_to_reasoning_is_said_with_the_key_that_decides_it() -> None:
-    thinking, hybrid, none = codec_of("Qwen 3.5, thinking"), codec_of("Qwen 3"), codec_of("Llama 3.1")
+    thinking, hybrid, none = codec_of("Qwen 3.5, thinking"), codec_of("Qwen 3"), codec_of("Qwen 2.5")
     assert thinking.remarks() == [
+        TRIMS,
         "the template opens the last turn alone with '<think>\\n'; here earlier turns keep it (turns.keep_reasoning)",
         "the template leaves the reasoning out of earlier turns; here it stays in them (turns.keep_reasoning)",
         "the reasoning is trained on (build.train_on_reasoning)",

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import math
+import os
 import random
+import re
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +16,7 @@ import pytest
 from agentr.config.checks import find_problems
 from agentr.errors import ConfigError, DataError
 from agentr.rewards import RewardConfig, Rewards, known, make
+from agentr.rewards.apart import RewardLost
 from agentr.rewards.group import Group, Reward, group_of
 from agentr.search import Origin
 from agentr.search.episode import Episode
@@ -173,6 +177,40 @@ class Slow:
         return []
 
 
+class HoldsTheInterpreter:
+    """No thread of its process runs while the expression is tried."""
+
+    def __call__(self, group: Group) -> list[Reward]:
+        re.match(r"(a+)+$", "a" * 40 + "b")
+        return []
+
+
+class Dies:
+    def __call__(self, group: Group) -> list[Reward]:
+        os._exit(3)
+
+
+class SlowOnce:
+    """Hangs at its first group, in whatever process."""
+
+    def __init__(self, file: str) -> None:
+        self.file = Path(file)
+
+    def __call__(self, group: Group) -> list[float]:
+        if not self.file.exists():
+            self.file.touch()
+            time.sleep(60)
+        return [episode.earned for episode in group.episodes]
+
+
+def test_after_a_group_without_an_answer_the_next_one_has_one(tmp_path: Path) -> None:
+    own = RewardConfig(f"{__name__}:SlowOnce", options={"file": str(tmp_path / "asked")}, timeout_s=1)
+    rewards, group = Rewards.of([own]), group_of(tree_of("a: 1.0", "b: 0.0"))
+    with pytest.raises(RewardLost):
+        rewards(group)
+    assert [reward.total for reward in rewards(group)] == [1.0, 0.0]
+
+
 class TooFew:
     def __call__(self, group: Group) -> list[float]:
         return [1.0]
@@ -192,13 +230,15 @@ class Length:
 
 
 @pytest.mark.parametrize(("reward", "message"), [
-    (Raising, "failed for door: KeyError: 'gold'"),
+    (Raising, r"failed: KeyError: 'gold' \(for door\)"),
     (NotANumber, r"gave nan for door \(part\), which is no finite number"),
-    (Slow, "gave no answer for door within 0.2 s"),
+    (Slow, r"gave no answer within 2 s \(for door\)"),
+    (HoldsTheInterpreter, r"gave no answer within 2 s \(for door\)"),
+    (Dies, r"lost its process \(for door\)"),
     (TooFew, "gave 1 answers for the 2 rollouts of door"),
 ])  # fmt: skip
 def test_a_reward_that_goes_wrong_says_which_and_where(reward: type, message: str) -> None:
-    rewards = Rewards.of([RewardConfig(f"{__name__}:{reward.__name__}", timeout_s=0.2)])
+    rewards = Rewards.of([RewardConfig(f"{__name__}:{reward.__name__}", timeout_s=2)])
     with pytest.raises(DataError, match=message):
         rewards(group_of(tree_of("a: 1.0", "b: 0.0")))
 

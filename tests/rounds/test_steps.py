@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
@@ -20,6 +21,7 @@ from agentr.observe.report_plots import pareto_plots
 from agentr.observe.summary import summarise
 from agentr.observe.troubles import troubles
 from agentr.recipes import load, recipe_of
+from agentr.rewards.group import Group
 from agentr.rounds.experiment import Experiment
 from agentr.rounds.round import Round
 from agentr.rounds.services import Services
@@ -141,6 +143,22 @@ def test_engines_sleep_after_each_drawing_and_before_the_trainer_has_its_rows(tm
     made = Made()
     trained(tmp_path, made, "method.steps=3")
     assert made.rested == [(1, False), (2, False), (3, False)]
+
+
+class DiesOnce:
+    """A user's reward whose process is gone with the first task of the split."""
+
+    def __call__(self, group: Group) -> list[float]:
+        if group.episodes[0].tree.task.id == "train0":
+            os._exit(3)
+        return [episode.earned for episode in group.episodes]
+
+
+def test_rollouts_without_an_answer_of_the_reward_are_left_out_and_counted(tmp_path: Path) -> None:
+    reward = f"method.rewards=[{{name: '{__name__}:DiesOnce'}}]"
+    assert trained(tmp_path, Made(), "method.steps=1", "collect.tasks.limit=2", reward).online_steps == 1
+    manifest = json.loads((tmp_path / "rounds/01/rollouts/000001/dataset/manifest.json").read_text())
+    assert manifest["dropped"] == {"a reward gave no answer": 1} and manifest["rows"] == 2
 
 
 def test_every_task_has_its_turn_and_every_step_the_weights_before_it(tmp_path: Path) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import re
 import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -49,6 +51,37 @@ def test_it_says_each_cause_once_and_that_it_is_over() -> None:
     time.sleep(0.6)
     assert said == [], "nothing is waited for"
     dog.close()
+
+
+def test_a_run_that_never_moves_again_is_given_up_once() -> None:
+    told: list[tuple[str, float]] = []
+    dog = Watchdog(0.1, lambda: STILL, lambda *what: None, 0.4, lambda *what: told.append(what))
+    with dog.armed("rounds/01/collect"):
+        for number in range(30):
+            dog.tell(number)
+            time.sleep(0.02)
+        assert told == [], "what moves is not given up"
+        wait(lambda: told)
+    dog.close()
+    ((title, seconds),) = told
+    assert title == "rounds/01/collect" and seconds > 0.4
+
+
+def test_code_that_holds_the_interpreter_ends_the_process_and_says_where() -> None:
+    script = """
+import re
+from agentr.rounds.watchdog import Watchdog
+dog = Watchdog(0.1, list, print, 1.0)
+with dog.armed("x"):
+    for number in range(20):
+        dog.tell(number)
+        __import__("time").sleep(0.1)  # moves, and may take longer than the limit in all
+    print("moved", flush=True)
+    re.match(r"(a+)+$", "a" * 40 + "b")
+"""
+    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
+    assert (ended.returncode, ended.stdout) == (1, "moved\n"), ended.stderr
+    assert "Timeout (0:00:01)!" in ended.stderr and 'File "<string>", line 10' in ended.stderr
 
 
 def test_what_ends_in_an_error_stays_a_trouble() -> None:

@@ -313,6 +313,7 @@ def test_a_journal_continues_byte_for_byte_wherever_it_broke_off(seed: int, cut:
     assert to_json(grow(strategy, from_bytes(to_bytes(half)), lucky(p))) == to_json(whole)
 
 
+@pytest.mark.slow
 def test_finds_pairs_at_the_size_of_the_original() -> None:
     """base 10, depth 8, window 8, a fifth of all turns succeed: hundreds of pairs, and far fewer turns than rollouts x depth."""
     tree = grow(dense(DenseConfig()), new_tree(), lucky(0.2))

@@ -47,6 +47,7 @@ def test_where_the_entropy_is_as_at_first_a_branch_is_a_fair_coin() -> None:
     assert share(Decides.before, (1.0, 1.0, 1.0), 1) == pytest.approx(0.5, abs=0.1)
 
 
+@pytest.mark.slow
 def test_a_difference_of_one_adds_the_weight() -> None:
     """dH of +1 gives P = 0.5 + 0.2 = 0.7; of -5, 0; of +5, 1. What decides is the turn before the answer, or the one after it."""
     for decides, entropies in ((Decides.before, (1.0, 2.0, 0.0)), (Decides.after, (1.0, 0.0, 2.0))):
@@ -55,6 +56,7 @@ def test_a_difference_of_one_adds_the_weight() -> None:
     assert share(Decides.after, (0.0, 5.0, 5.0), 1) == 1.0
 
 
+@pytest.mark.slow
 def test_the_sum_is_over_the_first_tokens_and_normalised() -> None:
     """H sums the entropies of the first tokens and is divided by the logarithm of the vocabulary's size."""
     assert share(Decides.before, (0.0, 2.0, 0.0), 2, scale=2.0) == pytest.approx(0.7, abs=0.1)

@@ -140,6 +140,7 @@ def test_simulation_ends_at_success_only_in_the_default() -> None:
 # stopping -------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(seed=st.integers(0, 10_000), leaves=st.integers(1, 9), width=st.integers(1, 5), ends=st.floats(0, 0.8))
 def test_a_search_for_so_many_leaves_ends_with_exactly_as_many(seed: int, leaves: int, width: int, ends: float) -> None:

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from agentr.tasks.formats import Parsed
+from agentr.tasks.formats import Parsed, Unwritable
 from agentr.tasks.tool_calls import DIALECTS, HERMES, LLAMA, MISTRAL, ToolCalls, ToolDialect
 from agentr.tasks.tools import ACT, instruction_of, tools_of
 from env_servers.base import read_spec
@@ -45,11 +45,10 @@ def format_of(dialect: ToolDialect) -> ToolCalls:
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 @pytest.mark.parametrize("action", [CODE, "python: 1\n \n\t\nx", "python: 1", "move 3 right", "move -1 left"])
-@pytest.mark.parametrize("thought", ["", "I look.\nThen <tool_call> I {think}."])
+@pytest.mark.parametrize("thought", ["", "I look.\nThen <call> I {think}."])
 def test_what_is_composed_is_read_back(dialect: ToolDialect, action: str, thought: str) -> None:
     format = format_of(dialect)
-    read = format.parse(format.compose(thought, action))
-    assert read.action == action and read.thought == format.begin(thought)
+    assert format.parse(format.compose(thought, action)) == Parsed(action, thought)
 
 
 PIECES = (
@@ -77,12 +76,8 @@ texts = st.one_of(st.text(max_size=30), st.lists(st.sampled_from(PIECES), max_si
 @given(thought=texts, text=texts)
 def test_any_argument_and_thought_survive(dialect: ToolDialect, thought: str, text: str) -> None:
     format = ToolCalls([ACT], dialect)
-    first = format.parse(format.compose(thought, f"do {text}."))
-    if first.action is None:
-        assert "half a character" in first.problem
-        return
-    assert format.parse(format.compose(first.thought, first.action)) == first
-    assert first.action.split() == f"do {text}.".split()
+    thought = format.unmarked(thought)
+    assert format.parse(format.compose(thought, f"do {text}.")) == Parsed(f"do {text}.", thought)
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
@@ -100,7 +95,7 @@ def test_any_turn_is_read_or_has_a_problem(dialect: ToolDialect, text: str, call
 @given(thought=texts, text=texts)
 def test_only_what_the_format_writes_is_marked(dialect: ToolDialect, thought: str, text: str) -> None:
     format = ToolCalls([ACT], dialect)
-    turn = format.compose(thought, f"do {text}.")
+    turn = format.compose(format.unmarked(thought), f"do {text}.")
     marked = [turn[start:end] for start, end in format.marked(turn)]
     assert marked == [mark for mark in dialect.marks if mark in turn] == [m.strip() for m in (dialect.opens, dialect.closes) if m]
 
@@ -165,9 +160,10 @@ def test_a_list_of_two_calls_is_refused() -> None:
     assert 'has no "name"' in format_of(MISTRAL).parse("[TOOL_CALLS] []").problem
 
 
-def test_an_action_that_no_tool_can_take_stays_as_it_is() -> None:
-    assert format_of(HERMES).compose("Hm.", "wait") == "Hm.\nwait"
-    assert format_of(HERMES).compose("Hm.", "move far left") == "Hm.\nmove far left"
+@pytest.mark.parametrize(("thought", "action"), [("Hm.", "wait"), ("Hm.", "move far left"), ("Hm. <tool_call>", "move 1 left")])
+def test_an_action_that_no_tool_can_take_and_a_thought_with_a_call_are_refused(thought: str, action: str) -> None:
+    with pytest.raises(Unwritable):
+        format_of(HERMES).compose(thought, action)
 
 
 def test_environments_without_tools_offer_one_that_takes_any_action() -> None:

@@ -109,6 +109,7 @@ VARIANTS: list[dict[str, Any]] = [
     {"loss": PolicyLoss.grpo, "ratio": RatioLevel.sequence},
     {"dual_clip": 3.0, "clip_high": 0.28},
     {"kl": 0.1},
+    {"kl": 0.1, "kl_ratio": True},
     {"entropy": 0.01},
     *({"correction": correction, "correction_max": 1.5} for correction in Correction if correction is not Correction.none),
 ]

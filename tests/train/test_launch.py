@@ -208,6 +208,18 @@ def test_a_run_directory_that_is_gone_is_not_made_anew(dataset: Path, start: Pat
     assert not (tmp_path / "run").exists()
 
 
+def test_what_a_process_says_after_an_error_is_heard(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(ValueError, match="a fault"), logged_to(tmp_path / "worker.log"):
+        print("within")
+        os.write(2, b"a library within\n")
+        raise ValueError("a fault")
+    print("after")
+    os.write(2, b"a library after\n")
+    heard = capfd.readouterr()
+    assert (heard.out, heard.err) == ("after\n", "a library after\n")
+    assert (tmp_path / "worker.log").read_text() == "within\na library within\n"
+
+
 def test_the_work_of_another_start_is_not_continued(dataset: Path, start: Path, tmp_path: Path) -> None:
     job, other = make_job(dataset, start, tmp_path / "out"), tmp_path / "other"
     shutil.copytree(start, other)

@@ -8,8 +8,8 @@ from typing import Any, cast
 
 from agentr.build.siblings import mix_pairs, preference_rows
 from agentr.config.schema import Config
-from agentr.fidelity.trees import PROMPT, Turns, name_of, new_tree, spoken, tree_of
-from agentr.search import Dense
+from agentr.fidelity.trees import PROMPT, Turns, name_of, new_tree, searched, spoken, tree_of
+from agentr.search import Dense, Origin
 from agentr.search.siblings import contrasts, estimates, sibling_pairs
 from agentr.store.rows import Preference
 from agentr.types import Task
@@ -31,8 +31,8 @@ def turns_left(config: Config, paths: Sequence[str]) -> dict[str, float]:
     return {name_of(tree.nodes[place]): estimate.turns_left for place, estimate in enumerate(found) if estimate}
 
 
-def contrast(config: Config, paths: Sequence[str]) -> dict[str, float]:
-    tree = tree_of(paths)
+def contrast(config: Config, paths: Sequence[str], executed: Sequence[str] = ()) -> dict[str, float]:
+    tree = tree_of(executed, origin=Origin.REVISION, into=tree_of(paths))
     return {name_of(tree.nodes[place]): found for place, found in enumerate(contrasts(tree, estimates(tree)))}
 
 
@@ -50,16 +50,22 @@ def first_batch(config: Config, base: int, depth: int) -> list[list[int]]:
     return [[expansion.node, expansion.n, cast(float, expansion.temperature)] for expansion in asked]  # type: ignore[list-item]
 
 
-def pairs(config: Config, paths: Sequence[str], turns: Turns | None = None) -> list[list[str]]:
-    tree = tree_of(paths, turns)
+def first_rollouts(config: Config, base: int, depth: int) -> list[list[int]]:
+    """The branches that the first rollouts took."""
+    tree, _ = searched(dense(config, base=base, max_depth=depth, stop_rollouts=base), {})
+    return [[cast(int, node.branch) for node in tree.path(leaf.id)] for leaf in tree.ended()]
+
+
+def pairs(config: Config, paths: Sequence[str], turns: Turns | None = None, executed: Sequence[str] = ()) -> list[list[str]]:
+    tree = tree_of(executed, origin=Origin.REVISION, into=tree_of(paths, turns))
     found = sibling_pairs(tree, cast(Any, config.method).pairs.rule())
     return sorted([name_of(tree.nodes[pair.chosen]), name_of(tree.nodes[pair.rejected])] for pair in found)
 
 
-def rows(config: Config, paths: Sequence[str], turns: Turns | None = None) -> list[Any]:
+def rows(config: Config, paths: Sequence[str], turns: Turns | None = None, max_length: int = 10_000) -> list[Any]:
     """The rows: prompt, chosen and rejected side, and what of them counts."""
     tree = tree_of(paths, turns)
-    found = preference_rows(tree, cast(Any, config.method).pairs, 10_000, train_on_invalid=config.build.train_on_invalid)
+    found = preference_rows(tree, cast(Any, config.method).pairs, max_length, train_on_invalid=config.build.train_on_invalid)
     return [
         [
             [turn for turn, _ in spoken(tree, row.prompt_ids[len(PROMPT) :], [0] * (len(row.prompt_ids) - len(PROMPT)))],

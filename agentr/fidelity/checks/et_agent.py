@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import tempfile
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -57,6 +58,12 @@ def dispersion(config: Config, earned: Sequence[float], calls: Sequence[int]) ->
     return [found.earned, found.calls]
 
 
+def settled(config: Config, earned: Sequence[Sequence[float]]) -> list[bool]:
+    """Whether each task is always or never solved, by what its episodes earned."""
+    trees = [group(returns, *([1] * len(returns) for _ in range(3)), [0] * len(returns)) for returns in earned]
+    return [found.settled for found in measure(trees, cast(Any, config.method).pareto.dispersion, "")]
+
+
 def front(config: Config, points: Sequence[Sequence[float]]) -> list[int]:
     return fronts([(one, other) for one, other in points])
 
@@ -69,11 +76,14 @@ def selected(config: Config, points: Sequence[Sequence[float]], count: int) -> l
     return sorted(select([(one, other) for one, other in points], count))
 
 
-def taken(config: Config, tasks: Mapping[str, Sequence[float]], settled: Sequence[str], count: int) -> list[str]:
+def taken(
+    config: Config, tasks: Mapping[str, Sequence[float]], settled: Sequence[str], count: int, kinds: Mapping[str, str] | None = None
+) -> list[str]:
     """The tasks that are trained on, of those with these dispersions; episodes of ``settled`` tasks all succeed, or none does."""
     pareto = cast(Any, config.method).pareto
-    measured = [Measured(Task("toy", name, "train"), one, other, name in settled) for name, (one, other) in tasks.items()]
-    return [found.task.id for found in choose(measured, type(pareto)(tasks=count, settled=pareto.settled))]
+    labels = {name: {"kind": kind} for name, kind in (kinds or {}).items()}
+    found = [Measured(Task("toy", t, "train", labels.get(t, {})), one, other, t in settled) for t, (one, other) in tasks.items()]
+    return [one.task.id for one in choose(found, replace(pareto, tasks=count))]
 
 
 def behaviour(config: Config, path: str, failed: Sequence[str] = (), tokens: int = 1) -> dict[str, float]:
@@ -85,8 +95,8 @@ def behaviour(config: Config, path: str, failed: Sequence[str] = (), tokens: int
     return {name: of(episode) for name, of in BEHAVIOUR.items()}
 
 
-def concise(config: Config, episodes: Mapping[str, str]) -> float:
-    """The share of episodes of which no turn could be left out.
+def concise(config: Config, episodes: Mapping[str, str]) -> dict[str, float]:
+    """The share of episodes of which no turn could be left out, and the share of their turns that were needed.
 
     Args:
         episodes: Episodes, each with what is left of it; empty if no turn could be left out.
@@ -97,7 +107,7 @@ def concise(config: Config, episodes: Mapping[str, str]) -> float:
         ends = [node for node in tree.nodes if node.outcome is not None]
         tree.evolutions.append(Evolution(parent=ends[0].id, end=named(tree, ends[-1].observation).id if after else -1))
         trees.append(tree)
-    return conciseness(trees, resamples=10)["concise"].mean
+    return {name: found.mean for name, found in conciseness(trees, resamples=10).items()}
 
 
 def answered(config: Config, answer: str, golds: Sequence[str]) -> dict[str, float]:

@@ -12,16 +12,20 @@ from agentr.search import Origin, Tree
 from agentr.store.rows import Preference
 
 
-def _rows(config: Config, runs: Sequence[str], expert: Sequence[str], turns: Turns | None) -> Iterator[tuple[Tree, Tree, Preference]]:
+def _rows(
+    config: Config, runs: Sequence[str], expert: Sequence[str], turns: Turns | None, max_length: int = 10_000
+) -> Iterator[tuple[Tree, Tree, Preference]]:
     tree = tree_of(runs, turns)
     shown = tree_of(expert, turns, origin=Origin.EXPERT)
-    for row in contrast_rows(tree, shown, cast(Any, config.method).pairs, 10_000):
+    for row in contrast_rows(tree, shown, cast(Any, config.method).pairs, max_length):
         if isinstance(row, Preference):
             chosen, rejected = (shown if row.provenance.detail[f"{side}_by"] == "expert" else tree for side in ("chosen", "rejected"))
             yield chosen, rejected, row
 
 
-def pairs(config: Config, runs: Sequence[str], expert: Sequence[str], turns: Turns | None = None) -> list[dict[str, Any]]:
+def pairs(
+    config: Config, runs: Sequence[str], expert: Sequence[str], turns: Turns | None = None, max_length: int = 10_000
+) -> list[dict[str, Any]]:
     """The pairs: who is chosen, and the turns of both sides."""
     return [
         {
@@ -29,8 +33,14 @@ def pairs(config: Config, runs: Sequence[str], expert: Sequence[str], turns: Tur
             "chosen": names(chosen.nodes[node] for node in row.provenance.nodes),
             "rejected": names(rejected.nodes[node] for node in row.provenance.rejected),
         }
-        for chosen, rejected, row in _rows(config, runs, expert, turns)
+        for chosen, rejected, row in _rows(config, runs, expert, turns, max_length)
     ]
+
+
+def left(config: Config, runs: Sequence[str], expert: Sequence[str]) -> list[Any]:
+    """Of each pair how many turns were cut off, and why others are no pair."""
+    found = contrast_rows(tree_of(runs), tree_of(expert, origin=Origin.EXPERT), cast(Any, config.method).pairs, 10_000)
+    return [row.provenance.detail["cut"] if isinstance(row, Preference) else row.reason for row in found]
 
 
 def sides(config: Config, runs: Sequence[str], expert: Sequence[str], turns: Turns | None = None) -> list[Any]:

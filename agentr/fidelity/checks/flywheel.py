@@ -22,6 +22,7 @@ from agentr.rounds.recipe import by_round
 from agentr.search import Node, Origin, Tree
 from agentr.search.episode import EVOLVED, Episode, episodes
 from agentr.search.evolution import Evolution
+from agentr.search.revision import Rating, Verdict
 from agentr.store.rows import Row
 from agentr.tasks.formats import ReAct
 
@@ -131,19 +132,41 @@ def _evolved(config: Config, path: str, world: Mapping[str, Any]) -> Tree:
     return evolver.tree
 
 
-def filtered(config: Config, paths: Sequence[str], turns: Turns | None = None, flawed: Mapping[str, str] | None = None) -> list[Any]:
+def filtered(
+    config: Config,
+    paths: Sequence[str],
+    turns: Turns | None = None,
+    flawed: Mapping[str, str] | None = None,
+    judged: Mapping[str, str] | None = None,
+) -> list[Any]:
     """The episodes that are learnt: turns, and whether they are trained on.
 
     Args:
         flawed: Turns that an operator found to be wrong and went on after, and the ends of the episodes that came of it.
+        judged: What the judge says of ends of episodes.
     """
     tree = tree_of(paths, turns)
+    for end, rating in (judged or {}).items():
+        named(tree, end).verdict = Verdict(Rating(rating), "")
     for turn, end in (flawed or {}).items():
         depth = named(tree, turn).depth
         tree.evolutions.append(Evolution(parent=named(tree, turn).id, turn=depth, kept=depth, end=named(tree, end).id))
     rules = cast(Any, config.method).filter
     found = evolved_rows(tree, rules, by_round(rules.min_return, 1), "", Targets(invalid=True))
     return sorted(_read(tree, row) for row in found if isinstance(row, Row))
+
+
+def learnt(config: Config, paths: Sequence[str], made: Mapping[str, str]) -> list[list[Any]]:
+    """The episodes that are learnt: what they are called, the operator that they came of, and their ends.
+
+    Args:
+        made: Ends of episodes, and the operators that made them; another operator made nothing.
+    """
+    tree, rules = tree_of(paths), cast(Any, config.method).filter
+    tree.evolutions += [Evolution(parent=1, end=named(tree, end).id, operator=operator) for end, operator in made.items()]
+    tree.evolutions.append(Evolution(parent=1, operator="hint_end"))
+    rows = [row for row in evolved_rows(tree, rules, 1.0, "", Targets()) if isinstance(row, Row)]
+    return [[row.provenance.kind, row.provenance.detail["operator"], name_of(tree.nodes[row.provenance.nodes[-1]])] for row in rows]
 
 
 def _read(tree: Tree, row: Row) -> list[list[Any]]:

@@ -1,18 +1,21 @@
-"""Losses: the project's own trainers on a model whose probabilities are a table, without DeepSpeed. Imports torch when asked."""
+"""Losses and their gradients: the project's own trainers on a model whose probabilities are a table, without DeepSpeed.
+
+Imports torch when asked.
+"""
 
 from __future__ import annotations
 
 import math
 import os
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from agentr.config.schema import Config
-from agentr.store.rows import Preference, Provenance, Rollout
+from agentr.store.rows import Preference, Provenance, Rollout, Row
 from agentr.train.worker import logged_to
 from agentr.types import Loss
 
@@ -75,7 +78,55 @@ def _tokenizer() -> Any:
     return PreTrainedTokenizerFast(tokenizer_object=words, pad_token="<pad>", eos_token="<eos>")
 
 
-def dpo(config: Config, table: Table, pairs: Sequence[Mapping[str, Any]]) -> float:
+def _found(model: Any, losses: Iterable[Any]) -> dict[str, Any]:
+    """The sum of the losses, and its gradient: how it changes with the logit of token j after token i, in row i."""
+    model.zero_grad()
+    total = 0.0
+    for loss in losses:
+        loss.backward()
+        total += float(loss.detach())
+    return {"loss": total, "gradient": model.lm_head.weight.grad.T.tolist()}  # token i's hidden state is the i-th unit vector
+
+
+def sft(config: Config, table: Table, rows: Sequence[Mapping[str, Any]], micro: int = 0) -> dict[str, Any]:
+    """The loss of a batch of rows.
+
+    Args:
+        table: Probability of each token after each token.
+        rows: Token ids of each, ``tokens``, and which are trained on, ``mask``.
+        micro: Rows of a micro-batch; 0 means all.
+    """
+    with _alone() as folder:
+        import numpy as np
+        import torch
+        from trl.trainer.sft_config import SFTConfig
+
+        from agentr.train.data import Plan
+        from agentr.train.job import TrainJob
+        from agentr.train.sft import AgentSFTTrainer, Collator, as_dataset, encode, trl_arguments
+
+        made = [Row(tuple(row["tokens"]), tuple(row["mask"]), Provenance("toy", (), "good")) for row in rows]
+        micro = micro or len(made)
+        sizes = {"batch_size": len(made), "micro_batch_size": micro, "bf16": False, "share_prefixes": False}
+        job = TrainJob(folder, folder, folder, replace(config.train[0], **sizes))
+        counts = np.array([sum(row.targets for row in made)])
+        plan = Plan(loss=Loss.IMITATE, rows=made, order=np.arange(len(made))[None], tokens_S=counts, targets_S=counts)
+        arguments = {key: value for key, value in trl_arguments(job, 1, 1).items() if key not in _ENGINE}
+        trainer: Any = AgentSFTTrainer(
+            job,
+            plan,
+            model=_model(table, folder),
+            args=SFTConfig(**arguments),
+            data_collator=Collator(0),
+            train_dataset=as_dataset(plan),
+            processing_class=_tokenizer(),
+        )
+        parts = [[encode(row) for row in made[first : first + micro]] for first in range(0, len(made), micro)]
+        batches, count = trainer.get_batch_samples(map(trainer.data_collator, parts), len(parts), torch.device("cpu"))
+        return _found(trainer.model, (trainer.compute_loss(trainer.model, batch, num_items_in_batch=count) for batch in batches))
+
+
+def dpo(config: Config, table: Table, pairs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """The loss of a batch of pairs.
 
     Args:
@@ -118,16 +169,25 @@ def dpo(config: Config, table: Table, pairs: Sequence[Mapping[str, Any]]) -> flo
             processing_class=_tokenizer(),
         )
         trainer.reference = torch.tensor([pair["reference"] for pair in pairs])
-        return float(trainer.compute_loss(trainer.model, trainer.data_collator([{"pair": number} for number in range(len(rows))])))
+        batch = trainer.data_collator([{"pair": number} for number in range(len(rows))])
+        return _found(trainer.model, [trainer.compute_loss(trainer.model, batch)])
 
 
-def grpo(config: Config, table: Table, rows: Sequence[Mapping[str, Any]], max_length: int = 16, reference: Table | None = None) -> float:
+def grpo(
+    config: Config,
+    table: Table,
+    rows: Sequence[Mapping[str, Any]],
+    max_length: int = 16,
+    reference: Table | None = None,
+    before: Table | None = None,
+) -> dict[str, Any]:
     """The loss of a step of rollouts in one micro-batch.
 
     Args:
         table: Probability of each token after each token.
         rows: Of each rollout its ``prompt``, its ``tokens``, the probabilities with which they were ``drawn``, and its ``advantage``.
         reference: The table of the start checkpoint, if it is another one.
+        before: The table before the first of the step's updates, if it is another one.
     """
     with _alone() as folder:
         from datasets import Dataset
@@ -149,11 +209,13 @@ def grpo(config: Config, table: Table, rows: Sequence[Mapping[str, Any]], max_le
             train_dataset=Dataset.from_dict({"prompt": [""]}),
             processing_class=_tokenizer(),
         )
-        _fill(trainer.model, table)
+        _fill(trainer.model, before or table)
         trainer.current_gradient_accumulation_steps = 1
         trainer.model.train()
         trainer.model_wrapped = trainer.model
-        return sum(float(trainer.compute_loss(trainer.model, trainer._prepare_inputs(batch))) for batch in trainer.micro_batches())
+        batches = list(trainer.micro_batches())
+        _fill(trainer.model, table)
+        return _found(trainer.model, (trainer.compute_loss(trainer.model, trainer._prepare_inputs(batch)) for batch in batches))
 
 
 def _rollout(number: int, row: Mapping[str, Any]) -> Rollout:
@@ -162,3 +224,29 @@ def _rollout(number: int, row: Mapping[str, Any]) -> Rollout:
     mask = (*(0 for _ in prompt), *(1 for _ in tokens))
     each = (*(0.0 for _ in prompt), *(row["advantage"] for _ in tokens))
     return Rollout((*prompt, *tokens), mask, Provenance("toy", (number,), "rollout"), drawn, each, "toy", {"total": row["advantage"]})
+
+
+def packed(config: Config, rows: Sequence[Sequence[int]], targets: Sequence[Sequence[int]], groups: Sequence[int]) -> dict[str, Any]:
+    """How rows that begin alike go through the model together.
+
+    Args:
+        targets: Places of the tokens that are predicted, of each row.
+        groups: Rows of the same number may share what they have in common.
+
+    Returns:
+        ``tokens``: how many go through the model. ``predicted``: of each row's targets the token, the position of the place that predicts
+        it, and the tokens that are seen from there, by their positions.
+    """
+    from agentr.train.forward import forward_of
+
+    found = forward_of(rows, targets, groups, 0, share=True)
+    sees, length = found.sees_PLL, found.ids_PL.shape[1]
+    assert sees is not None
+
+    def at(flat: int) -> list[Any]:
+        pack, place = divmod(flat, length)
+        seen = sorted((int(found.positions_PL[pack, i]), int(found.ids_PL[pack, i])) for i in range(length) if sees[pack, place, i])
+        return [int(found.labels_PL[pack, place]), int(found.positions_PL[pack, place]), [token for _, token in seen]]
+
+    predicted = [[at(int(found.places_RT[row, n])) for n in range(len(places))] for row, places in enumerate(targets)]
+    return {"tokens": int(found.lengths_P.sum()), "of rows": found.row_tokens, "predicted": predicted}

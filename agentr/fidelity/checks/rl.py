@@ -49,7 +49,17 @@ def leaves(config: Config, answers: Mapping[str, Sequence[str]], turns: Turns | 
 def asked(config: Config, answers: Mapping[str, Sequence[str]]) -> list[int]:
     """How many rollouts begin at the opening, each time that some do."""
     _, drawn = searched(strategy(config).bounded(10), answers)
-    return [turns for at, turns in drawn if not at]
+    return [turns for ask in drawn for at, turns in ask if not at]
+
+
+def branched(config: Config, steps: int) -> list[int]:
+    """How many rollouts begin together each time that some do, those at the opening first; each has so many steps."""
+    begun, known = list[int](), {""}
+    for ask in searched(strategy(config).bounded(steps), {})[1]:
+        if any(at in known for at, _ in ask):
+            begun.append(sum(turns for _, turns in ask))
+        known |= {at for at, _ in ask}
+    return begun
 
 
 def rollouts(config: Config, answers: Mapping[str, Sequence[str]]) -> int:
