@@ -11,7 +11,7 @@ import typer
 from typer.models import CommandInfo, TyperInfo
 
 import agentr
-from agentr import __version__, bench_cli, chaos_cli, cluster_cli, env_cli, run_cli, ui_cli, verify_cli
+from agentr import __version__, cluster_cli, env_cli, run_cli, ui_cli, verify_cli
 from agentr.console import Console, echo
 from agentr.errors import AgentrError, ConfigError
 from agentr.examples import show_examples
@@ -29,10 +29,9 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-env_cli.register(app, bench_cli.register(app))
+env_cli.register(app)
 run_cli.register(app)
 cluster_cli.register(app)
-chaos_cli.register(app)
 ui_cli.register(app)
 verify_cli.register(app)
 
@@ -379,7 +378,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
     "Data in and out": ("import", "export", "data"),
     "Take care of runs": ("doctor", "pack", "unpack", "prune"),
     "What there is": ("methods", "rewards", "envs", "verify"),
-    "Measure": ("bench", "chaos"),
+    "Measure": ("bench",),
 }
 
 
@@ -397,7 +396,7 @@ _ORDER = [name for names in GROUPS.values() for name in names]
 app.registered_commands.sort(key=lambda info: _ORDER.index(info.name or getattr(info.callback, "__name__", "")))
 
 
-def main() -> None:
+def main(app: typer.Typer = app) -> None:
     """Runs the command line. Shows errors that a person can act on without a traceback."""
     clean_output()
     try:

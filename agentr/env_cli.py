@@ -1,4 +1,4 @@
-"""The commands about environments: ``agentr envs``, ``agentr data`` and ``agentr bench envs``. Thin, as `cli.py` is."""
+"""The commands about environments: ``agentr envs`` and ``agentr data``. Thin, as `cli.py` is."""
 
 from __future__ import annotations
 
@@ -35,11 +35,10 @@ Options = Annotated[list[str] | None, typer.Option("--option", metavar="KEY=VALU
 AsJson = Annotated[bool, typer.Option("--json", help="For programs.")]
 
 
-def register(app: typer.Typer, bench: typer.Typer) -> None:
+def register(app: typer.Typer) -> None:
     """Adds these commands to the program's."""
     app.add_typer(envs, name="envs")
     app.command("data")(data)
-    bench.command("envs")(bench_envs)
 
 
 @envs.callback(invoke_without_command=True)
@@ -229,33 +228,6 @@ def data(
         for r in d.requirements:
             state = Text("here", "green") if r.present else "optional" if r.optional else Text("missing", "red")
             table.add_row(d.name, r.name, state, r.how)
-    Console().print(table)
-
-
-def bench_envs(
-    names: Annotated[
-        list[str] | None, typer.Argument(metavar="[NAME]...", help="Environments; all that can be used here if none is given.")
-    ] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="Rough figures in seconds.")] = False,
-    as_json: AsJson = False,
-) -> None:
-    """Actions a second, forks against replays, memory: every environment through HTTP on this machine."""
-    from agentr.bench.envs import QUICK, Effort, measure
-    from agentr.observe.progress import Reporter
-    from env_servers.registry import describe
-
-    reporter = Reporter(Console(stderr=True, soft_wrap=True))
-    results = []
-    for name in names or [d.name for d in describe() if d.available]:
-        with reporter.task(name):
-            results.append(asyncio.run(measure(name, effort=QUICK if quick else Effort())))
-    if as_json:
-        echo(json.dumps([asdict(r) for r in results], indent=2))
-        return
-    columns = [name.replace("steps", "actions") for name in asdict(results[0])] if results else []
-    table = Table(*(c.replace("_", " ") for c in columns), title="Environments through HTTP, one client process")
-    for r in results:
-        table.add_row(*(v if isinstance(v, str) else f"{v:,.4g}" for v in asdict(r).values()))
     Console().print(table)
 
 

@@ -56,7 +56,6 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "methods": ("agentr methods",),
     "rewards": ("agentr rewards",),
     "verify": ("agentr verify --method agent_r",),
-    "chaos": ("agentr chaos configs/smoke.yaml --faults 'collect:*'", "agentr chaos configs/smoke.yaml --hours 8"),
     "envs": ("agentr envs", "agentr envs play textcraft"),
     "envs serve": ("agentr envs serve textcraft --port 8400",),
     "envs play": ("agentr envs play textcraft --split train", "agentr envs play --run runs/demo --tree TASK --turn 3"),
@@ -64,10 +63,6 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "envs demos": ("agentr envs demos textcraft --limit 100 --out demos.jsonl",),
     "bench": ("agentr bench collect",),
     "bench collect": ("agentr bench collect --trees 64",),
-    "bench store": ("agentr bench store --trees 10000",),
-    "bench scale": ("agentr bench scale --engines 32 --latency 4",),
-    "bench ui": ("agentr bench ui",),
-    "bench envs": ("agentr bench envs textcraft --quick",),
 }
 
 

@@ -1,8 +1,9 @@
-"""The commands that say what there is, and what of it is the papers': ``methods``, ``rewards`` and ``verify``. Thin, as `cli.py` is."""
+"""The commands that list what there is and prove it: ``methods``, ``rewards``, ``verify`` and ``bench collect``. Thin, as `cli.py` is."""
 
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -14,6 +15,10 @@ def register(app: typer.Typer) -> None:
     """Adds the commands."""
     for command in (methods, rewards, verify):
         app.command()(command)
+    bench = typer.Typer(help="Measure on this machine.", no_args_is_help=True)
+    app.add_typer(bench, name="bench")
+    bench.command("collect")(bench_collect)
+    bench.callback()(lambda: None)  # a group even with one command
 
 
 def verify(
@@ -69,3 +74,32 @@ def rewards() -> None:
         options = ", ".join(f"{p.name}={p.default}" for p in inspect.signature(reward).parameters.values())
         shown.add_row(name, (reward.__doc__ or "").strip().splitlines()[0], options)
     Reporter().console.print(shown)
+
+
+def bench_collect(
+    overrides: Annotated[list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Override keys, such as run.seed=1.")] = None,
+    config: Annotated[Path, typer.Option(help="Model, environment and tree sizes.")] = Path("configs/bench.yaml"),
+    trees: Annotated[int, typer.Option(help="Trees that agentr grows.")] = 16,
+    reference_trees: Annotated[int, typer.Option(help="Of these, trees that the reference grows.")] = 2,
+    as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
+) -> None:
+    """Measure trees per minute and their cost against the original's way: one call at a time, reset and replay, no prefix cache."""
+    from rich.table import Table
+
+    from agentr.launch.bench import compare
+    from agentr.observe.progress import Reporter
+    from agentr.recipes import load
+
+    reporter = Reporter(Console(stderr=True, soft_wrap=True))
+    result = compare(load(config, overrides or []), reporter, trees=trees, reference_trees=reference_trees)
+    if as_json:
+        echo(json.dumps(result, indent=2))
+        return
+    shown = Table(title=f"{result['model']} on {result['environment']}, {result['search']}")
+    for column in ("", "agentr", "the original's way"):
+        shown.add_column(column, justify="left" if not column else "right")
+    for key in result["ours"]:
+        shown.add_row(key.replace("_", " "), f"{result['ours'][key]:,.6g}", f"{result['reference'][key]:,.6g}")
+    console = Console()
+    console.print(shown)
+    console.print(f"{result['speedup']:.1f} times the trees per minute")

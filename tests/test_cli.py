@@ -84,12 +84,6 @@ def stored(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("logs {run} --level loud", "there is no level 'loud'", "There are debug, info, warning, error, critical."),
         ("stop {run}", "no cluster was named", "Say --address http://HEAD:8265, or set RAY_API_SERVER_ADDRESS."),
         ("check none.yaml", "there is no configuration file none.yaml", "See configs/ for examples."),
-        ("chaos none.yaml --list", "there is no configuration file none.yaml", "See configs/ for examples."),
-        (
-            "chaos configs/smoke.yaml --list --faults colect:engine",
-            "no fault of this configuration is called 'colect:engine'",
-            "collect:engine",
-        ),
         ("verify --method rlx", "there are no rules of 'rlx'", "Methods: agent_r"),
         ("import none.json --config configs/demo.yaml --out x", "none.json cannot be read", "Give a JSON list, one JSON object a line"),
         ("import {run}/manifest.json --config none.yaml --out x", "there is no configuration file none.yaml", "See configs/"),
@@ -387,15 +381,6 @@ def test_a_run_is_traced_checked_packed_and_pruned(tmp_path: Path) -> None:
     assert not (run / "logs/server.log").exists()
 
 
-@pytest.mark.slow
-def test_the_store_is_measured() -> None:
-    found = json.loads(agentr("bench", "store", "--trees", "40", "--nodes", "20", "--json").stdout)
-    assert found["trees"] == 40 and {"seal", "list", "one tree", "build", "export"} <= found.keys()
-    assert found["export"]["size"] > 0
-    shown = agentr("bench", "store", "--trees", "10", "--nodes", "20").stdout
-    assert "10 trees of 20 nodes" in shown
-
-
 def test_a_run_of_an_earlier_version_is_refused_with_what_to_do(tmp_path: Path) -> None:
     (tmp_path / "config.yaml").write_text("run: {name: old, recipe: agent_r}\n")
     for command in ("status", "report", "resume"):
@@ -425,7 +410,6 @@ def test_a_run_is_resumed_with_the_defaults_of_keys_that_its_preset_did_not_have
         ("export runs/demo --out x --round one", "Invalid value for '--round'"),
         ("status runs/demo --jsn", "No such option: --jsn"),
         ("unpack none.tar.zst", "'none.tar.zst' does not exist"),
-        ("bench scale --engines 1,x", "'1,x' are no numbers such as 1,8,32"),
     ],
 )
 def test_a_command_that_is_written_wrong_says_how_it_is_called(arguments: str, said: str) -> None:

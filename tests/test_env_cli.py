@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -131,25 +129,6 @@ def test_a_server_that_cannot_start_says_why():
     assert isinstance(error, InfraError) and "'nowhere.to:Befound'" in error.message and "No module named 'nowhere'" in error.message
     error = agentr("envs", "play", "http://127.0.0.1:9", "--option", "a=1").exception
     assert isinstance(error, ConfigError) and "takes no options" in error.message
-
-
-def test_bench_measures_forks_against_replays():
-    (figures,) = json.loads(output("bench", "envs", "textcraft", "--quick", "--json"))
-    assert figures["depth"] >= 10 and figures["steps_ratio"] == figures["depth"] + 1
-    assert figures["time_ratio"] > 2, "a fork is cheaper than a replay of many steps"
-    assert all(figures[key] > 0 for key in ("start_s", "steps_per_s", "steps_per_s_many", "fork_ms", "replay_ms"))
-
-
-def test_memory_of_a_process_whose_child_has_ended() -> None:
-    from agentr.bench.envs import resident_kib
-
-    child = subprocess.Popen(["true"])
-    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)  # ended, and still there
-    try:
-        assert resident_kib(child.pid) == 0
-        assert resident_kib(os.getpid()) > 1000
-    finally:
-        child.wait()
 
 
 @pytest.mark.slow

@@ -31,7 +31,7 @@ OTHERS = {
     "start Ray": {"--temp-dir"},
     "head_start_ray_commands": {"--labels", "--num-cpus"},
     "a container": {"--cap-add", "--security-opt"},
-    "python -m agentr.models.pretrain": {"--out"},
+    "python -m tests.tools.nano.pretrain": {"--out"},
     "python -m env_servers serve": {"--max-sessions", "--expert-timeout-s"},
     "python -m env_servers.retrieval": {"--timeout-s"},
 }

@@ -33,21 +33,6 @@ class Case:
 
 
 @dataclass(frozen=True)
-class Mutant:
-    """A change to agentr's code after which a rule no longer holds: a vector that could not fail would show nothing.
-
-    Attributes:
-        of: The function, as ``module:name``.
-        text: A piece of its source.
-        by: What stands in its place.
-    """
-
-    of: str
-    text: str
-    by: str
-
-
-@dataclass(frozen=True)
 class Rule:
     """An equation or a rule of a paper or of released code.
 
@@ -60,7 +45,6 @@ class Rule:
         where: Equation or section, or "released code".
         method: Value of ``method.type`` whose configuration it is checked with.
         check: The function in ``agentr.fidelity.checks`` that asks agentr: ``module.name``.
-        functions: Functions beside the mutant's that the rule is about, as ``module:name``: changes drawn in them are noticed, too.
         settings: Keys that are set in any case.
         switches: Keys by which agentr follows the rule, where it does not by default, with the published values.
         preset: The preset that has these values; empty if none has them all.
@@ -77,8 +61,6 @@ class Rule:
     method: str
     check: str = ""
     cases: Sequence[Case] = ()
-    mutant: Mutant | None = None
-    functions: Sequence[str] = ()
     settings: Mapping[str, Any] = field(default_factory=dict)
     switches: Mapping[str, Any] = field(default_factory=dict)
     preset: str = ""
@@ -106,8 +88,7 @@ def _read(file: Path) -> list[Rule]:
     found = []
     for entry in data["rules"]:
         cases = tuple(Case(**case) for case in entry.pop("cases", ()))
-        mutant = Mutant(**entry.pop("mutant")) if "mutant" in entry else None
         method = entry.get("method", data["method"])
         settings = {**data.get("settings", {}).get(method, {}), **entry.pop("settings", {})}
-        found.append(Rule(**{**common, **entry, "cases": cases, "mutant": mutant, "settings": settings}))
+        found.append(Rule(**{**common, **entry, "cases": cases, "settings": settings}))
     return found

@@ -12,13 +12,6 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from agentr.chaos.disturb import Outcome
-from agentr.chaos.faults import Fault, How, Part, choose, faults, schedule
-from agentr.chaos.flat import Sample, Slope, Verdict, fit
-from agentr.chaos.processes import Hand
-from agentr.chaos.report import Report, table
-from agentr.chaos.run import parent_of
-from agentr.chaos.units import Difference, compare
 from agentr.cli import app
 from agentr.errors import ConfigError
 from agentr.recipes import load
@@ -31,6 +24,13 @@ from agentr.store.seal import files_of, hash_files, read_seal, write_checked, wr
 from agentr.store.tables import TableWriter, read_table
 from tests.chaos.driver import DEMO
 from tests.runs import given
+from tests.tools.chaos.disturb import Outcome
+from tests.tools.chaos.faults import Fault, How, Part, choose, faults, schedule
+from tests.tools.chaos.flat import Sample, Slope, Verdict, fit
+from tests.tools.chaos.processes import Hand
+from tests.tools.chaos.report import Report, table
+from tests.tools.chaos.run import parent_of
+from tests.tools.chaos.units import Difference, compare
 from tests.trees import new_tree, tree_of
 
 STAGE = "rounds/01/collect"

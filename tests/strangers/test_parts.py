@@ -229,7 +229,6 @@ def test_nothing_is_shown_otherwise() -> None:
         "agentr/envs/play.py: Console",  # an annotation
         "agentr/launch/reference.py: print",  # makes a page of our own
         "agentr/launch/submit.py: print",
-        "agentr/models/pretrain.py: print",  # makes the nano model
         "agentr/track/feed.py: print",  # to a file and a pipe
         "agentr/track/tracking.py: print",
     }

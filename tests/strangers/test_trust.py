@@ -189,7 +189,6 @@ COMMANDS: dict[str, list[str]] = {
     "submit": ["submit", "r/config.yaml", "--address", "http://127.0.0.1:1"],
     "bench": ["bench", "collect", "--config", "r/config.yaml"],
     "import": ["import", "x.jsonl", "--config", "r/config.yaml", "--out", "x"],
-    "chaos": ["chaos", "r/config.yaml"],
 }
 
 

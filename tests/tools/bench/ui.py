@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from agentr.bench.store import alone, made_up
 from agentr.config.schema import Config
 from agentr.errors import RunError
 from agentr.recipes import load
@@ -23,6 +22,7 @@ from agentr.store.files import disk
 from agentr.store.growing import GrowingForest
 from agentr.store.run import RunStore
 from agentr.store.summaries import TreeSummary
+from tests.tools.bench.store import alone, made_up
 
 MANY, LARGE = "rounds/01/collect", "rounds/02/collect"
 #: Length of the wordy turn in characters, and of the deep tree in turns.

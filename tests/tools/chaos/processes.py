@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from agentr.chaos.faults import Part
 from agentr.cluster.nodes import on_node, own_address
 from agentr.cluster.roles import Role, role_of
+from tests.tools.chaos.faults import Part
 
 #: Seconds within which an actor that signals or measures must answer; its process is started at the first call to a node.
 ANSWER_S = 60.0

@@ -1,4 +1,4 @@
-"""What `agentr bench scale` found: the figures, what limits, and a table of them."""
+"""What `python -m tests.tools.bench scale` found: the figures, what limits, and a table of them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from agentr.bench.simulated import SHARED, Load
+from tests.tools.bench.simulated import SHARED, Load
 
 #: A process that computes for more than this share of a core has no room left: one event loop has one core.
 BUSY = 0.85

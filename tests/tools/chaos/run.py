@@ -1,4 +1,4 @@
-"""``agentr chaos``: the same configuration twice on one cluster, once left alone and once disturbed."""
+"""``python -m tests.tools.chaos``: the same configuration twice on one cluster, once left alone and once disturbed."""
 
 from __future__ import annotations
 
@@ -8,12 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from agentr.chaos.disturb import Disturber
-from agentr.chaos.driver import Driver
-from agentr.chaos.faults import Fault, schedule
-from agentr.chaos.progress import Progress
-from agentr.chaos.report import REPORT, Report, write
-from agentr.chaos.units import compare
 from agentr.cluster.connect import connect
 from agentr.cluster.nodes import nodes
 from agentr.cluster.roles import engines_on_gpu
@@ -23,6 +17,12 @@ from agentr.observe.progress import Reporter
 from agentr.signals import ending_cleanly
 from agentr.store.layout import Layout
 from agentr.store.records import read_records
+from tests.tools.chaos.disturb import Disturber
+from tests.tools.chaos.driver import Driver
+from tests.tools.chaos.faults import Fault, schedule
+from tests.tools.chaos.progress import Progress
+from tests.tools.chaos.report import REPORT, Report, write
+from tests.tools.chaos.units import compare
 
 #: Attempts at a request or a tree: a fault every few seconds is more than a run's own numbers are made for.
 ATTEMPTS = 8

@@ -7,10 +7,10 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from agentr.chaos.driver import Driver
-from agentr.chaos.faults import Fault, How, Part, Strike
-from agentr.chaos.processes import Hands, Process, actors, status_of
-from agentr.chaos.progress import Progress
+from tests.tools.chaos.driver import Driver
+from tests.tools.chaos.faults import Fault, How, Part, Strike
+from tests.tools.chaos.processes import Hands, Process, actors, status_of
+from tests.tools.chaos.progress import Progress
 
 #: Seconds between two looks for the moment of a fault, and for what comes of it.
 WAIT_S, LOOK_S = 0.02, 0.1

@@ -1,6 +1,6 @@
 """Measures how many engines coordinators keep busy: simulated engines under the real coordinators, router, journals and environment.
 
-*Ideal* is what the engines alone would allow (``agentr.bench.simulated``)::
+*Ideal* is what the engines alone would allow (``tests.tools.bench.simulated``)::
 
     ideal expansions/s = min(trees in flight, engines x slots / width) / mean latency,   mean latency = median x exp(sigma^2 / 2)
 
@@ -25,9 +25,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from agentr.bench.processes import Caller, cpus_of, ended, machine_ticks, ray_of_ones_own, resident_mb
-from agentr.bench.scale_table import NEAR_IDEAL, Point, limit
-from agentr.bench.simulated import SHARED, Load, OneOf, SimulatedEngine, SimulatedEngines
 from agentr.cluster.roles import Role, options
 from agentr.collect.coordinator import Coordinator
 from agentr.collect.grow import Grow
@@ -49,6 +46,9 @@ from agentr.store.forest import Forest
 from agentr.store.growing import JOURNAL, GrowingForest
 from agentr.store.working import working
 from agentr.types import Task
+from tests.tools.bench.processes import Caller, cpus_of, ended, machine_ticks, ray_of_ones_own, resident_mb
+from tests.tools.bench.scale_table import NEAR_IDEAL, Point, limit
+from tests.tools.bench.simulated import SHARED, Load, OneOf, SimulatedEngine, SimulatedEngines
 
 #: Seconds between two looks of the event loop at its clock.
 _TICK_S = 0.02

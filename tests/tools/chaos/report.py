@@ -8,9 +8,9 @@ from typing import Any
 
 from rich.table import Table
 
-from agentr.chaos.disturb import Outcome
-from agentr.chaos.units import Difference, as_dict
 from agentr.store.files import write_json
+from tests.tools.chaos.disturb import Outcome
+from tests.tools.chaos.units import Difference, as_dict
 
 REPORT = "chaos.json"
 

@@ -10,11 +10,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from agentr.chaos.driver import Driver
-from agentr.chaos.faults import Part
-from agentr.chaos.processes import Hands, actors, status_of
 from agentr.cluster.nodes import nodes, own_address
 from agentr.store.files import append_line
+from tests.tools.chaos.driver import Driver
+from tests.tools.chaos.faults import Part
+from tests.tools.chaos.processes import Hands, actors, status_of
 
 
 class Sampler:

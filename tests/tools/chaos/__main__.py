@@ -1,4 +1,4 @@
-"""The command that breaks a run on purpose: ``agentr chaos``. Thin, as `cli.py` is."""
+"""Breaks a run on purpose: ``python -m tests.tools.chaos configs/smoke.yaml --faults 'collect:*'``, or ``--hours 8``."""
 
 from __future__ import annotations
 
@@ -7,12 +7,17 @@ from typing import Annotated
 
 import typer
 
+from agentr.cli import main
+from agentr.config.named import looking
 from agentr.console import Console, echo
-
-
-def register(app: typer.Typer) -> None:
-    """Adds the command."""
-    app.command()(chaos)
+from agentr.errors import RunError
+from agentr.observe.progress import Reporter
+from agentr.recipes import load
+from tests.tools.chaos.faults import choose, stages
+from tests.tools.chaos.faults import faults as faults_of
+from tests.tools.chaos.report import REPORT, table
+from tests.tools.chaos.run import Plan, disturb, parent_of
+from tests.tools.chaos.soak import soak
 
 
 def chaos(
@@ -26,7 +31,6 @@ def chaos(
     ] = None,
     list_: Annotated[bool, typer.Option("--list", help="Only list the faults that the configuration can have.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show which faults come in which stage.")] = False,
-    address: Annotated[str, typer.Option("--address", help="Do it on a cluster: its dashboard, such as http://head:8265.")] = "",
     hours: Annotated[float, typer.Option("--hours", help="Soak: run it again and again for so long, with random faults.", min=0)] = 0.0,
     seed: Annotated[int, typer.Option("--seed", help="Of a soak's faults.")] = 0,
     every: Annotated[float, typer.Option("--every", help="Mean seconds between two faults of a soak.", min=1)] = 90.0,
@@ -37,18 +41,8 @@ def chaos(
 
     Only processes of this run's own parts are hit, never whole nodes. The exit status is 1 if a unit is lost, there twice, or another.
     """
-
-    from agentr.chaos.faults import choose, stages
-    from agentr.chaos.faults import faults as faults_of
-    from agentr.chaos.report import REPORT, table
-    from agentr.chaos.run import Plan, disturb, parent_of
-    from agentr.config.named import looking
-    from agentr.errors import RunError
-    from agentr.observe.progress import Reporter
-    from agentr.recipes import load
-
     with looking(list_ or dry_run):
-        loaded = load(config, overrides or [], files=not address)
+        loaded = load(config, overrides or [])
     chosen = choose(loaded, faults or [])
     if list_:
         echo("\n".join(map(str, faults_of(loaded))))
@@ -58,19 +52,9 @@ def chaos(
             parts = [str(fault).partition(":")[2] for fault in chosen if fault.stage == stage]
             echo(f"{stage + ':':16}{', '.join(parts) or '-'}")
         return
-    if address:
-        from agentr.launch.submit import submit
-
-        options = {"hours": hours, "seed": seed, "every": every, "freeze": freeze, "patience": patience}
-        more = [*(f"--faults={pattern}" for pattern in faults or []), *(f"--{name}={value}" for name, value in options.items())]
-        write = lambda text: echo(text, nl=False)  # noqa: E731
-        submit(config, overrides or [], address, job="chaos", more=more, say=echo, write=write)
-        return
     reporter = Reporter()
     plan = Plan(loaded, config, overrides or [], parent_of(loaded))
     if hours:
-        from agentr.chaos.soak import soak
-
         problems = soak(plan, chosen, reporter, hours=hours, seed=seed, every_s=every, freeze_s=freeze, patience_s=patience)
         if problems:
             raise RunError("; ".join(problems), hint=f"The runs that differ are kept in {plan.parent}.")
@@ -82,3 +66,9 @@ def chaos(
     reporter.say(f"Report: {plan.parent / REPORT}")
     if not report.same:
         raise RunError("the disturbed run is not what the undisturbed one is", hint=f"Both are kept in {plan.parent}.")
+
+
+if __name__ == "__main__":
+    app = typer.Typer(pretty_exceptions_enable=False)
+    app.command()(chaos)
+    main(app)

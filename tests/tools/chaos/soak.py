@@ -1,4 +1,4 @@
-"""``agentr chaos --hours``: the same run again and again on the same engines and servers, with random faults, while all is measured."""
+"""``python -m tests.tools.chaos --hours``: the same run again and again on the same engines and servers, with random faults."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from pathlib import Path
 
 from rich.table import Table
 
-from agentr.chaos.again import finished, latest, soaked
-from agentr.chaos.disturb import Disturber, Outcome
-from agentr.chaos.driver import Driver
-from agentr.chaos.faults import Fault, Part
-from agentr.chaos.flat import Sample, Slope, Verdict, fit
-from agentr.chaos.progress import Progress
-from agentr.chaos.run import Plan, cluster, undisturbed
-from agentr.chaos.samples import Sampler
-from agentr.chaos.units import compare
 from agentr.cluster.nodes import nodes
 from agentr.cluster.roles import engines_on_gpu
 from agentr.errors import ConfigError
 from agentr.observe.progress import Reporter
 from agentr.store.files import read_lines, remove, write_json
+from tests.tools.chaos.again import finished, latest, soaked
+from tests.tools.chaos.disturb import Disturber, Outcome
+from tests.tools.chaos.driver import Driver
+from tests.tools.chaos.faults import Fault, Part
+from tests.tools.chaos.flat import Sample, Slope, Verdict, fit
+from tests.tools.chaos.progress import Progress
+from tests.tools.chaos.run import Plan, cluster, undisturbed
+from tests.tools.chaos.samples import Sampler
+from tests.tools.chaos.units import compare
 
 SOAK, SAMPLES = "soak.json", "samples.jsonl"
 #: How often the driver is hit, in comparison with the other parts: all others begin a new life with it.
@@ -72,7 +72,7 @@ def soak(
         reference = undisturbed(plan, address, reporter)
         until = time.time() + hours * 3600
         most = 10 + int(hours * 3600 / every_s * 4)
-        command = ["-m", "agentr.chaos.again", str(plan.file), str(plan.parent), str(until), *plan.overrides, *plan.budgets(most)]
+        command = ["-m", "tests.tools.chaos.again", str(plan.file), str(plan.parent), str(until), *plan.overrides, *plan.budgets(most)]
         driver = Driver(command, address, plan.parent / "soak.log", most)
         progress = _Latest(plan.parent)
         sampler = Sampler(driver, plan.parent / SAMPLES, min(5.0, hours * 3600 / 60), lambda: latest(plan.parent))

@@ -9,8 +9,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from agentr.chaos.processes import job_of
 from agentr.errors import RunError
+from tests.tools.chaos.processes import job_of
 
 #: Seconds that a driver has to end by itself when it is asked to.
 END_S = 60.0

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from agentr.chaos.faults import Part
 from agentr.store.files import read_lines
 from agentr.store.forest import Forest
 from agentr.store.layout import Layout
 from agentr.store.records import read_index
 from agentr.store.working import working
+from tests.tools.chaos.faults import Part
 
 
 class Progress:

@@ -1,6 +1,6 @@
 """Pretrains the nano model on synthetic reading questions, on one thread in under half an hour.
 
-    python -m agentr.models.pretrain --out DIR
+    python -m tests.tools.nano.pretrain --out DIR
 
 Only the answers count in the loss: the questions are random, an answer is always a look-up or a copy. Every document is new. Each
 progress line reports the loss, the share of answer tokens that are right, and the share of answers that are right as a whole, all
@@ -18,8 +18,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from agentr.models.corpus import document
-from agentr.models.nano import NANO, TURN_END, TURN_START, build_model, build_tokenizer
+from tests.tools.nano.corpus import document
+from tests.tools.nano.model import NANO, TURN_END, TURN_START, build_model, build_tokenizer
 
 if TYPE_CHECKING:
     import torch

@@ -1,59 +1,25 @@
-"""The commands that measure: ``agentr bench``. Thin, as `cli.py` is."""
+"""Measurements that the project stands by: ``python -m tests.tools.bench store``, ``scale``, ``ui`` and ``envs``, each with ``--help``."""
 
 from __future__ import annotations
 
+import asyncio
 import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.table import Table
 
+from agentr.cli import main
 from agentr.console import Console, echo
+from agentr.observe.progress import Reporter
 
-Overrides = Annotated[list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Override keys, such as run.seed=1.")]
-
-
-def register(app: typer.Typer) -> typer.Typer:
-    """Adds the commands, and returns the group, for those that are about something of their own."""
-    bench = typer.Typer(help="Measure on this machine.", no_args_is_help=True)
-    app.add_typer(bench, name="bench")
-    bench.command("collect")(bench_collect)
-    bench.command("store")(bench_store)
-    bench.command("scale")(bench_scale)
-    bench.command("ui")(bench_ui)
-    return bench
+app = typer.Typer(help="Measure on this machine.", no_args_is_help=True, pretty_exceptions_enable=False)
 
 
-def bench_collect(
-    overrides: Overrides = None,
-    config: Annotated[Path, typer.Option(help="Model, environment and tree sizes.")] = Path("configs/bench.yaml"),
-    trees: Annotated[int, typer.Option(help="Trees that agentr grows.")] = 16,
-    reference_trees: Annotated[int, typer.Option(help="Of these, trees that the reference grows.")] = 2,
-    as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
-) -> None:
-    """Measure trees per minute and their cost against the original's way: one call at a time, reset and replay, no prefix cache."""
-    from rich.table import Table
-
-    from agentr.bench.collect import compare
-    from agentr.observe.progress import Reporter
-    from agentr.recipes import load
-
-    reporter = Reporter(Console(stderr=True, soft_wrap=True))
-    result = compare(load(config, overrides or []), reporter, trees=trees, reference_trees=reference_trees)
-    if as_json:
-        echo(json.dumps(result, indent=2))
-        return
-    shown = Table(title=f"{result['model']} on {result['environment']}, {result['search']}")
-    for column in ("", "agentr", "the original's way"):
-        shown.add_column(column, justify="left" if not column else "right")
-    for key in result["ours"]:
-        shown.add_row(key.replace("_", " "), f"{result['ours'][key]:,.6g}", f"{result['reference'][key]:,.6g}")
-    console = Console()
-    console.print(shown)
-    console.print(f"{result['speedup']:.1f} times the trees per minute")
-
-
-def bench_store(
+@app.command()
+def store(
     trees: Annotated[int, typer.Option(help="Trees to make, seal, list, build rows of and export.", min=10)] = 100_000,
     nodes: Annotated[int, typer.Option(help="Nodes of a tree.", min=20)] = 30,
     seed: Annotated[int, typer.Option(help="Seed of the made-up trees.")] = 0,
@@ -63,10 +29,7 @@ def bench_store(
     """Measure the run directory, on made-up trees."""
     import tempfile
 
-    from rich.table import Table
-
-    from agentr.bench.store import STEPS, measure
-    from agentr.observe.progress import Reporter
+    from tests.tools.bench.store import STEPS, measure
 
     reporter = Reporter(Console(stderr=True, soft_wrap=True))
     with tempfile.TemporaryDirectory(prefix="agentr-bench-", dir=folder) as scratch:
@@ -83,7 +46,8 @@ def bench_store(
     Console().print(shown)
 
 
-def bench_scale(
+@app.command()
+def scale(
     engines: Annotated[str, typer.Option(help="Numbers of engines, each measured by itself.")] = "1,8,32,128,256",
     seconds: Annotated[float, typer.Option(help="Length of the measured window, for each number.")] = 20.0,
     latency: Annotated[float, typer.Option(help="Median seconds until an engine answers a call.")] = 2.0,
@@ -105,11 +69,10 @@ def bench_scale(
 ) -> None:
     """Measure how many engines coordinators keep busy: simulated engines, everything else real."""
 
-    from agentr.bench.scale import measure
-    from agentr.bench.scale_table import as_dict, table
-    from agentr.bench.simulated import Load
-    from agentr.observe.progress import Reporter
     from agentr.store.files import write_json
+    from tests.tools.bench.scale import measure
+    from tests.tools.bench.scale_table import as_dict, table
+    from tests.tools.bench.simulated import Load
 
     if not all(number.strip().isdecimal() for number in engines.split(",")):
         raise typer.BadParameter(f"{engines!r} are no numbers such as 1,8,32", param_hint="--engines")
@@ -134,7 +97,8 @@ def bench_scale(
     Console(wide=200).print(table(load, points))
 
 
-def bench_ui(
+@app.command()
+def ui(
     trees: Annotated[int, typer.Option(help="Trees of the largest forest.", min=100)] = 100_000,
     turns: Annotated[int, typer.Option(help="Turns of the largest tree.", min=300)] = 10_000,
     seed: Annotated[int, typer.Option(help="Seed of the made-up trees.")] = 0,
@@ -144,12 +108,44 @@ def bench_ui(
     """Measure what the pages of agentr ui take on large runs, and end with an error if it is more than it may be."""
     import tempfile
 
-    from agentr.bench import ui
-    from agentr.observe.progress import Reporter
+    from tests.tools.bench.ui import as_json as lines
+    from tests.tools.bench.ui import check, measure
 
     say = Reporter().say
     with tempfile.TemporaryDirectory(prefix="agentr-bench-", dir=folder) as place:
-        found = ui.measure(Path(place) / "run", trees, turns, seed, (lambda _: None) if as_json else say)
+        found = measure(Path(place) / "run", trees, turns, seed, (lambda _: None) if as_json else say)
     if as_json:
-        echo(ui.as_json(found))
-    ui.check(found)
+        echo(lines(found))
+    check(found)
+
+
+@app.command()
+def envs(
+    names: Annotated[
+        list[str] | None, typer.Argument(metavar="[NAME]...", help="Environments; all that can be used here if none is given.")
+    ] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Rough figures in seconds.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
+) -> None:
+    """Actions a second, forks against replays, memory: every environment through HTTP on this machine."""
+    from agentr.bench.envs import QUICK, Effort, measure
+
+    from env_servers.registry import describe
+
+    reporter = Reporter(Console(stderr=True, soft_wrap=True))
+    results = []
+    for name in names or [d.name for d in describe() if d.available]:
+        with reporter.task(name):
+            results.append(asyncio.run(measure(name, effort=QUICK if quick else Effort())))
+    if as_json:
+        echo(json.dumps([asdict(r) for r in results], indent=2))
+        return
+    columns = [name.replace("steps", "actions") for name in asdict(results[0])] if results else []
+    table = Table(*(c.replace("_", " ") for c in columns), title="Environments through HTTP, one client process")
+    for r in results:
+        table.add_row(*(v if isinstance(v, str) else f"{v:,.4g}" for v in asdict(r).values()))
+    Console().print(table)
+
+
+if __name__ == "__main__":
+    main(app)
