@@ -55,8 +55,6 @@ class ReviseConfig(JudgeConfig, PairingConfig):
     """Openings of a reflection, of which one is drawn. A very small model needs one that it can learn to say."""
     reflection_for: ReflectionFor = ReflectionFor.transition
     """Whether one is drawn for each transition, or for each pair."""
-    reflect_with_reason: bool = False
-    """Put the judge's reason into the reflection; the original has a fixed sentence only."""
     continue_with_policy: bool = True
     """If the good actions no longer apply after a bad prefix, let the policy go on."""
     audit: bool = True
@@ -85,9 +83,7 @@ async def transition(tree: Tree, pair: Pair, agent: Agent, config: ReviseConfig)
 def splice(tree: Tree, pair: Pair, last: Node, config: ReviseConfig) -> Revision:
     """Returns the revision that joins the bad prefix up to ``last`` with the good path's end by a reflection."""
     place = (last.id,) if config.reflection_for is ReflectionFor.transition else (pair.bad, pair.good)
-    sentence = random.Random(derived_seed(tree.seed, "reflection", *place)).choice(config.reflections)
-    reason = (last.verdict.reason if last.verdict else None) or ""
-    reflection = f"{sentence} {reason}".strip() if config.reflect_with_reason else sentence
+    reflection = random.Random(derived_seed(tree.seed, "reflection", *place)).choice(config.reflections)
     return Revision(bad=pair.bad, good=pair.good, ancestor=pair.ancestor, transition=last.id, reflection=reflection)
 
 

@@ -245,7 +245,3 @@ class Layout:
     def evaluation(self, stage: str) -> Path:
         """Returns the metrics of a stage of episodes."""
         return self.root / stage / EVALUATION
-
-    def training_curve(self, train: str) -> Path:
-        """Returns the logged steps of a stage of training."""
-        return self.root / train / "metrics.jsonl"

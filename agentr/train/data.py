@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from agentr.errors import DataError
-from agentr.store.dataset import dataset_loss, read_any
+from agentr.store.dataset import dataset_loss, read_rows
 from agentr.store.rows import TrainingRow
 from agentr.train.job import TrainJob
 from agentr.types import Loss
@@ -64,7 +64,7 @@ def make_plan(job: TrainJob) -> Plan:
         DataError: The dataset is missing, damaged or empty, or has rows longer than ``max_length``.
     """
     job.require_rows()
-    loss, rows = dataset_loss(job.dataset), read_any(job.dataset)
+    loss, rows = dataset_loss(job.dataset), read_rows(job.dataset)
     too_long = sum(row.longest > job.config.max_length for row in rows)
     if too_long:
         hint = "Raise train.max_length, or lower build.max_length."

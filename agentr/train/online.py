@@ -14,7 +14,7 @@ import torch.distributed as dist
 from transformers import PreTrainedModel
 
 from agentr.errors import DataError, RunError
-from agentr.store.dataset import read_any, read_manifest
+from agentr.store.dataset import read_manifest, read_rows
 from agentr.store.files import disk, remove
 from agentr.store.rows import Rollout
 from agentr.train.checkpoints import latest
@@ -55,7 +55,7 @@ class Steps(Iterator[list[Rollout]]):
             if self.job.abandoned.exists():
                 raise RunError(f"the collection of online step {number} was given up")
             time.sleep(POLL_S)
-        rows = cast("list[Rollout]", read_any(self.job.rows_of(number)))
+        rows = cast("list[Rollout]", read_rows(self.job.rows_of(number)))
         self._check(rows, number)
         self.done = number
         return rows

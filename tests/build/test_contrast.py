@@ -15,7 +15,7 @@ from agentr.errors import DataError
 from agentr.recipes import load
 from agentr.recipes.eto import ETOConfig
 from agentr.search.tree import Origin, Tree
-from agentr.store.dataset import read_preferences
+from agentr.store.dataset import read_rows
 from agentr.store.rows import Dropped, Preference
 from agentr.types import Message, Outcome, Task
 from tests.runs import dataset, round_of
@@ -277,7 +277,7 @@ def test_a_dataset_compares_each_tree_with_the_demonstration_of_its_task(tmp_pat
     shown = [expert("take unlock"), expert("pull", 0.7)]
     shown[1].task = Task("toy", "window", "train")
     folder, manifest = dataset(round_of(tmp_path, ["method.type=eto"], collect=trees, experts=shown))
-    pairs = {pair.provenance.tree: pair for pair in read_preferences(folder)}
+    pairs = {pair.provenance.tree: pair for pair in read_rows(folder)}
     assert {name: sides([pair])[0] for name, pair in pairs.items()} == {"door": ("take unlock", "wait"), "window": ("pull", "sleep")}
     assert manifest["dropped"] == {"no demonstration of the task": 1}
     assert manifest["tasks"] == 2
@@ -296,7 +296,7 @@ def test_pairs_of_files_stand_beside_the_methods_own(tmp_path: Path) -> None:
     folder, manifest = dataset(round_of(tmp_path / "run", [method], collect=[explored(("wait", 0.0))], experts=[expert()]))
     assert manifest["kinds"] == {"trajectory": 1, "imported": 2}
     assert manifest["tasks"] == 1, "those of the agent's own trees"
-    assert len(read_preferences(folder)) == 3
+    assert len(read_rows(folder)) == 3
     file.write_text(json.dumps([{"conversations": [{"from": "human", "value": "Hi"}, {"from": "gpt", "value": "Hello"}]}]))
     with pytest.raises(DataError, match=r"in method\.extra_pairs holds sequences, and pairs are wanted"):
         dataset(round_of(tmp_path / "other", [method], collect=[explored(("wait", 0.0))], experts=[expert()]))

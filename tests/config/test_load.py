@@ -16,10 +16,10 @@ from agentr.config.schema import Config
 from agentr.config.text import dump_yaml
 from agentr.config.training import TrainConfig
 from agentr.errors import ConfigError
-from agentr.launch.reference import reference, undocumented
 from agentr.recipes import config_at, load, recipes
 from agentr.recipes.agent_r import AgentRConfig
 from agentr.recipes.rft import RFTConfig
+from tests.docs.configuration import reference, undocumented
 
 ROOT = Path(__file__).parents[2]
 CONFIGS = sorted(path for path in (ROOT / "configs").rglob("*.yaml") if path.parent.name not in ("compare", "parts"))
@@ -461,7 +461,7 @@ def test_every_number_has_a_range() -> None:
 
 def test_the_reference_is_that_of_the_schema() -> None:
     page = ROOT / "docs" / "configuration.md"
-    assert page.read_text() == reference(), "run: python -m agentr.launch.reference > docs/configuration.md"
+    assert page.read_text() == reference(), "run: python -m tests.docs.configuration > docs/configuration.md"
 
 
 def test_what_looks_like_html_in_the_reference_is_shown() -> None:

@@ -19,7 +19,7 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from agentr.launch.clusters import check_cluster
+from tests.launch.ray_up import check_cluster
 
 ROOT = Path(__file__).parents[2]
 JOBS = ROOT / "ray_jobs"

@@ -227,7 +227,6 @@ def test_nothing_is_shown_otherwise() -> None:
     allowed = {
         "agentr/console.py: typer.echo",
         "agentr/envs/play.py: Console",  # an annotation
-        "agentr/launch/reference.py: print",  # makes a page of our own
         "agentr/launch/submit.py: print",
         "agentr/track/feed.py: print",  # to a file and a pipe
         "agentr/track/tracking.py: print",

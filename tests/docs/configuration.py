@@ -1,6 +1,6 @@
 """The reference of all configuration keys, made from the schema and the recipes:
 
-python -m agentr.launch.reference > docs/configuration.md
+python -m tests.docs.configuration > docs/configuration.md
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from agentr.recipes import recipes
 _HEAD = """\
 # Configuration
 
-Made from `agentr/config/` and `agentr/recipes/` by `python -m agentr.launch.reference`.
+Made from `agentr/config/` and `agentr/recipes/` by `python -m tests.docs.configuration`.
 
 - A configuration is YAML with these sections. `include: [file]` merges other files first; later values win. On the command line any
   key can be set as `section.key=value`, one of an element of a list as `train[0].steps=10`.
