@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from agentr.cluster.nodes import session_folder
+from agentr.cluster.ray_private import session_folder, started_here
 from agentr.config.schema import Config
 from agentr.errors import InfraError
 from agentr.secrets import Kind, Secret, quoted
@@ -74,10 +74,7 @@ def leave(ray: Any, *, keep_logs: bool = False) -> None:
         ray: What ``connect`` returned.
         keep_logs: Keep these files, for their logs.
     """
-    import ray._private.worker as worker
-
-    own = worker._global_node is not None and worker._global_node.is_head()
-    session = session_folder()
+    own, session = started_here(), session_folder()
     ray.shutdown()
     if own and not keep_logs:
         shutil.rmtree(session, ignore_errors=True)

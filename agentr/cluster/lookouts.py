@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from agentr.cluster.nodes import Node, nodes, on_node, session_folder
+from agentr.cluster.nodes import Node, nodes, on_node
+from agentr.cluster.ray_private import session_folder
 
 #: Seconds within which a lookout answers, and a server of Ray's.
 ANSWER_S = 10.0

@@ -49,13 +49,6 @@ def own_address() -> str:
     return ray.util.get_node_ip_address()
 
 
-def session_folder() -> str:
-    """Returns the folder of Ray's own files on this node; empty where this process has joined no cluster."""
-    import ray._private.worker as worker
-
-    return worker._global_node.get_session_dir_path() if worker._global_node is not None else ""
-
-
 def _node(entry: dict[str, Any]) -> Node:
     resources = entry["Resources"]
     return Node(

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from agentr.cluster import ray_private
 from agentr.cluster.roles import Role, selector
 from agentr.config.schema import Config
 from agentr.config.secrets import missing_secrets, secrets_of
@@ -136,7 +137,7 @@ class Cluster:
             file = Path(folder) / "values"
             file.touch(0o600)
             file.write_text(json.dumps(dict(values)), encoding="utf-8")
-            self._client._upload_package(uri, str(file), include_gitignore=True, is_file=True)
+            ray_private.hand_over(self._client, uri, file)
         return uri
 
     def follow(self, job_id: str, write: Callable[[str], None]) -> str:
@@ -277,10 +278,9 @@ def check_folder(folder: Path) -> int:
 
 def _travelling(folder: Path) -> Iterator[tuple[str, int]]:
     """Files that Ray would send, with their sizes."""
-    from ray._private.runtime_env.packaging import get_excludes_from_ignore_files
 
     def walk(here: Path, excludes: list[Any]) -> Iterator[tuple[str, int]]:
-        excludes = [*excludes, *get_excludes_from_ignore_files(here, include_gitignore=True)]
+        excludes = [*excludes, *ray_private.ignored_by_files(here)]
         for path in sorted(here.iterdir()):
             if path.name == ".git" or path.is_symlink() or any(exclude(path) for exclude in excludes):
                 continue

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from agentr.cluster import ray_private
 from agentr.cluster.causes import Cause, Kind
 from agentr.cluster.checks import check_places
 from agentr.cluster.failures import cause_of
@@ -26,12 +27,11 @@ def check_engines(engines: Mapping[str, Any], config: Config) -> Iterator[Cause]
         engines: Handles of their actors, by name.
     """
     import ray
-    from ray._private.state import actors
     from ray.exceptions import RayError
 
     asked: dict[Any, tuple[str, str]] = {}
     for name, handle in engines.items():
-        entry = actors(handle._actor_id.hex()) or {}
+        entry = ray_private.actor(handle)
         state, where = str(entry.get("State", "")) or "unknown", entry.get("Address", {}).get("IPAddress", "")
         if state in ("PENDING_CREATION", "DEPENDENCIES_UNREADY") and not entry.get("Pid"):
             yield check_places(config, Role.engine, name, f"its actor is {state}")

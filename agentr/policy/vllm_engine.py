@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from agentr.cluster.nodes import session_folder
+from agentr.cluster.ray_private import session_folder
 from agentr.config.model import Dtype, ModelConfig
 from agentr.config.policy import PolicyConfig
 from agentr.cpu import OPENMP, keep_freed_memory, multiplies_bf16

@@ -70,7 +70,7 @@ def test_a_start_does_not_mind_what_a_driver_left_that_was_killed_while_it_start
 ENDS = """
 from pathlib import Path
 from agentr.cluster.connect import connect, leave
-from agentr.cluster.nodes import session_folder
+from agentr.cluster.ray_private import session_folder
 from agentr.recipes import load
 for keep in (False, True):
     ray = connect(load(None))

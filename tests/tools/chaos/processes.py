@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from agentr.cluster import ray_private
 from agentr.cluster.nodes import on_node, own_address
 from agentr.cluster.roles import Role, role_of
 from tests.tools.chaos.faults import Part
@@ -48,18 +49,15 @@ class Process:
 
 def job_of(driver: int) -> str:
     """Returns the id of the Ray job of a driver on this node, by its process; empty if it has not joined."""
-    from ray._private.state import jobs
-
     here = own_address()
-    return next((job["JobID"] for job in jobs() if job["DriverPid"] == driver and job["DriverIPAddress"] == here), "")
+    return next((job["JobID"] for job in ray_private.jobs() if job["DriverPid"] == driver and job["DriverIPAddress"] == here), "")
 
 
 def actors(job: str) -> Iterator[Process]:
     """Yields the actors of a job's parts, those that are being started and those that are dead included."""
     import ray
-    from ray._private.state import actors as table
 
-    for entry in table(job_id=ray.JobID(bytes.fromhex(job))).values():
+    for entry in ray_private.actors_of(ray.JobID(bytes.fromhex(job))):
         role = role_of(entry["Name"])
         part = _ROLES[role] if role is not None else _CLASSES.get(entry["ActorClassName"].rpartition(".")[2])
         if part is not None:
