@@ -53,8 +53,8 @@ def run(
     """Run an experiment, or continue it where it stopped."""
     from agentr.config.identity import to_yaml
     from agentr.config.named import looking
+    from agentr.methods import load
     from agentr.models.load import check_context
-    from agentr.recipes import load
 
     with looking(dry_run and not trust), trusting(trust):
         loaded = load(config, overrides or [])
@@ -85,8 +85,8 @@ def resume(
 
         relocate(run_dir, model)
     from agentr.launch.run import run as run_experiment
+    from agentr.methods import load
     from agentr.observe.progress import Reporter
-    from agentr.recipes import load
 
     opened = agentr.open(run_dir)
     with trusting(trust):
@@ -144,21 +144,21 @@ def status(run_dir: RunDir, as_json: Annotated[bool, typer.Option("--json", help
 @app.command()
 def collect(config: ConfigPath, overrides: Overrides = None, round_: RoundNumber = None) -> None:
     """Run one round's exploration: the method's stages of trees."""
-    from agentr.recipes import recipe_of
+    from agentr.methods import method_of
     from agentr.rounds.round import Round
     from agentr.store.layout import arm_of
 
     with _experiment(config, overrides) as experiment:
         experiment.base_model()
         round_ = run_cli.working_round(experiment, round_, least=1)
-        recipe_of(experiment.config_at(round_)).explore(Round.of(experiment, round_))
+        method_of(experiment.config_at(round_)).explore(Round.of(experiment, round_))
         echo(experiment.store.layout.stage(arm_of(round_).folder))
 
 
 @app.command()
 def build(config: ConfigPath, overrides: Overrides = None, round_: RoundNumber = None) -> None:
     """Build one round's dataset from its trees."""
-    from agentr.recipes import recipe_of
+    from agentr.methods import method_of
     from agentr.rounds.round import Round
 
     with _experiment(config, overrides) as experiment:
@@ -168,30 +168,30 @@ def build(config: ConfigPath, overrides: Overrides = None, round_: RoundNumber =
             experiment.demonstrations()
             echo(experiment.demonstration_dataset())
         else:
-            echo(recipe_of(experiment.config_at(round_)).build(Round.of(experiment, round_)))
+            echo(method_of(experiment.config_at(round_)).build(Round.of(experiment, round_)))
 
 
 @app.command()
 def flywheel(config: ConfigPath, overrides: Overrides = None, round_: RoundNumber = None) -> None:
     """Evolve one round's episodes, build its dataset, and show what came of each operator (method et_agent)."""
+    from agentr.methods import method_of
     from agentr.observe.flywheel import asked_lines, operator_table
     from agentr.observe.progress import Reporter
-    from agentr.recipes import recipe_of
     from agentr.rounds.round import Round
     from agentr.store.layout import DATASET, arm_of
     from agentr.store.summaries import DatasetSummary
 
     with _experiment(config, overrides) as experiment:
         round_ = run_cli.working_round(experiment, round_, least=1)
-        recipe = recipe_of(experiment.config_at(round_))
-        if recipe.name != "et_agent":
-            raise ConfigError(f"round {round_} is one of {recipe.name}, which has no operators", hint="Set method.type=et_agent.")
+        method = method_of(experiment.config_at(round_))
+        if method.name != "et_agent":
+            raise ConfigError(f"round {round_} is one of {method.name}, which has no operators", hint="Set method.type=et_agent.")
         if round_ == 1:
             experiment.warm_start()
         experiment.base_model()
         current = Round.of(experiment, round_)
-        recipe.explore(current)
-        folder = recipe.build(current)
+        method.explore(current)
+        folder = method.build(current)
         record = experiment.store.record(arm_of(round_).stage(DATASET))
         assert record is not None, "the dataset was just built"
         made = record.read(DatasetSummary)
@@ -210,7 +210,7 @@ def train(
 ) -> None:
     """Train one round's policy on its dataset, or the model on a dataset of your own."""
     from agentr.config.training import ContinueFrom
-    from agentr.recipes import recipe_of
+    from agentr.methods import method_of
     from agentr.rounds.round import Round
     from agentr.store.layout import TRAIN
 
@@ -225,7 +225,7 @@ def train(
             return
         experiment.base_model()
         start = experiment.policy(round_ - 1 if experiment.config.trainer.continue_from is ContinueFrom.previous else 0)
-        echo(recipe_of(experiment.config_at(round_)).train(Round.of(experiment, round_), start).path)
+        echo(method_of(experiment.config_at(round_)).train(Round.of(experiment, round_), start).path)
 
 
 @app.command("eval")
@@ -254,8 +254,8 @@ def import_(
     from collections import Counter
 
     from agentr.build.imports import import_file
+    from agentr.methods import load
     from agentr.models.load import load_codec, resolve
-    from agentr.recipes import load
     from agentr.store.dataset import write_rows
 
     loaded = load(config, overrides or [])
@@ -361,8 +361,8 @@ def _root(context: typer.Context, version: Annotated[bool, typer.Option("--versi
 
 def _experiment(config: Path, overrides: list[str] | None):
     from agentr.launch.run import opened
+    from agentr.methods import load
     from agentr.observe.progress import Reporter
-    from agentr.recipes import load
 
     return opened(load(config, overrides or []), Reporter())
 

@@ -29,8 +29,8 @@ def register(app: typer.Typer) -> None:
 def check(config: ConfigPath, overrides: Overrides = None) -> None:
     """Say whether the cluster has what a run needs, without starting it."""
     from agentr.launch.check import check as check_cluster
+    from agentr.methods import load
     from agentr.observe.progress import Reporter
-    from agentr.recipes import load
 
     check_cluster(load(config, overrides or []), Reporter())
 
@@ -99,7 +99,7 @@ def logs(
 def serve(config: ConfigPath, overrides: Overrides = None) -> None:
     """Run the environment servers of a configuration on the cluster until this is ended, for agents elsewhere (env.url)."""
     from agentr.launch.serve import serve as serve_environments
+    from agentr.methods import load
     from agentr.observe.progress import Reporter
-    from agentr.recipes import load
 
     serve_environments(load(config, overrides or []), Reporter())

@@ -49,14 +49,14 @@ def methods() -> None:
     """List the methods: values of method.type, their presets and pages."""
     from rich.table import Table
 
+    from agentr.methods import methods
     from agentr.observe.progress import Reporter
-    from agentr.recipes import recipes
 
     shown = Table("method.type", "method", "what it does", "loss", "presets", "their environments", "page", title="Methods")
-    for name, recipe in recipes().items():
-        about = (recipe.__doc__ or "").strip().splitlines()[0]
-        presets, environments = ", ".join(["default", *recipe.presets]), ", ".join(recipe.environments)
-        shown.add_row(name, recipe.title, about, recipe.loss.value, presets, environments, recipe.page)
+    for name, method in methods().items():
+        about = (method.__doc__ or "").strip().splitlines()[0]
+        presets, environments = ", ".join(["default", *method.presets]), ", ".join(method.environments)
+        shown.add_row(name, method.title, about, method.loss.value, presets, environments, method.page)
     Reporter().console.print(shown)
 
 
@@ -87,8 +87,8 @@ def bench_collect(
     from rich.table import Table
 
     from agentr.launch.bench import compare
+    from agentr.methods import load
     from agentr.observe.progress import Reporter
-    from agentr.recipes import load
 
     reporter = Reporter(Console(stderr=True, soft_wrap=True))
     result = compare(load(config, overrides or []), reporter, trees=trees, reference_trees=reference_trees)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from agentr.cluster import ray_private
 from agentr.errors import AgentrError, ConfigError
-from agentr.recipes import load
+from agentr.methods import load
 from agentr.store.trust import VARIABLE
 
 

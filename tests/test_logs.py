@@ -18,9 +18,9 @@ from agentr.collect.units import Limits, Progress, run_units
 from agentr.errors import ConfigError, InfraError, RunError
 from agentr.launch.run import logging_to, opened
 from agentr.logs import JsonLines, about, current, own_file, recording
+from agentr.methods import load
 from agentr.observe.logs import read_logs, shown
 from agentr.observe.progress import Reporter
-from agentr.recipes import load
 from agentr.search import Tree
 from agentr.store.growing import GrowingForest
 from agentr.store.summaries import TreeSummary

@@ -35,7 +35,7 @@ from agentr.errors import ConfigError
 
 
 class Method(Protocol):
-    """What a method tells the loader about itself. Each recipe does."""
+    """What a method tells the loader about itself. Each method does."""
 
     name: str
     Config: type[MethodConfig]

@@ -1,6 +1,6 @@
 """The typed configuration. One dataclass for each section of the YAML; an unknown key is an error.
 
-What a method needs is in ``Config.method``, whose class the method's recipe brings along; nothing in this package knows a method by name.
+What a method needs is in ``Config.method``, whose class the method's method brings along; nothing in this package knows a method by name.
 Imports nothing heavy, so that ``agentr run --dry-run`` answers at once. Numbers that a paper gives say which.
 """
 
@@ -37,7 +37,7 @@ class MethodConfig:
     """What every method's section has; a method's own keys are in its subclass (docs of the method)."""
 
     type: str = ""
-    """The method: a name of ``agentr methods``, or a Python file with a recipe (docs/add_a_method.md), relative to the YAML file."""
+    """The method: a name of ``agentr methods``, or a Python file with a method (docs/add_a_method.md), relative to the YAML file."""
     preset: str = "default"
     """Starting values: default (ours), or those that the method's paper or released code gives."""
 

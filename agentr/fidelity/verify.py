@@ -17,7 +17,7 @@ from agentr.config.identity import plain
 from agentr.config.schema import Config
 from agentr.errors import ConfigError
 from agentr.fidelity.rules import CannotRun, Rule, read_rules
-from agentr.recipes import load
+from agentr.methods import load
 from agentr.rewards import known
 
 

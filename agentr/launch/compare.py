@@ -1,4 +1,4 @@
-"""Several recipes, or values of one key, on the same tasks, model and seeds: one table and one plot of success against cost.
+"""Several methods, or values of one key, on the same tasks, model and seeds: one table and one plot of success against cost.
 
 Every run is an experiment of its own in ``<folder>/<label>/seed-<n>``, resumable as any other. Runs of one seed share what is the same in
 them: the warm start, which is trained and evaluated once, so that all arms of a seed begin at the same policy; and, if they explore alike,
@@ -15,10 +15,10 @@ from agentr.config.identity import changed_keys, plain
 from agentr.config.schema import Config
 from agentr.errors import ConfigError, DataError, RunError
 from agentr.launch.run import run, run_dir, serving
+from agentr.methods import load, method_of
 from agentr.observe.comparison import Comparison, compare_runs, line, run_folder, write_plan
 from agentr.observe.comparison_page import write_comparison
 from agentr.observe.progress import Reporter
-from agentr.recipes import load, recipe_of
 from agentr.rounds.online import Online
 from agentr.store.layout import DATASET, DEMONSTRATIONS, EVAL, JUDGED, MODEL, RECOVERY, SELECTION, SHORTENED, TRAIN, WARM_START, arm_of
 from agentr.store.run import RunStore
@@ -116,10 +116,10 @@ def shared(one: Config, other: Config) -> tuple[str, ...]:
     changes = [change for change in changed_keys(plain(one), plain(other)) if not change.startswith(LATER)]
     if changes:
         return SHARED
-    recipes = [recipe_of(config) for config in (one, other)]
-    if any(isinstance(recipe, Online) for recipe in recipes):
+    methods = [method_of(config) for config in (one, other)]
+    if any(isinstance(method, Online) for method in methods):
         return SHARED  # what it collects depends on how it trains
-    mine, theirs = (list(recipe.exploration(1).items()) for recipe in recipes)
+    mine, theirs = (list(method.exploration(1).items()) for method in methods)
     equal = 0
     while equal < min(len(mine), len(theirs)) and mine[equal] == theirs[equal]:
         equal += 1

@@ -12,9 +12,9 @@ from agentr.config.policy import Device, PolicyBackend, Who
 from agentr.config.schema import Config, TaskSelection
 from agentr.config.training import Share
 from agentr.envs.selection import select
-from agentr.recipes import config_at, recipe_of
+from agentr.methods import config_at, method_of
+from agentr.rounds.method import optimiser_steps
 from agentr.rounds.online_config import OnlineConfig
-from agentr.rounds.recipe import optimiser_steps
 from agentr.types import Task
 from env_servers import registry
 
@@ -89,7 +89,7 @@ def estimate(config: Config) -> Estimate:
     known = None if config.env.url else registry.about(config.env.name)
     limit = known.step_limit if known is not None else 0
     rounds = config.run.rounds
-    recipe, tasks = recipe_of(config), _count(config, config.collect.tasks)
+    method, tasks = method_of(config), _count(config, config.collect.tasks)
     each = []
     for number in range(1, rounds + 1):
         here = config_at(config, number)
@@ -109,9 +109,9 @@ def estimate(config: Config) -> Estimate:
     turns = _times(episodes, actions) if actions else Bound(None, "the server's step limit")
     return Estimate(
         title=[
-            f"{recipe.name} on {config.env.name}: {rounds} rounds, preset {config.method.preset}, seed {config.run.seed}",
-            f"each round: {_of(tasks)} tasks of split {config.collect.tasks.split!r}: {recipe.describe()}",
-            *(f"from round {number}: {(r := recipe_of(config_at(config, number))).name}: {r.describe()}" for number in config.from_round),
+            f"{method.name} on {config.env.name}: {rounds} rounds, preset {config.method.preset}, seed {config.run.seed}",
+            f"each round: {_of(tasks)} tasks of split {config.collect.tasks.split!r}: {method.describe()}",
+            *(f"from round {number}: {(r := method_of(config_at(config, number))).name}: {r.describe()}" for number in config.from_round),
             f"policy: {config.policy.engines} x {config.policy.backend.value}, model {config.model.path or config.model.source.value}",
             f"held-out: {_of(held_out)} tasks of split {config.eval.tasks.split!r}",
             *(f"not counted: turns, verdicts and actions of {stage}, as many as its trees give occasion for" for stage in beside),
@@ -147,16 +147,16 @@ class _Round:
 
     @classmethod
     def of(cls, config: Config, number: int, limit: int, tasks: Bound) -> _Round:
-        recipe = recipe_of(config)
-        stages = recipe.exploration(number)
+        method = method_of(config)
+        stages = method.exploration(number)
         grown = [work for work in stages.values() if work.max_completions(limit or 1)]
-        explored = recipe.trees(tasks.value)
+        explored = method.trees(tasks.value)
         explored = tasks if explored is None else Bound(explored)
         unbounded = any(work.max_completions(limit) == 0 for work in grown)
         completions = Bound(None, "the server's step limit") if unbounded else _completions(config, grown, explored, limit)
         beside = [stage for stage, work in stages.items() if not work.max_completions(limit or 1)]
         train = config.train[min(number, len(config.train)) - 1]
-        return cls(config, _times(explored, len(grown)), completions, beside, _validated(config), recipe.optimiser_steps(train, None))
+        return cls(config, _times(explored, len(grown)), completions, beside, _validated(config), method.optimiser_steps(train, None))
 
 
 def _validated(config: Config) -> Bound:

@@ -17,6 +17,7 @@ from agentr.config.schema import Config
 from agentr.config.turns import TurnsConfig
 from agentr.errors import DataError, ModelError, RunError
 from agentr.logs import LogFile, recording, said
+from agentr.methods import config_at, method_of, trains_online
 from agentr.models.load import load_codec, load_tokenizer
 from agentr.observe.card import write_cards
 from agentr.observe.progress import Reporter
@@ -26,7 +27,6 @@ from agentr.observe.troubles import MIRROR, note
 from agentr.policy.chat import ChatCodec
 from agentr.read.run import Run
 from agentr.read.stage import Rollouts, Trees
-from agentr.recipes import config_at, recipe_of, trains_online
 from agentr.rounds.experiment import Experiment
 from agentr.rounds.loop import run_rounds
 from agentr.rounds.services import Services
@@ -186,7 +186,7 @@ def run(config: Config, reporter: Reporter, *, allow_change: bool = False, servi
     with opened(config, reporter, allow_change=allow_change, services=services) as experiment:
         if joined(config):
             experiment.services.check()  # before the first stage; a Ray of one's own starts when it is needed
-        run_rounds(experiment, lambda round_: recipe_of(experiment.config_at(round_)))
+        run_rounds(experiment, lambda round_: method_of(experiment.config_at(round_)))
         return report(Run(experiment.root), reporter)
 
 

@@ -28,10 +28,10 @@ from agentr.envs.connect import connect
 from agentr.errors import ConfigError, DataError, RunError
 from agentr.launch.place import Place
 from agentr.launch.run import opened
+from agentr.methods import find_method, load
 from agentr.observe.progress import Reporter
 from agentr.policy.chat import ChatCodec
 from agentr.read.run import Policy
-from agentr.recipes import find_recipe, load
 from agentr.rounds.services import Services
 from agentr.search import UCT, Node, Tree, UCTConfig
 from agentr.store.files import disk_errors, read_json, write_json
@@ -170,7 +170,7 @@ def _configured(place: Place, policy: Policy, name: str, out: Path, overrides: S
     for key in (override.partition("=")[0] for override in overrides):
         if key in _SAID:
             raise ConfigError(f"{key} is not for a search to set", hint=f"Say {_SAID[key]}." if _SAID[key] else "A search is UCT's.")
-    own, method = place.config, find_recipe("").Config()
+    own, method = place.config, find_method("").Config()
     if isinstance(found := getattr(own.method, "search", None), UCTConfig):
         method.search = found  # type: ignore[attr-defined]
     config = replace(

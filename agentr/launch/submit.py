@@ -23,7 +23,7 @@ from agentr.cluster.roles import Role, selector
 from agentr.config.schema import Config
 from agentr.config.secrets import missing_secrets, secrets_of
 from agentr.errors import ConfigError, InfraError, RunError, first_line
-from agentr.recipes import load
+from agentr.methods import load
 from agentr.secrets import Kind, Secret, quoted
 from agentr.track.tracker import environment
 

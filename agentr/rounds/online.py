@@ -17,8 +17,8 @@ from agentr.config.policy import SHARED_MEMORY, PolicyBackend, Sync
 from agentr.config.schema import Config
 from agentr.config.training import Share, TrainConfig
 from agentr.errors import ConfigError, DataError, RunError
+from agentr.rounds.method import Method
 from agentr.rounds.online_config import OnlineConfig
-from agentr.rounds.recipe import Recipe
 from agentr.rounds.round import Round
 from agentr.rounds.steps import Steps
 from agentr.search import Sample
@@ -31,7 +31,7 @@ from agentr.types import Loss, Task
 C = TypeVar("C", bound=OnlineConfig)
 
 
-class Online(Recipe[C]):
+class Online(Method[C]):
     """A method that trains on what it has just collected. Its configuration extends ``OnlineConfig``.
 
     A subclass implements ``exploration`` with one stage: the work of a step.

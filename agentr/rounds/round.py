@@ -1,4 +1,4 @@
-"""One round of an experiment: what a recipe is written in."""
+"""One round of an experiment: what a method is written in."""
 
 from __future__ import annotations
 

@@ -12,8 +12,8 @@ from agentr.build.sequences import inserted, make_pair, make_row, make_rows, rec
 from agentr.build.siblings import SiblingsConfig, preference_rows
 from agentr.build.targets import Targets
 from agentr.errors import ConfigError, DataError
+from agentr.methods import load
 from agentr.policy.chat import ChatCodec
-from agentr.recipes import load
 from agentr.search.revision import Revision, Splice
 from agentr.search.tree import Origin, Tree
 from agentr.store.rows import Dropped, Preference, Row

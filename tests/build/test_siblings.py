@@ -11,7 +11,7 @@ import pytest
 from agentr.build.siblings import SiblingsConfig, mix_pairs, preference_rows
 from agentr.config.checks import find_problems
 from agentr.errors import ConfigError
-from agentr.recipes import load
+from agentr.methods import load
 from agentr.search import Child, Dense, DenseConfig, Expansion, Node, Origin, Tree
 from agentr.search.siblings import SiblingRule, TurnsLeft, contrasts, estimates, sibling_candidates, sibling_pairs
 from agentr.store.dataset import read_rows, write_rows

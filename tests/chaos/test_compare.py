@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from agentr.cli import app
 from agentr.errors import ConfigError
-from agentr.recipes import load
+from agentr.methods import load
 from agentr.search import Tree
 from agentr.store.files import append_line
 from agentr.store.forest import Forest

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from agentr.cluster.causes import Kind
-from agentr.recipes import load
+from agentr.methods import load
 
 ROOT = Path(__file__).parents[2]
 TABLE = [

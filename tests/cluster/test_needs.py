@@ -10,7 +10,7 @@ from agentr.cluster.needs import label_problems, needs, shortages
 from agentr.cluster.nodes import Node
 from agentr.cluster.roles import Role, booked, matches
 from agentr.errors import ConfigError
-from agentr.recipes import load
+from agentr.methods import load
 
 
 def node(name: str, gpus: float = 0, role: str = "", **labels: str) -> Node:

@@ -26,9 +26,9 @@ from agentr.config.policy import OpenAIConfig
 from agentr.envs.client import EnvClient
 from agentr.envs.server import EnvServer
 from agentr.errors import BudgetExceeded, ConfigError, InfraError, RunError
+from agentr.methods import load
 from agentr.observe.flywheel import judge_warning
 from agentr.policy.base import GenerateRequest, Policy
-from agentr.recipes import load
 from agentr.search import Origin, Sample, Tree
 from agentr.search.evolution import Evolution
 from agentr.search.revision import Rating, Verdict

@@ -28,8 +28,8 @@ from agentr.envs.client import EnvClient
 from agentr.envs.server import EnvServer
 from agentr.errors import ContextOverflow, InfraError, PromptRefused, RunError
 from agentr.evaluate.metrics import evaluate
+from agentr.methods.agent_r import Revise
 from agentr.policy.base import GenerateRequest, PolicyStats
-from agentr.recipes.agent_r import Revise
 from agentr.rewards import RewardConfig, Rewards
 from agentr.rewards.group import group_of
 from agentr.search import UCT, Child, Dense, DenseConfig, Expansion, Origin, Sample, Strategy, Tree, UCTConfig

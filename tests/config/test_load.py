@@ -16,9 +16,9 @@ from agentr.config.schema import Config
 from agentr.config.text import dump_yaml
 from agentr.config.training import TrainConfig
 from agentr.errors import ConfigError
-from agentr.recipes import config_at, load, recipes
-from agentr.recipes.agent_r import AgentRConfig
-from agentr.recipes.rft import RFTConfig
+from agentr.methods import config_at, load, methods
+from agentr.methods.agent_r import AgentRConfig
+from agentr.methods.rft import RFTConfig
 from tests.docs.configuration import reference, undocumented
 
 ROOT = Path(__file__).parents[2]
@@ -344,7 +344,7 @@ def test_paper_preset_has_the_papers_values() -> None:
     """Agent-R, sections 3 and 4.2: UCT without a rule that ends it early, Eq. 4 for pairs, each step judged by the actor, texts spliced."""
     values = dict(flatten(plain(load(None, ["method.preset=paper"]))))
     assert {key: values[key] for key in PAPER} == PAPER
-    (fragment,) = (recipe.presets["paper"] for name, recipe in recipes().items() if name == "agent_r")
+    (fragment,) = (method.presets["paper"] for name, method in methods().items() if name == "agent_r")
     assert dict(flatten(fragment)).keys() == PAPER.keys(), "each value that the preset sets is looked at"
 
 
@@ -418,7 +418,7 @@ def test_the_released_presets_have_the_released_codes_values() -> None:
     assert plain(dense)["method"]["pairs"]["turns_left"] == "rollouts"
 
 
-@pytest.mark.parametrize(("method", "preset"), [(name, preset) for name, recipe in recipes().items() for preset in recipe.presets])
+@pytest.mark.parametrize(("method", "preset"), [(name, preset) for name, method in methods().items() for preset in method.presets])
 def test_every_preset_is_valid(method: str, preset: str) -> None:
     config = load(None, [f"method.type={method}", f"method.preset={preset}", "env.name=household"])
     assert (config.method.type, config.method.preset) == (method, preset)
@@ -455,7 +455,7 @@ def numbers(config: Any, prefix: str) -> list[tuple[str, Any, str]]:
 
 
 def test_every_number_has_a_range() -> None:
-    sections = [Config(), *(recipe.Config() for recipe in recipes().values())]
+    sections = [Config(), *(method.Config() for method in methods().values())]
     assert [key for section in sections for key, config, name in numbers(section, "") if range_of(config, name) is None] == []
 
 
@@ -554,7 +554,7 @@ def test_presets_of_papers_have_their_papers_rewards_and_losses_in_every_round()
             assert (later.method.gate.value, later.train[0].grpo.loss.value) == ("none", "dapo")
             assert later.method.own_first is (preset == "released")
     for method in ("arpo", "tree_grpo"):
-        for name in recipes()[method].presets:
+        for name in methods()[method].presets:
             minibatches = {"arpo": 8, "tree_grpo": 1}[method]
             sizes = f"train=[{{batch_size: 256, grpo: {{loss: dapo, minibatches: {minibatches}}}}}]"
             other: Any = load(None, [f"method.type={method}", f"method.preset={name}", sizes], files=False)

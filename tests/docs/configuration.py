@@ -1,4 +1,4 @@
-"""The reference of all configuration keys, made from the schema and the recipes:
+"""The reference of all configuration keys, made from the schema and the methods:
 
 python -m tests.docs.configuration > docs/configuration.md
 """
@@ -16,12 +16,12 @@ from typing import Any
 from agentr.config.checks import range_of
 from agentr.config.identity import is_free, plain
 from agentr.config.schema import Config
-from agentr.recipes import recipes
+from agentr.methods import methods
 
 _HEAD = """\
 # Configuration
 
-Made from `agentr/config/` and `agentr/recipes/` by `python -m tests.docs.configuration`.
+Made from `agentr/config/` and `agentr/methods/` by `python -m tests.docs.configuration`.
 
 - A configuration is YAML with these sections. `include: [file]` merges other files first; later values win. On the command line any
   key can be set as `section.key=value`, one of an element of a list as `train[0].steps=10`.
@@ -81,15 +81,15 @@ def undocumented() -> list[str]:
         for name, value in vars(config).items()
         if name != "method" and _is_section(value)
     ]
-    sections += [("method", recipe.Config()) for recipe in recipes().values()]
+    sections += [("method", method.Config()) for method in methods().values()]
     return [f"{section}.{row[0]}" for section, value in sections for row in _rows(section, value, "") if not row[3]]
 
 
 def _methods() -> Iterator[str]:
-    for name, recipe in recipes().items():
-        presets = ", ".join(f"`{preset}`" for preset in ["default", *recipe.presets])
-        yield f"\n## method: {{type: {name}}}\n\n{recipe.title}. [Its page]({recipe.page.removeprefix('docs/')}). Presets: {presets}.\n"
-        yield _table("method", recipe.Config())
+    for name, method in methods().items():
+        presets = ", ".join(f"`{preset}`" for preset in ["default", *method.presets])
+        yield f"\n## method: {{type: {name}}}\n\n{method.title}. [Its page]({method.page.removeprefix('docs/')}). Presets: {presets}.\n"
+        yield _table("method", method.Config())
 
 
 def _section(name: str, value: Any, many: bool) -> str:

@@ -16,7 +16,7 @@ import ray.cloudpickle
 from agentr.cluster.connect import send_by_value
 from agentr.collect.job import TreeJob
 from agentr.errors import ConfigError
-from agentr.recipes import find_recipe, load, recipe_of
+from agentr.methods import find_method, load, method_of
 from agentr.store.dataset import read_manifest, read_rows
 from agentr.types import Loss
 
@@ -34,7 +34,7 @@ SMALL = [
 
 @pytest.fixture
 def example(tmp_path: Path) -> Path:
-    """The configuration of the page, beside the recipe of the page."""
+    """The configuration of the page, beside the method of the page."""
     files = re.findall(r"^`([\w./]+)`:\n\n```\w+\n(.*?)^```$", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
     assert {name for name, _ in files} == {"best_of_n.py", "best_of_n.yaml"}
     for name, text in files:
@@ -44,9 +44,9 @@ def example(tmp_path: Path) -> Path:
 
 def test_the_example_is_a_method_like_any_other(example: Path) -> None:
     config = load(example)
-    recipe = recipe_of(config)
-    assert (recipe.name, recipe.loss, recipe.config.n) == ("best_of_n", Loss.IMITATE, 6)
-    assert "sample" in recipe.describe()
+    method = method_of(config)
+    assert (method.name, method.loss, method.config.n) == ("best_of_n", Loss.IMITATE, 6)
+    assert "sample" in method.describe()
     with pytest.raises(ConfigError, match=r"unknown key 'method\.nn'\. Did you mean 'method\.n'"):
         load(example, ["method.nn=3"])
     with pytest.raises(ConfigError, match=r"method\.n: 1 is out of range"):
@@ -57,8 +57,8 @@ def test_its_work_travels_to_processes_that_cannot_import_it(example: Path) -> N
     """A strategy or a work of the user's own stands in a file that no other process has on its path."""
     source = example.with_name("own.py")
     source.write_text(example.with_name("best_of_n.py").read_text() + "\n\nclass Own(Sample):\n    kind = 'own'\n")
-    own = sys.modules[find_recipe(str(source)).__module__].Own
-    job = TreeJob(folder=example.parent, tasks=(), seed=0, policy="", work=recipe_of(load(example)).exploration(1)["collect"])
+    own = sys.modules[find_method(str(source)).__module__].Own
+    job = TreeJob(folder=example.parent, tasks=(), seed=0, policy="", work=method_of(load(example)).exploration(1)["collect"])
     send_by_value()
     sent = ray.cloudpickle.dumps((job, own(3)))
     code = "import pickle, sys; job, own = pickle.loads(sys.stdin.buffer.read()); print(own.kind, own.episodes, job.work.strategy.episodes)"
@@ -70,7 +70,7 @@ def test_its_work_travels_to_processes_that_cannot_import_it(example: Path) -> N
 def test_a_file_without_a_recipe_is_named(tmp_path: Path) -> None:
     (tmp_path / "none.py").write_text("x = 1\n")
     (tmp_path / "broken.py").write_text("import nowhere_at_all\n")
-    for name, message in (("none", "says no RECIPE"), ("broken", "cannot be loaded: ModuleNotFoundError")):
+    for name, message in (("none", "says no METHOD"), ("broken", "cannot be loaded: ModuleNotFoundError")):
         (tmp_path / f"{name}.yaml").write_text(f"method: {{type: {name}.py}}\n")
         with pytest.raises(ConfigError, match=message):
             load(tmp_path / f"{name}.yaml")

@@ -11,12 +11,12 @@ import pytest
 from agentr.config.schema import Config
 from agentr.errors import ConfigError, RunError
 from agentr.launch.compare import SHARED, compare, plan, shared
+from agentr.methods import load, method_of
+from agentr.methods.dense_policy import DensePolicyConfig
 from agentr.observe.comparison import Line, compare_runs, progress, read_plan
 from agentr.observe.comparison_page import rewrite_comparison, table, write_comparison
 from agentr.observe.progress import Reporter
 from agentr.read.run import Run
-from agentr.recipes import load, recipe_of
-from agentr.recipes.dense_policy import DensePolicyConfig
 from agentr.store.layout import WARM_START, arm_of
 from agentr.store.run import RunStore
 from agentr.store.summaries import ModelSummary, TrainSummary, TreeSummary
@@ -183,7 +183,7 @@ def test_methods_that_explore_alike_share_their_trees(tmp_path: Path) -> None:
     assert "rounds/01/revise" not in shared(of["agent_r"], of["agent_r_paper"])
     for a in names:
         for b in names:
-            one, other = recipe_of(of[a]).exploration(1), recipe_of(of[b]).exploration(1)
+            one, other = method_of(of[a]).exploration(1), method_of(of[b]).exploration(1)
             same = one == other and of[a].collect == of[b].collect
             assert ({f"rounds/01/{stage}" for stage in one} <= set(shared(of[a], of[b]))) == same, (a, b)
 

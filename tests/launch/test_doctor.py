@@ -16,7 +16,7 @@ import agentr
 from agentr.errors import AgentrError, ConfigError, DataError, RunError
 from agentr.launch.doctor import Remedy, examine, relocate, repair, stale_stages
 from agentr.launch.pack import pack, unpack
-from agentr.recipes import load
+from agentr.methods import load
 from agentr.rounds.prune import prunable, prune
 from agentr.search.stored import to_json
 from agentr.store.files import write_json

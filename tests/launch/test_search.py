@@ -28,13 +28,13 @@ from agentr.errors import AgentrError, ConfigError, DataError, InfraError, RunEr
 from agentr.launch.place import find_place
 from agentr.launch.run import run as run_experiment
 from agentr.launch.search import STAGE, Search, branches, plan, search, table
+from agentr.methods import load
 from agentr.models.load import load_codec
 from agentr.models.nano import load_pretrained
 from agentr.observe.progress import Reporter
 from agentr.policy.base import GenerateRequest
 from agentr.policy.chat import ChatCodec
 from agentr.read.run import Policy
-from agentr.recipes import load
 from agentr.rounds.prune import Prunable, prune
 from agentr.rounds.services import Services
 from agentr.search import UCT, Origin, Tree, UCTConfig

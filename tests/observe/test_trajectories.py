@@ -10,10 +10,10 @@ import pytest
 
 import agentr
 from agentr.launch.run import decoder
+from agentr.methods import load
 from agentr.observe import trajectories as shown
 from agentr.observe.trajectories import mark_up, policy_title, trajectories
 from agentr.read.run import Run
-from agentr.recipes import load
 from agentr.store.layout import EVAL, arm_of
 from agentr.store.run import RunStore
 from tests.runs import measured, small, written

@@ -15,9 +15,9 @@ from agentr.cli import app
 from agentr.cluster.causes import Cause, Kind
 from agentr.errors import NoRows
 from agentr.launch.run import opened
+from agentr.methods import load
 from agentr.observe.progress import Reporter
 from agentr.observe.troubles import MIRROR, describe, note, tell, troubles
-from agentr.recipes import load
 from agentr.store.files import read_lines
 from agentr.store.summaries import ModelSummary
 

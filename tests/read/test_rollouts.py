@@ -14,9 +14,9 @@ from agentr.build.dataset import write_dataset
 from agentr.build.rollouts import rollout_rows
 from agentr.errors import DataError
 from agentr.launch.doctor import Remedy, examine, repair
+from agentr.methods import load
 from agentr.observe.report_plots import online_plots
 from agentr.observe.summary import Sharing, summarise
-from agentr.recipes import load
 from agentr.rewards.group import Reward, group_of
 from agentr.rounds.steps import alarms
 from agentr.store.files import append_line, make_folder

@@ -35,11 +35,11 @@ from agentr.envs.checks import check_servers
 from agentr.envs.fleet import EnvServers
 from agentr.envs.server import Supervision
 from agentr.errors import ConfigError, InfraError, NoRows
+from agentr.methods import load
 from agentr.policy.base import EngineHealth, GenerateRequest
 from agentr.policy.chat import ChatCodec
 from agentr.policy.checks import check_engines, check_problems
 from agentr.policy.openai_api import OpenAIPolicy
-from agentr.recipes import load
 from agentr.rounds import diagnosis
 from agentr.rounds.beside import Beside
 from agentr.rounds.diagnosis import Parts, diagnose

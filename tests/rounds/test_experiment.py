@@ -13,10 +13,10 @@ from agentr.cluster.causes import Kind
 from agentr.collect.demonstrate import Demonstrate
 from agentr.collect.units import Progress, as_dict
 from agentr.errors import ConfigError, ModelError, RunError
+from agentr.methods import load, method_of
 from agentr.observe.progress import Reporter
 from agentr.observe.summary import summarise
 from agentr.observe.troubles import troubles
-from agentr.recipes import load, recipe_of
 from agentr.rounds.experiment import Experiment
 from agentr.rounds.loop import promote
 from agentr.rounds.round import Round
@@ -134,11 +134,11 @@ def test_a_folder_of_the_users_is_not_deleted_for_the_link(tmp_path: Path) -> No
 
 def test_rows_for_another_loss_than_the_recipe_says_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = experiment(tmp_path, "method.type=sft")
-    recipe = recipe_of(run.config)
+    method = method_of(run.config)
     pair = Preference((1,), (2,), (1,), (3,), (1,), Provenance("t", (), "trajectory"))
-    monkeypatch.setattr(type(recipe), "rows", lambda *_: iter([pair]))
+    monkeypatch.setattr(type(method), "rows", lambda *_: iter([pair]))
     with pytest.raises(RunError, match="sft says that its rows are for the loss imitate, and they are for prefer"):
-        recipe.build(Round(run, 1, Checkpoint("model", tmp_path)))
+        method.build(Round(run, 1, Checkpoint("model", tmp_path)))
     assert not run.store.sealed("rounds/01/dataset")
 
 

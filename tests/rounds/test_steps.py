@@ -16,11 +16,11 @@ import agentr
 from agentr.cluster.causes import Kind
 from agentr.collect.job import TreeJob
 from agentr.errors import ConfigError, DataError, InfraError, RunError
+from agentr.methods import load, method_of
 from agentr.observe.progress import Reporter
 from agentr.observe.report_plots import pareto_plots
 from agentr.observe.summary import summarise
 from agentr.observe.troubles import troubles
-from agentr.recipes import load, recipe_of
 from agentr.rewards.group import Group, Reward
 from agentr.rounds.experiment import Experiment
 from agentr.rounds.round import Round
@@ -131,7 +131,7 @@ def trained(root: Path, made: Made, *overrides: str) -> TrainSummary:
         experiment = Experiment(config, store, cast(Services, made), Reporter())
         experiment.codec = codec()
         store.use = lambda name: None  # type: ignore[method-assign]
-        recipe_of(config).train(Round(experiment, 1, Checkpoint("model", root / "start")), Checkpoint("model", root / "start"))
+        method_of(config).train(Round(experiment, 1, Checkpoint("model", root / "start")), Checkpoint("model", root / "start"))
         record = store.record("rounds/01/train")
         assert record is not None and record.sealed
         return record.read(TrainSummary)
@@ -258,7 +258,7 @@ def test_tasks_are_chosen_by_what_the_policy_makes_of_them(tmp_path: Path) -> No
     (title, policy, tasks), *steps = made.drawn
     assert (title, policy, len(tasks)) == ("rounds/01/probe", "model", 5)
     sealed = [event["stage"] for event in agentr.open(tmp_path).events() if event["event"] == "stage_sealed"]
-    planned = recipe_of(load(tmp_path / "config.yaml", files=False, whole=True)).stages(1)
+    planned = method_of(load(tmp_path / "config.yaml", files=False, whole=True)).stages(1)
     assert sealed == [f"rounds/01/{stage}" for stage in planned], "the plan of the run counts them"
     assert len(steps) == 3 and all(sorted(ids) == ["train1", "train3"] for _, _, ids in steps)
     run = agentr.open(tmp_path)

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from agentr.build.siblings import SiblingsConfig
 from agentr.errors import ConfigError
-from agentr.recipes import load
+from agentr.methods import load
 from agentr.search import Child, Dense, DenseConfig, Expansion, Tree
 from agentr.search.siblings import SiblingRule, TurnsLeft, sibling_pairs
 from agentr.search.stored import from_bytes, to_bytes, to_json

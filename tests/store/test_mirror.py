@@ -30,9 +30,9 @@ from agentr.config.schema import Config
 from agentr.errors import ConfigError, DataError, RunError
 from agentr.launch.doctor import examine
 from agentr.launch.run import opened
+from agentr.methods import load
 from agentr.observe.progress import Reporter
 from agentr.observe.troubles import troubles
-from agentr.recipes import load
 from agentr.rounds.prune import Prunable, delete
 from agentr.store import mirror as mirror_module
 from agentr.store.bucket import PART, Bucket, BucketError, Changed, entry_of, object_name
@@ -278,7 +278,7 @@ def test_a_mirror_without_a_run_gives_nothing(tmp_path: Path, folder: str) -> No
 DRIVER = """
     import sys, time
     from pathlib import Path
-    from agentr.recipes import load
+    from agentr.methods import load
     from agentr.store.bucket import Bucket, PART
     from agentr.store.mirror import Mirror
     from agentr.store.run import RunStore
@@ -950,7 +950,7 @@ STOPPED = """
     from pathlib import Path
     from agentr.launch.run import opened
     from agentr.observe.progress import Reporter
-    from agentr.recipes import load
+    from agentr.methods import load
 
     class Idle:
         def take_over(self, config, store, online=False):

@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 from agentr.config.identity import plain
 from agentr.config.text import dump_yaml
 from agentr.errors import DataError, RunError
-from agentr.recipes import load
+from agentr.methods import load
 from agentr.search.stored import to_json
 from agentr.store import files
 from agentr.store.forest import Forest
@@ -189,7 +189,7 @@ def test_what_a_teacher_answered_is_kept_of_all_processes_when_trees_are_sealed(
 def test_a_second_driver_is_refused_with_the_owners_name(store: RunStore) -> None:
     code = f"""
         from pathlib import Path
-        from agentr.recipes import load
+        from agentr.methods import load
         from agentr.store.run import RunStore
         RunStore(Path({str(store.root)!r})).open(load(None))
     """
@@ -250,7 +250,7 @@ def test_a_killed_drivers_run_can_be_taken_over(tmp_path: Path) -> None:
     code = f"""
         import os, signal
         from pathlib import Path
-        from agentr.recipes import load
+        from agentr.methods import load
         from agentr.store.run import RunStore
         from agentr.store.summaries import Summary
         store = RunStore(Path({str(tmp_path)!r}))

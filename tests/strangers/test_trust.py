@@ -17,13 +17,13 @@ from agentr.config.schema import Config
 from agentr.config.text import dump_yaml
 from agentr.errors import AgentrError
 from agentr.launch.pack import pack, unpack
-from agentr.recipes import load
+from agentr.methods import load
 from agentr.store import run
 from agentr.store.run import RunStore
 from agentr.store.trust import VARIABLE, Untrusted, needs_trust, remember, trusting
 from tests.chaos.driver import end, start, wait_for
 
-METHOD = "from pathlib import Path\nfrom agentr.recipes.rft import RECIPE\nPath(__file__).with_name('RAN').touch()\n"
+METHOD = "from pathlib import Path\nfrom agentr.methods.rft import METHOD\nPath(__file__).with_name('RAN').touch()\n"
 REWARD = "from pathlib import Path\nfrom agentr.rewards.outcome import *\nPath(__file__).with_name('RAN').touch()\n"
 
 #: What a run may name, each by a part of its configuration.

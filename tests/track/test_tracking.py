@@ -20,8 +20,8 @@ from agentr.config.schema import TRACKERS
 from agentr.config.secrets import without_secrets
 from agentr.errors import ConfigError
 from agentr.launch.run import opened
+from agentr.methods import load
 from agentr.observe.progress import Reporter
-from agentr.recipes import load
 from agentr.store.files import append_line, read_json
 from agentr.store.layout import Layout
 from agentr.store.run import RunStore

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
+from agentr.methods import load
 from agentr.observe.heldout import opening_of
-from agentr.recipes import load
 from agentr.search.tree import Spent
 from agentr.store.run import RunStore
 from agentr.store.summaries import ModelSummary, TrainSummary

@@ -19,7 +19,7 @@ from agentr.collect import revise
 from agentr.config.schema import Config
 from agentr.evaluate.metrics import repeated, revision_length
 from agentr.fidelity.trees import Turns, child_of, name_of, named, names, new_tree, searched, spoken, tree_of
-from agentr.rounds.recipe import by_round
+from agentr.rounds.method import by_round
 from agentr.search import UCT, Node, Origin
 from agentr.search.pairs import Pair, pair_paths
 from agentr.search.revision import Revision

@@ -19,7 +19,7 @@ from agentr.collect.evolver import Evolver
 from agentr.collect.operators import apply
 from agentr.config.schema import Config
 from agentr.fidelity.trees import Turns, child_of, name_of, named, spoken, tree_of
-from agentr.rounds.recipe import by_round
+from agentr.rounds.method import by_round
 from agentr.search import Node, Origin, Tree
 from agentr.search.episode import EVOLVED, Episode, episodes
 from agentr.search.evolution import Evolution

@@ -15,7 +15,7 @@ from unittest.mock import patch
 
 from agentr.config.schema import Config
 from agentr.errors import RunError
-from agentr.recipes import load
+from agentr.methods import load
 from agentr.search.tree import Origin, Tree
 from agentr.store import forest as stored
 from agentr.store.files import disk

@@ -11,8 +11,8 @@ from agentr.cli import main
 from agentr.config.named import looking
 from agentr.console import Console, echo
 from agentr.errors import RunError
+from agentr.methods import load
 from agentr.observe.progress import Reporter
-from agentr.recipes import load
 from tests.tools.chaos.faults import choose, stages
 from tests.tools.chaos.faults import faults as faults_of
 from tests.tools.chaos.report import REPORT, table

@@ -12,8 +12,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from agentr.launch.run import run, serving
+from agentr.methods import load
 from agentr.observe.progress import Reporter
-from agentr.recipes import load
 from agentr.store.files import read_json
 from agentr.store.layout import Layout
 

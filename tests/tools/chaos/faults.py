@@ -10,7 +10,7 @@ from fnmatch import fnmatchcase
 from agentr.config.policy import PolicyBackend
 from agentr.config.schema import Config
 from agentr.errors import ConfigError
-from agentr.recipes import config_at, recipe_of
+from agentr.methods import config_at, method_of
 from agentr.rounds.online_config import OnlineConfig
 from agentr.store.layout import DATASET, DEMONSTRATIONS, EVAL, PROBE, ROLLOUTS, TRAIN
 
@@ -79,7 +79,7 @@ def stages(config: Config) -> dict[str, list[Part]]:
             found |= {PROBE: playing} if here.method.pareto.tasks else {}
             found[ROLLOUTS] = [*playing[:-1], *training, Part.driver]
         else:
-            found |= dict.fromkeys(recipe_of(here).exploration(number), playing)
+            found |= dict.fromkeys(method_of(here).exploration(number), playing)
             found |= {DATASET: [Part.driver], TRAIN: [*training, Part.driver]}
     found[EVAL] = playing
     first = [name for name in found if name not in (DATASET, TRAIN, EVAL)]

@@ -88,4 +88,4 @@ class ARPO(Online[ARPOConfig]):
     }
 
 
-RECIPE = ARPO
+METHOD = ARPO

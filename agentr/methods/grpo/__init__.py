@@ -31,4 +31,4 @@ class GRPO(Online[GRPOMethodConfig]):
         return {"rollouts": Grow(Sample(self.config.episodes, self.config.max_steps, self.config.max_invalid))}
 
 
-RECIPE = GRPO
+METHOD = GRPO

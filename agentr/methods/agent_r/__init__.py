@@ -19,7 +19,7 @@ from agentr.collect.grow import Grow
 from agentr.collect.job import Unit, Work
 from agentr.collect.revise import ReviseConfig, execute, splice, transition
 from agentr.config.checks import number
-from agentr.rounds.recipe import Imitation, ImitationConfig, by_round
+from agentr.rounds.method import Imitation, ImitationConfig, by_round
 from agentr.rounds.round import Round
 from agentr.search import UCT, Tree, UCTConfig
 from agentr.search.pairs import pair_paths
@@ -181,4 +181,4 @@ class AgentR(Imitation[AgentRConfig]):
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"paper": _paper, "released": _released}
 
 
-RECIPE = AgentR
+METHOD = AgentR

@@ -74,4 +74,4 @@ class TreeGRPO(Online[TreeGRPOConfig]):
         return {"rollouts": Grow(branch)}
 
 
-RECIPE = TreeGRPO
+METHOD = TreeGRPO

@@ -12,7 +12,7 @@ from agentr.collect.grow import ExpertPath, Grow
 from agentr.collect.job import Work
 from agentr.config.checks import Problem, number
 from agentr.config.schema import Config
-from agentr.rounds.recipe import PreferenceConfig, Preferring
+from agentr.rounds.method import PreferenceConfig, Preferring
 from agentr.rounds.round import Round
 from agentr.search import Sample, Stepwise
 
@@ -118,4 +118,4 @@ def sampling_problems(config: Config) -> Iterator[Problem]:
         yield Problem("method.episodes", message, "Set collect.sampling.temperature, or method.episodes=1.")
 
 
-RECIPE = ETO
+METHOD = ETO

@@ -1,4 +1,4 @@
-"""Behavioural cloning alone: more steps on the demonstrations. What every other recipe has to beat."""
+"""Behavioural cloning alone: more steps on the demonstrations. What every other method has to beat."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from agentr.build.dataset import Candidate
 from agentr.collect.job import Work
 from agentr.config.schema import MethodConfig
-from agentr.rounds.recipe import Recipe
+from agentr.rounds.method import Method
 from agentr.rounds.round import Round
 from agentr.types import Loss
 
@@ -20,7 +20,7 @@ class SFTConfig(MethodConfig):
     type: str = "sft"
 
 
-class SFT(Recipe[SFTConfig]):
+class SFT(Method[SFTConfig]):
     """No exploration; imitation of the demonstrations, once more."""
 
     name = "sft"
@@ -36,4 +36,4 @@ class SFT(Recipe[SFTConfig]):
         yield from round_.demonstration_rows()
 
 
-RECIPE = SFT
+METHOD = SFT

@@ -1,8 +1,8 @@
 """ET-Agent (arXiv 2601.06860): a data flywheel and fine-tuning on what survives it, then reinforcement learning on chosen tasks.
 
-A round of this recipe: **explore** each task a few times; **evolve** its episodes, right ones to be shorter, wrong ones to be right;
+A round of this method: **explore** each task a few times; **evolve** its episodes, right ones to be shorter, wrong ones to be right;
 **filter** what is right, well formed and economical; **imitate** it. The rounds of reinforcement learning that follow are those of another
-recipe (``grpo``, ``tree_grpo``), which ``from_round`` names: they choose their tasks by ``method.pareto`` and their reward is ``et_agent``.
+method (``grpo``, ``tree_grpo``), which ``from_round`` names: they choose their tasks by ``method.pareto`` and their reward is ``et_agent``.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from agentr.collect.operators import operator_problems
 from agentr.config.checks import Problem, number
 from agentr.config.policy import Who
 from agentr.config.schema import Config
+from agentr.methods.eto import sampling_problems
 from agentr.observe.flywheel import judge_warning
-from agentr.recipes.eto import sampling_problems
-from agentr.rounds.recipe import Imitation, ImitationConfig, by_round
+from agentr.rounds.method import Imitation, ImitationConfig, by_round
 from agentr.rounds.round import Round
 from agentr.search import Sample
 
@@ -164,4 +164,4 @@ class ETAgent(Imitation[ETAgentConfig]):
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"paper": _paper, "released": _released}
 
 
-RECIPE = ETAgent
+METHOD = ETAgent

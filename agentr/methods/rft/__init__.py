@@ -12,8 +12,8 @@ from agentr.collect.grow import Grow
 from agentr.collect.job import Work
 from agentr.config.checks import Problem, number, share
 from agentr.config.schema import Config
-from agentr.recipes.eto import sampling_problems
-from agentr.rounds.recipe import Imitation, ImitationConfig, by_round
+from agentr.methods.eto import sampling_problems
+from agentr.rounds.method import Imitation, ImitationConfig, by_round
 from agentr.rounds.round import Round
 from agentr.search import Sample
 
@@ -62,4 +62,4 @@ class RFT(Imitation[RFTConfig]):
             yield from good_rows(tree, least, limit=config.good_per_task, targets=targets)
 
 
-RECIPE = RFT
+METHOD = RFT

@@ -1,6 +1,6 @@
 """What a method is: one class. How a round explores, which rows it makes of that, and which loss they are trained with.
 
-A recipe brings along its configuration, its presets and its estimate; ``agentr.recipes`` finds it. The loop over rounds
+A method brings along its configuration, its presets and its estimate; ``agentr.methods`` finds it. The loop over rounds
 (``agentr.rounds.loop``) is the same for all of them.
 """
 
@@ -32,7 +32,7 @@ from agentr.types import Loss
 C = TypeVar("C", bound=MethodConfig)
 
 
-class Recipe(ABC, Generic[C]):
+class Method(ABC, Generic[C]):
     """A method.
 
     A subclass says ``name``, ``title``, ``Config`` and ``loss``, and implements ``exploration`` and ``rows``. Its docstring is its
@@ -104,7 +104,7 @@ class Recipe(ABC, Generic[C]):
 
         Raises:
             DataError: There is no row at all.
-            RunError: The rows are for another loss than the recipe says.
+            RunError: The rows are for another loss than the method says.
         """
         experiment, stage = round_.experiment, round_.arm.stage(DATASET)
 
@@ -176,7 +176,7 @@ class PreferenceConfig(MethodConfig):
     """Preference pairs from files, trained on beside the method's own."""
 
 
-class Imitation(Recipe[C]):
+class Imitation(Method[C]):
     """A method whose rows are imitated. Its configuration extends ``ImitationConfig``."""
 
     loss = Loss.IMITATE
@@ -203,7 +203,7 @@ class Imitation(Recipe[C]):
         )
 
 
-class Preferring(Recipe[C]):
+class Preferring(Method[C]):
     """A method whose rows are pairs. Its configuration extends ``PreferenceConfig``."""
 
     loss = Loss.PREFER

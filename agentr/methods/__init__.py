@@ -1,6 +1,6 @@
-"""One file for each method: a recipe over the common pipeline. A file beside this one that says ``RECIPE = ItsClass`` is found by itself.
+"""One file for each method: a method over the common pipeline. A file beside this one that says ``METHOD = ItsClass`` is found by itself.
 
-A recipe elsewhere is named by its file: ``method: {type: best_of_n.py}`` (docs/add_a_method.md).
+A method elsewhere is named by its file: ``method: {type: best_of_n.py}`` (docs/add_a_method.md).
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from agentr.config import load as loading
 from agentr.config.named import may_run, only_looks
 from agentr.config.schema import Config
 from agentr.errors import ConfigError
+from agentr.rounds.method import Method
 from agentr.rounds.online_config import OnlineConfig
-from agentr.rounds.recipe import Recipe
 from agentr.store.inside import check_folder
 from agentr.store.layout import Layout
 from agentr.store.trust import needs_trust
@@ -31,41 +31,41 @@ DEFAULT = "agent_r"
 
 
 @cache
-def recipes() -> dict[str, type[Recipe]]:
-    """Returns the recipes in this package by the names of their methods."""
+def methods() -> dict[str, type[Method]]:
+    """Returns the methods in this package by the names of their methods."""
     modules = (importlib.import_module(f"{__name__}.{found.name}") for found in pkgutil.iter_modules(__path__))
-    found = [module.RECIPE for module in modules if hasattr(module, "RECIPE")]
-    return {recipe.name: recipe for recipe in sorted(found, key=lambda recipe: recipe.name)}
+    found = [module.METHOD for module in modules if hasattr(module, "METHOD")]
+    return {method.name: method for method in sorted(found, key=lambda method: method.name)}
 
 
-def find_recipe(type: str) -> type[Recipe]:
-    """Finds the recipe of a method.
+def find_method(type: str) -> type[Method]:
+    """Finds the method of a method.
 
     Args:
-        type: Name of a method, or a Python file that says ``RECIPE = ItsClass``; empty for the default.
+        type: Name of a method, or a Python file that says ``METHOD = ItsClass``; empty for the default.
 
     Raises:
-        ConfigError: There is no such method, or the file is not there or holds no recipe.
+        ConfigError: There is no such method, or the file is not there or holds no method.
     """
     if type.endswith(".py"):
         may_run(f"the method {type}")
         return _from_file(Path(type).resolve())
     name = type or DEFAULT
-    if name not in recipes():
-        near = difflib.get_close_matches(name, recipes(), n=1)
-        hint = f"Did you mean {near[0]!r}?" if near else f"Methods: {', '.join(recipes())}; or a Python file (docs/add_a_method.md)."
+    if name not in methods():
+        near = difflib.get_close_matches(name, methods(), n=1)
+        hint = f"Did you mean {near[0]!r}?" if near else f"Methods: {', '.join(methods())}; or a Python file (docs/add_a_method.md)."
         raise ConfigError(f"method.type = {name!r} is not known", hint=hint)
-    return recipes()[name]
+    return methods()[name]
 
 
-def recipe_of(config: Config) -> Recipe:
-    """Returns the recipe of a configuration."""
-    return find_recipe(config.method.type)(config.method)
+def method_of(config: Config) -> Method:
+    """Returns the method of a configuration."""
+    return find_method(config.method.type)(config.method)
 
 
 def config_at(config: Config, round_: int) -> Config:
     """Returns the configuration that holds in a round."""
-    return loading.at_round(config, round_, find_recipe)
+    return loading.at_round(config, round_, find_method)
 
 
 def trains_online(config: Config) -> bool:
@@ -84,18 +84,18 @@ def load(path: Path | None, overrides: Sequence[str] = (), base: Path | None = N
             check_folder(file.parent)
             if not only_looks():
                 needs_trust(file)
-    return loading.load(path, overrides, base, find=find_recipe, files=files, whole=whole)
+    return loading.load(path, overrides, base, find=find_method, files=files, whole=whole)
 
 
 @cache
-def _from_file(path: Path) -> type[Recipe]:
+def _from_file(path: Path) -> type[Method]:
     if not path.is_file():
         raise ConfigError(f"method.type: there is no file {path}", hint="Give a path relative to the configuration file.")
     module = _executed(path)
-    recipe = getattr(module, "RECIPE", None)
-    if not (isinstance(recipe, type) and issubclass(recipe, Recipe)):
-        raise ConfigError(f"{path} says no RECIPE = ItsClass, a subclass of agentr.rounds.recipe.Recipe", hint="See docs/add_a_method.md.")
-    return recipe
+    method = getattr(module, "METHOD", None)
+    if not (isinstance(method, type) and issubclass(method, Method)):
+        raise ConfigError(f"{path} says no METHOD = ItsClass, a subclass of agentr.rounds.method.Method", hint="See docs/add_a_method.md.")
+    return method
 
 
 def _executed(path: Path) -> ModuleType:
