@@ -22,7 +22,6 @@ from agentr.errors import DataError
 from agentr.methods import load, method_of, methods
 from agentr.policy.base import GenerateRequest, PolicyStats
 from agentr.policy.chat import ChatCodec
-from agentr.rounds.online import Online
 from agentr.rounds.services import Services
 from agentr.tasks.formats import ActionFormat
 from agentr.train.job import TrainJob
@@ -209,7 +208,7 @@ def datasets(config: Config, url: str, folder: Path, codec: ChatCodec) -> dict[i
         round_.experiment.codec = codec
         method = method_of(round_.config)
         try:
-            if isinstance(method, Online):
+            if method.online:
                 method.train(round_, round_.policy)
                 found[number] = services.jobs[0].rows_of(1)
             else:

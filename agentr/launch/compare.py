@@ -19,7 +19,6 @@ from agentr.methods import load, method_of
 from agentr.observe.comparison import Comparison, compare_runs, line, run_folder, write_plan
 from agentr.observe.comparison_page import write_comparison
 from agentr.observe.progress import Reporter
-from agentr.rounds.online import Online
 from agentr.store.layout import DATASET, DEMONSTRATIONS, EVAL, JUDGED, MODEL, RECOVERY, SELECTION, SHORTENED, TRAIN, WARM_START, arm_of
 from agentr.store.run import RunStore
 
@@ -117,7 +116,7 @@ def shared(one: Config, other: Config) -> tuple[str, ...]:
     if changes:
         return SHARED
     methods = [method_of(config) for config in (one, other)]
-    if any(isinstance(method, Online) for method in methods):
+    if any(method.online for method in methods):
         return SHARED  # what it collects depends on how it trains
     mine, theirs = (list(method.exploration(1).items()) for method in methods)
     equal = 0

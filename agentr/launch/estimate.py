@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -14,7 +13,6 @@ from agentr.config.training import Share
 from agentr.envs.selection import select
 from agentr.methods import config_at, method_of
 from agentr.rounds.method import optimiser_steps
-from agentr.rounds.online_config import OnlineConfig
 from agentr.types import Task
 from env_servers import registry
 
@@ -160,11 +158,8 @@ class _Round:
 
 
 def _validated(config: Config) -> Bound:
-    method = config.method
-    if not isinstance(method, OnlineConfig) or not method.validation.every:
-        return Bound(0)
-    times = math.ceil(method.steps / method.validation.every)
-    return _times(_count(config, method.validation.tasks), times * config.eval.episodes)
+    times, tasks = method_of(config).validations()
+    return Bound(0) if tasks is None else _times(_count(config, tasks), times * config.eval.episodes)
 
 
 def _sum(bounds: Iterable[Bound]) -> Bound:
@@ -260,7 +255,7 @@ def _gpus(config: Config, engines: int, rounds: Sequence[_Round]) -> Iterator[st
     apart = share is Share.split
     yield f"{engines + workers if apart else max(engines, workers)} GPU(s)"
     yield f"engines on {engines} while trees grow and policies are measured"
-    online = [number for number, round_ in enumerate(rounds, 1) if isinstance(round_.config.method, OnlineConfig)]
+    online = [number for number, round_ in enumerate(rounds, 1) if method_of(round_.config).online]
     if config.warm_start.enabled or len(online) < len(rounds):
         beside = {Share.split: f"engines keep {engines}", Share.together: "beside engines on the same", Share.time: "engines make room"}
         yield f"trainer on {workers} for trainings on datasets ({beside[share]})"

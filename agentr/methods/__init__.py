@@ -1,4 +1,4 @@
-"""One file for each method: a method over the common pipeline. A file beside this one that says ``METHOD = ItsClass`` is found by itself.
+"""The methods, a folder each, over the common pipeline. One is found by its ``METHOD = ItsClass``, and goes with its folder.
 
 A method elsewhere is named by its file: ``method: {type: best_of_n.py}`` (docs/add_a_method.md).
 """
@@ -21,7 +21,6 @@ from agentr.config.named import may_run, only_looks
 from agentr.config.schema import Config
 from agentr.errors import ConfigError
 from agentr.rounds.method import Method
-from agentr.rounds.online_config import OnlineConfig
 from agentr.store.inside import check_folder
 from agentr.store.layout import Layout
 from agentr.store.trust import needs_trust
@@ -32,20 +31,20 @@ DEFAULT = "agent_r"
 
 @cache
 def methods() -> dict[str, type[Method]]:
-    """Returns the methods in this package by the names of their methods."""
+    """Returns the methods in this package by their names."""
     modules = (importlib.import_module(f"{__name__}.{found.name}") for found in pkgutil.iter_modules(__path__))
     found = [module.METHOD for module in modules if hasattr(module, "METHOD")]
     return {method.name: method for method in sorted(found, key=lambda method: method.name)}
 
 
 def find_method(type: str) -> type[Method]:
-    """Finds the method of a method.
+    """Finds a method.
 
     Args:
         type: Name of a method, or a Python file that says ``METHOD = ItsClass``; empty for the default.
 
     Raises:
-        ConfigError: There is no such method, or the file is not there or holds no method.
+        ConfigError: There is no such method, or the file is not there or holds none.
     """
     if type.endswith(".py"):
         may_run(f"the method {type}")
@@ -70,7 +69,7 @@ def config_at(config: Config, round_: int) -> Config:
 
 def trains_online(config: Config) -> bool:
     """Returns whether a round's method trains while it collects, beside the engines."""
-    return any(isinstance(config_at(config, round_).method, OnlineConfig) for round_ in range(1, config.run.rounds + 1))
+    return any(method_of(config_at(config, round_)).online for round_ in range(1, config.run.rounds + 1))
 
 
 def load(path: Path | None, overrides: Sequence[str] = (), base: Path | None = None, *, files: bool = True, whole: bool = False) -> Config:

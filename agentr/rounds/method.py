@@ -18,7 +18,7 @@ from agentr.build.dataset import Candidate, Keep, is_own, write_dataset
 from agentr.build.mixture import ExtraPairs, MixtureConfig, mix_pairs_from_files, mix_rows
 from agentr.collect.job import Work
 from agentr.config.checks import Problem
-from agentr.config.schema import Config, MethodConfig
+from agentr.config.schema import Config, MethodConfig, TaskSelection
 from agentr.config.training import TrainConfig
 from agentr.errors import RunError
 from agentr.rounds.round import Round
@@ -33,10 +33,9 @@ C = TypeVar("C", bound=MethodConfig)
 
 
 class Method(ABC, Generic[C]):
-    """A method.
+    """A method: what both kinds have, those that learn from a round's rows (`Offline`) and those that learn while they collect (`Online`).
 
-    A subclass says ``name``, ``title``, ``Config`` and ``loss``, and implements ``exploration`` and ``rows``. Its docstring is its
-    entry in ``agentr methods``.
+    A subclass says ``name``, ``title`` and ``Config``. Its docstring is its entry in ``agentr methods``.
 
     Args:
         config: The section ``method`` of the configuration.
@@ -48,8 +47,10 @@ class Method(ABC, Generic[C]):
     title: ClassVar[str]
     #: Class of the section ``method``.
     Config: ClassVar[type[MethodConfig]]
-    #: What its datasets are trained with.
+    #: What its rows are trained with.
     loss: ClassVar[Loss]
+    #: Whether it trains while it collects, beside the engines.
+    online: ClassVar[bool] = False
     #: Fragments of a whole configuration, by the preset's name; ``default`` is empty for all.
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
     #: Environments here that stand for those of the presets' source.
@@ -64,11 +65,58 @@ class Method(ABC, Generic[C]):
 
     @abstractmethod
     def exploration(self, round_: int) -> Mapping[str, Work]:
-        """Returns a round's stages of trees in order: the stage's name, and what is done in it with each task.
+        """Returns a round's stages of trees in order: the stage's name, and what is done in it with each task."""
 
-        This is all that decides what a round's exploration makes, besides the sections that every method has. So two runs whose
-        explorations are equal share their trees (``agentr compare``).
+    @abstractmethod
+    def stages(self, round_: int) -> list[str]:
+        """Returns the names of a round's stages up to its training, in the order in which ``improve`` seals them."""
+
+    @abstractmethod
+    def improve(self, round_: Round, start: Checkpoint) -> Checkpoint:
+        """Runs a round up to its policy.
+
+        Args:
+            start: Checkpoint that the training starts from.
         """
+
+    @abstractmethod
+    def train(self, round_: Round, start: Checkpoint) -> Checkpoint:
+        """Trains a round's policy, unless that is done."""
+
+    # what a method says of itself ---------------------------------------------------------------------------------------
+
+    @classmethod
+    def check(cls, config: Config) -> Iterator[Problem]:
+        """Yields what is wrong in a configuration of this method, besides what its own section says."""
+        return iter(())
+
+    @abstractmethod
+    def describe(self) -> str:
+        """Returns what a round does with one task, in a few words."""
+
+    def trees(self, tasks: int | None) -> int | None:
+        """Returns the trees that a stage of exploration grows in a round of so many tasks; None if that is not known."""
+        return tasks
+
+    def optimiser_steps(self, train: TrainConfig, rows: int | None) -> int | None:
+        """Returns the optimiser steps of a round.
+
+        Args:
+            rows: Rows of its dataset; None if they are not known.
+        """
+        return optimiser_steps(train, rows)
+
+    def validations(self) -> tuple[int, TaskSelection | None]:
+        """Returns how often a round's training is measured on held-out tasks while it runs, and on which."""
+        return 0, None
+
+
+class Offline(Method[C]):
+    """A method that learns from the rows of a whole round: it explores, builds a dataset, and trains on it.
+
+    A subclass says its ``loss``, and implements ``exploration`` and ``rows``. The exploration is all that decides what a round's trees are,
+    besides the sections that every method has: two runs whose explorations are equal share their trees (``agentr compare``).
+    """
 
     @abstractmethod
     def rows(self, round_: Round) -> Iterator[Candidate]:
@@ -80,21 +128,14 @@ class Method(ABC, Generic[C]):
             round_.run(stage, work)
 
     def stages(self, round_: int) -> list[str]:
-        """Returns the names of a round's stages up to its training, in the order in which ``improve`` seals them."""
         return [*self.exploration(round_), DATASET, TRAIN]
 
     def improve(self, round_: Round, start: Checkpoint) -> Checkpoint:
-        """Runs a round up to its policy: explore, build, train.
-
-        Args:
-            start: Checkpoint that the training starts from.
-        """
         self.explore(round_)
         self.build(round_)
         return self.train(round_, start)
 
     def train(self, round_: Round, start: Checkpoint) -> Checkpoint:
-        """Trains a round's policy on its dataset, unless that is done."""
         experiment = round_.experiment
         dataset = experiment.store.layout.stage(round_.arm.stage(DATASET))
         return experiment.train(round_.arm.stage(TRAIN), dataset, start, experiment.train_config(round_.number))
@@ -136,27 +177,7 @@ class Method(ABC, Generic[C]):
         """Returns further entries of a dataset's manifest."""
         return {}
 
-    # what a method says of itself ---------------------------------------------------------------------------------------
-
-    @classmethod
-    def check(cls, config: Config) -> Iterator[Problem]:
-        """Yields what is wrong in a configuration of this method, besides what its own section says."""
-        return iter(())
-
-    def trees(self, tasks: int | None) -> int | None:
-        """Returns the trees that a stage of exploration grows in a round of so many tasks; None if that is not known."""
-        return tasks
-
-    def optimiser_steps(self, train: TrainConfig, rows: int | None) -> int | None:
-        """Returns the optimiser steps of a round.
-
-        Args:
-            rows: Rows of its dataset; None if they are not known.
-        """
-        return optimiser_steps(train, rows)
-
     def describe(self) -> str:
-        """Returns what a round does with one task, in a few words."""
         return ", then ".join(f"{stage} ({work.kind})" for stage, work in self.exploration(1).items()) or "no exploration"
 
 
@@ -176,7 +197,7 @@ class PreferenceConfig(MethodConfig):
     """Preference pairs from files, trained on beside the method's own."""
 
 
-class Imitation(Method[C]):
+class Imitation(Offline[C]):
     """A method whose rows are imitated. Its configuration extends ``ImitationConfig``."""
 
     loss = Loss.IMITATE
@@ -203,7 +224,7 @@ class Imitation(Method[C]):
         )
 
 
-class Preferring(Method[C]):
+class Preferring(Offline[C]):
     """A method whose rows are pairs. Its configuration extends ``PreferenceConfig``."""
 
     loss = Loss.PREFER

@@ -44,7 +44,7 @@ class ARPO(Online[ARPOConfig]):
     page = "docs/rl.md"
     Config = ARPOConfig
 
-    def exploration(self, round_: int) -> Mapping[str, Work]:
+    def rollouts(self) -> Work:
         config = self.config
         branch = EntropyBranch(
             config.episodes,
@@ -59,7 +59,7 @@ class ARPO(Online[ARPOConfig]):
             config.max_invalid,
             config.own_first,
         )
-        return {"rollouts": Grow(branch)}
+        return Grow(branch)
 
     # The scripts of the 7B model: 128 tasks x 16 rollouts a step, gone through in 8 optimiser steps.
     _paper: ClassVar[Mapping[str, Any]] = {

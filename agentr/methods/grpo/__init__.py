@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from agentr.collect.grow import Grow
@@ -27,8 +26,8 @@ class GRPO(Online[GRPOMethodConfig]):
     page = "docs/rl.md"
     Config = GRPOMethodConfig
 
-    def exploration(self, round_: int) -> Mapping[str, Work]:
-        return {"rollouts": Grow(Sample(self.config.episodes, self.config.max_steps, self.config.max_invalid))}
+    def rollouts(self) -> Work:
+        return Grow(Sample(self.config.episodes, self.config.max_steps, self.config.max_invalid))
 
 
 METHOD = GRPO

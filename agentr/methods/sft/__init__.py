@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from agentr.build.dataset import Candidate
 from agentr.collect.job import Work
 from agentr.config.schema import MethodConfig
-from agentr.rounds.method import Method
+from agentr.rounds.method import Offline
 from agentr.rounds.round import Round
 from agentr.types import Loss
 
@@ -20,7 +20,7 @@ class SFTConfig(MethodConfig):
     type: str = "sft"
 
 
-class SFT(Method[SFTConfig]):
+class SFT(Offline[SFTConfig]):
     """No exploration; imitation of the demonstrations, once more."""
 
     name = "sft"

@@ -64,14 +64,14 @@ class TreeGRPO(Online[TreeGRPOConfig]):
         "paper": {"method": {"advantages": {"subtree": 1.0, "turn": 0.0}, "gate": "none"}, "train": [{"batch_size": 256}]}
     }
 
-    def exploration(self, round_: int) -> Mapping[str, Work]:
+    def rollouts(self) -> Work:
         config = self.config
         if config.explore is Explore.uct:
             depth = config.max_steps - 1 if config.max_steps else config.search.max_depth
             search = replace(config.search, max_depth=depth, max_invalid=config.max_invalid or config.search.max_invalid)
-            return {"rollouts": Grow(UCT(search, leaves=config.episodes))}
+            return Grow(UCT(search, leaves=config.episodes))
         branch = Branch(config.episodes, config.initial, config.at_once, config.max_steps, config.max_invalid, config.select)
-        return {"rollouts": Grow(branch)}
+        return Grow(branch)
 
 
 METHOD = TreeGRPO

@@ -11,8 +11,7 @@ from agentr.config.policy import PolicyBackend
 from agentr.config.schema import Config
 from agentr.errors import ConfigError
 from agentr.methods import config_at, method_of
-from agentr.rounds.online_config import OnlineConfig
-from agentr.store.layout import DATASET, DEMONSTRATIONS, EVAL, PROBE, ROLLOUTS, TRAIN
+from agentr.store.layout import DATASET, DEMONSTRATIONS, EVAL, ROLLOUTS, TRAIN
 
 
 class Part(StrEnum):
@@ -75,12 +74,13 @@ def stages(config: Config) -> dict[str, list[Part]]:
         found |= {DEMONSTRATIONS: serving, DATASET: [Part.driver], TRAIN: [*training, Part.driver]}
     for number in range(1, config.run.rounds + 1):
         here = config_at(config, number)
-        if isinstance(here.method, OnlineConfig):
-            found |= {PROBE: playing} if here.method.pareto.tasks else {}
-            found[ROLLOUTS] = [*playing[:-1], *training, Part.driver]
-        else:
-            found |= dict.fromkeys(method_of(here).exploration(number), playing)
-            found |= {DATASET: [Part.driver], TRAIN: [*training, Part.driver]}
+        for stage in (method := method_of(here)).stages(number):
+            if stage == DATASET:
+                found[stage] = [Part.driver]
+            elif stage == TRAIN:
+                found |= {} if method.online else {stage: [*training, Part.driver]}
+            else:
+                found[stage] = [*playing[:-1], *training, Part.driver] if stage == ROLLOUTS else playing
     found[EVAL] = playing
     first = [name for name in found if name not in (DATASET, TRAIN, EVAL)]
     return {name: found[name] for name in [*first, *(name for name in (DATASET, TRAIN, EVAL) if name in found)]}
