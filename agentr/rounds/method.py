@@ -19,6 +19,7 @@ from agentr.build.mixture import ExtraPairs, MixtureConfig, mix_pairs_from_files
 from agentr.collect.job import Work
 from agentr.config.checks import Problem
 from agentr.config.schema import Config, MethodConfig, TaskSelection
+from agentr.config.text import read_yaml
 from agentr.config.training import TrainConfig
 from agentr.errors import RunError
 from agentr.rounds.round import Round
@@ -239,6 +240,23 @@ def optimiser_steps(train: TrainConfig, rows: int | None) -> int | None:
     if train.steps:
         return train.steps
     return None if rows is None else math.ceil(rows * train.epochs / train.batch_size) or 1
+
+
+def read_presets(module: str) -> dict[str, Any]:
+    """Returns the presets beside a method's module, in ``presets.yaml``.
+
+    Args:
+        module: Its ``__file__``.
+    """
+    return read_yaml(Path(module).with_name("presets.yaml"))
+
+
+def sampling_problems(config: Config) -> Iterator[Problem]:
+    """Yields a problem if several runs of a task would all be the same."""
+    episodes = getattr(config.method, "episodes", 1)
+    if episodes > 1 and config.collect.sampling.temperature == 0:
+        message = f"{episodes} episodes with temperature 0 would repeat the same run"
+        yield Problem("method.episodes", message, "Set collect.sampling.temperature, or method.episodes=1.")
 
 
 def by_round(values: Sequence[float], round_: int) -> float:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any
 
 from agentr.build.dataset import Candidate
 from agentr.build.revision import count_splices, good_rows, revision_rows
@@ -92,6 +92,7 @@ class AgentR(Imitation[AgentRConfig]):
     environments = ("webshop", "sciworld", "textcraft")
     page = "docs/agent_r.md"
     Config = AgentRConfig
+    presets = read_presets(__file__)
 
     def exploration(self, round_: int) -> Mapping[str, Work]:
         search, revise = self.config.search, self.config.revise
@@ -127,58 +128,6 @@ class AgentR(Imitation[AgentRConfig]):
         executed = self.config.revise.splice is Splice.executed or self.config.revise.audit
         splices = count_splices(round_.trees("revise")) if executed else {}
         return {"splices": splices} if splices else {}
-
-    # The paper (section 4.2): 8 simulations of depth 20, 4 candidates at temperature 1, alpha 0.5/0.7/1.0, beta 0.2.
-    _paper: ClassVar[Mapping[str, Any]] = {
-        "method": {
-            "search": {
-                "iterations": 8,
-                "max_depth": 20,
-                "width": 4,
-                "c_uct": 0.25,
-                "dedupe": "none",
-                "stop_simulation_at_success": False,
-                "enough_good": 0,
-                "stop_hopeless_after": 0,
-                "max_invalid": 0,
-            },
-            "revise": {
-                "splice": "paper",
-                "alpha": [0.5, 0.7, 1.0],
-                "alpha_inclusive": True,
-                "beta": 0.2,
-                "reflection_for": "pair",
-                "pairing": "threshold",
-                "pairs_per_task": 0,
-                "judge": "actor",
-                "judge_sampling": {"temperature": 1.0, "max_tokens": 500},
-                "judge_shared_prefix": True,
-                "audit": False,
-            },
-            "good_per_task": 1_000_000,
-            "revisions_per_task": 0,
-            "dedupe_good": False,
-            "dedupe_revisions": False,
-            "mixture": {"eta": 0.2},
-        },
-        "collect": {"sampling": {"temperature": 1.0, "max_tokens": 500}},
-        "build": {"train_on_invalid": True},
-    }
-    # The released code differs: siblings with the same text are one node, good - bad > beta in place of Eq. 4, good > alpha in place
-    # of >= (with which the paper's last alpha, 1.0, leaves no data: 0.99 stands for it here). Of what the paper does not say: a system
-    # message, one line for an observation, and all that the model says is run, as far as the context goes.
-    _released: ClassVar[Mapping[str, Any]] = {
-        **_paper,
-        "env": {"one_line": True},
-        "prompt": {"system": "You are a helpful assistant."},
-        "turns": {"without_action": "last_line", "cut_off": "run", "full_context": "truncate"},
-        "method": {
-            **_paper["method"],
-            "search": {**_paper["method"]["search"], "dedupe": "normalised"},
-            "revise": {**_paper["method"]["revise"], "pairing": "gap", "alpha_inclusive": False, "alpha": [0.5, 0.7, 0.99]},
-        },
-    }
-    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"paper": _paper, "released": _released}
 
 
 METHOD = AgentR

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
 
 from agentr.collect.grow import Grow
 from agentr.collect.job import Work
 from agentr.config.checks import number, share
+from agentr.rounds.method import read_presets
 from agentr.rounds.online import Online
 from agentr.rounds.online_config import BranchingConfig
 from agentr.search.entropy import Decides, EntropyBranch
@@ -43,6 +42,7 @@ class ARPO(Online[ARPOConfig]):
     environments = ("mathtool", "searchqa")
     page = "docs/rl.md"
     Config = ARPOConfig
+    presets = read_presets(__file__)
 
     def rollouts(self) -> Work:
         config = self.config
@@ -60,32 +60,6 @@ class ARPO(Online[ARPOConfig]):
             config.own_first,
         )
         return Grow(branch)
-
-    # The scripts of the 7B model: 128 tasks x 16 rollouts a step, gone through in 8 optimiser steps.
-    _paper: ClassVar[Mapping[str, Any]] = {
-        "method": {
-            "tasks": 128,
-            "episodes": 16,
-            "initial": 8,
-            "entropy_scale": 11.93,
-            "rewards": [{"name": "arpo"}],
-            "gate": "none",
-        },
-        "train": [
-            {
-                "learning_rate": 1e-6,
-                "schedule": "constant_with_warmup",
-                "warmup_ratio": 0.0,
-                "weight_decay": 0.01,
-                "batch_size": 256,
-                "grpo": {"loss": "dapo", "clip": 0.2, "dual_clip": 3.0, "minibatches": 8},
-            }
-        ],
-    }
-    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
-        "paper": _paper,
-        "released": {**_paper, "method": {**_paper["method"], "decides": "before", "own_first": True}},
-    }
 
 
 METHOD = ARPO

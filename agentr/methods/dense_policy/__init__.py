@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
 
 from agentr.build.dataset import Candidate, Keep
 from agentr.build.siblings import SiblingsConfig, mix_pairs, preference_rows
@@ -36,6 +35,7 @@ class DensePolicy(Preferring[DensePolicyConfig]):
     environments = ("mathtool",)
     page = "docs/dense_policy.md"
     Config = DensePolicyConfig
+    presets = read_presets(__file__)
 
     def exploration(self, round_: int) -> Mapping[str, Work]:
         return {"collect": Grow(Dense(self.config.search, self.config.pairs.rule()))}
@@ -57,34 +57,6 @@ class DensePolicy(Preferring[DensePolicyConfig]):
             by_key.setdefault(pair.tree, []).append(pair)
         by_task = {task: by_key.get(task.key, []) for task in round_.trees("collect").tasks()}
         return super().mix(mix_pairs(by_task, self.config.pairs, round_.seed), round_, keep)
-
-    # The released scripts for MATH (there is no paper): 10 branches, 8 turns, windows of 8, up to 512 pairs or 1,000 rollouts a tree, one
-    # round at 7.2e-8 with a warm-up that lasts to the end.
-    _released: ClassVar[Mapping[str, Any]] = {
-        "run": {"rounds": 1},
-        "model": {"max_model_len": 8192},
-        "prompt": {"examples": 1},
-        "warm_start": {"enabled": False},
-        "method": {
-            "search": {"base": 10, "max_depth": 8, "window": 8, "stop_pairs": 512, "stop_rollouts": 1000, "stop_empty": 1000},
-            "pairs": {"min_gap": 0.5, "max_visits": 8, "turns_left": "rollouts", "released_visits": True, "dedupe": False},
-        },
-        "collect": {"sampling": {"temperature": 1.0, "max_tokens": 1024}},
-        "build": {"max_length": 4096, "train_on_invalid": True},
-        "train": [
-            {
-                "epochs": 1.0,
-                "learning_rate": 7.2e-8,
-                "batch_size": 32,
-                "micro_batch_size": 1,
-                "schedule": "cosine",
-                "warmup_ratio": 1.0,
-                "max_length": 4096,
-                "dpo": {"beta": 0.1, "sft": 0.0},
-            }
-        ],
-    }
-    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"paper": _released, "released": _released}
 
 
 METHOD = DensePolicy

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, ClassVar
+from typing import Any
 
 from agentr.build.dataset import Candidate
 from agentr.build.evolved import FilterConfig, count_agreement, count_operators, count_verdicts, evolved_rows
@@ -22,9 +22,8 @@ from agentr.collect.operators import operator_problems
 from agentr.config.checks import Problem, number
 from agentr.config.policy import Who
 from agentr.config.schema import Config
-from agentr.methods.eto import sampling_problems
 from agentr.observe.flywheel import judge_warning
-from agentr.rounds.method import Imitation, ImitationConfig, by_round
+from agentr.rounds.method import Imitation, ImitationConfig, by_round, sampling_problems
 from agentr.rounds.round import Round
 from agentr.search import Sample
 
@@ -66,6 +65,7 @@ class ETAgent(Imitation[ETAgentConfig]):
     environments = ("mathtool", "searchqa")
     page = "docs/et_agent.md"
     Config = ETAgentConfig
+    presets = read_presets(__file__)
 
     @classmethod
     def check(cls, config: Config) -> Iterator[Problem]:
@@ -97,71 +97,6 @@ class ETAgent(Imitation[ETAgentConfig]):
             "verdicts": verdicts,
         }
         return {name: found for name, found in facts.items() if found or name == "operators"}
-
-    # The paper: three evolutions by a teacher; 3 epochs at 5e-6; then three rounds, each of which takes 8000 tasks by 16 rollouts and goes
-    # through them three times. Both sigmas fall by round; the paper gives their first value (0.1) and no other.
-    _SIGMA: ClassVar[list[float]] = [0.1, 0.1, 0.067, 0.033]
-    _evolve: ClassVar[Mapping[str, Any]] = {
-        "right": ["rollout", "refine_redundant", "rewrite_thoughts"],
-        "wrong": ["correct_step", "hint_step", "hint_end"],
-    }
-    _paper: ClassVar[Mapping[str, Any]] = {
-        "run": {"rounds": 4},
-        "warm_start": {"enabled": False},
-        "method": {
-            "evolve": _evolve,
-            "filter": {"fewest_calls": False, "per_task": 0, "train_on_flawed": True, "without": ["empty"]},
-        },
-        "collect": {"tasks": {"limit": None}, "sampling": {"temperature": 1.0, "top_p": 0.95, "max_tokens": 4096}},
-        "train": [{"epochs": 3.0, "learning_rate": 5e-6, "schedule": "cosine", "warmup_ratio": 0.1, "batch_size": 32, "max_length": 10000}],
-        "build": {"max_length": 10000},
-        "model": {"max_model_len": 16384},
-        "from_round": {
-            2: {
-                "method": {
-                    "type": "arpo",
-                    "preset": "paper",
-                    "steps": 375,
-                    "tasks": 64,
-                    "pareto": {"tasks": 8000, "episodes": 16, "dispersion": "std", "settled": "after"},
-                    "rewards": [{"name": "et_agent", "options": {"sigma_tool": _SIGMA, "sigma_len": _SIGMA, "scale": 1.0}}],
-                    "gate": "none",
-                },
-                "collect": {"sampling": {"top_p": 1.0}},
-                "train": [
-                    {
-                        "learning_rate": 1e-6,
-                        "schedule": "constant_with_warmup",
-                        "warmup_ratio": 0.0,
-                        "weight_decay": 0.01,
-                        "batch_size": 64,
-                        "max_length": 10000,
-                        "grpo": {"loss": "dapo", "clip": 0.2, "dual_clip": 3.0, "minibatches": 16},
-                    }
-                ],
-            }
-        },
-    }
-    # The released scripts: sigma is 0 in all three stages, 8 rollouts are looked at, variances are compared, lengths count observations,
-    # and fine-tuning learns the tools' answers.
-    _released: ClassVar[Mapping[str, Any]] = {
-        **_paper,
-        "method": {**_paper["method"], "filter": {**_paper["method"]["filter"], "train_on_observations": True}},
-        "from_round": {
-            2: {
-                **_paper["from_round"][2],
-                "method": {
-                    **_paper["from_round"][2]["method"],
-                    "preset": "released",
-                    "pareto": {"tasks": 8000, "episodes": 8, "dispersion": "variance", "settled": "after"},
-                    "rewards": [
-                        {"name": "et_agent", "options": {"sigma_tool": 0.0, "sigma_len": 0.0, "decay": True, "observations": True}}
-                    ],
-                },
-            }
-        },
-    }
-    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"paper": _paper, "released": _released}
 
 
 METHOD = ETAgent

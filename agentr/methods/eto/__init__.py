@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
 
 from agentr.build.contrast import Baseline, ContrastConfig, Granularity, contrast_rows
 from agentr.build.dataset import Candidate
@@ -12,7 +11,7 @@ from agentr.collect.grow import ExpertPath, Grow
 from agentr.collect.job import Work
 from agentr.config.checks import Problem, number
 from agentr.config.schema import Config
-from agentr.rounds.method import PreferenceConfig, Preferring
+from agentr.rounds.method import PreferenceConfig, Preferring, sampling_problems
 from agentr.rounds.round import Round
 from agentr.search import Sample, Stepwise
 
@@ -49,6 +48,7 @@ class ETO(Preferring[ETOConfig]):
     environments = ("webshop", "sciworld", "alfworld", "household")
     page = "docs/eto.md"
     Config = ETOConfig
+    presets = read_presets(__file__)
 
     @classmethod
     def check(cls, config: Config) -> Iterator[Problem]:
@@ -75,47 +75,6 @@ class ETO(Preferring[ETOConfig]):
             for tree in round_.trees(stage):
                 expert = experts.read(tree.task.key) if experts is not None and tree.task.key in known else None
                 yield from contrast_rows(tree, expert, pairs, build.max_length, train_on_reasoning=build.train_on_reasoning)
-
-    # The paper (section 4.1): behavioural cloning at 1e-5, one greedy exploration of each training task with one example in the prompt,
-    # DPO with beta 0.1 at 1e-6. Two rounds (WebShop, ScienceWorld; ALFWorld has one).
-    _paper: ClassVar[Mapping[str, Any]] = {
-        "run": {"rounds": 2},
-        "model": {"max_model_len": 4096},
-        "prompt": {"examples": 1},
-        "warm_start": {"train": {"epochs": 3.0, "learning_rate": 1e-5, "batch_size": 64, "micro_batch_size": 4, "max_length": 4096}},
-        "method": {"episodes": 1, "pairs": {"baseline": "expert", "granularity": "trajectory", "margin": 0.0, "extra_turns": 5}},
-        "collect": {"fresh_tasks": False, "sampling": {"temperature": 0.0, "max_tokens": 512}},
-        "build": {"max_length": 4096},
-        "train": [
-            {
-                "epochs": 3.0,
-                "learning_rate": 1e-6,
-                "batch_size": 32,
-                "micro_batch_size": 2,
-                "schedule": "constant_with_warmup",
-                "warmup_ratio": 0.1,
-                "max_length": 4096,
-                "dpo": {"beta": 0.1, "sft": 0.0},
-            }
-        ],
-        "eval": {"sampling": {"temperature": 0.0, "max_tokens": 512}},
-    }
-    # The released script: cloning at 2e-5, three rounds, and from the second on beta 0.5 at 5e-7.
-    _released: ClassVar[Mapping[str, Any]] = {
-        **_paper,
-        "run": {"rounds": 3},
-        "warm_start": {"train": {**_paper["warm_start"]["train"], "learning_rate": 2e-5}},
-        "train": [_paper["train"][0], {**_paper["train"][0], "learning_rate": 5e-7, "dpo": {"beta": 0.5, "sft": 0.0}}],
-    }
-    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"paper": _paper, "released": _released}
-
-
-def sampling_problems(config: Config) -> Iterator[Problem]:
-    """Yields a problem if several runs of a task would all be the same."""
-    episodes = getattr(config.method, "episodes", 1)
-    if episodes > 1 and config.collect.sampling.temperature == 0:
-        message = f"{episodes} episodes with temperature 0 would repeat the same run"
-        yield Problem("method.episodes", message, "Set collect.sampling.temperature, or method.episodes=1.")
 
 
 METHOD = ETO

@@ -12,8 +12,7 @@ from agentr.collect.grow import Grow
 from agentr.collect.job import Work
 from agentr.config.checks import Problem, number, share
 from agentr.config.schema import Config
-from agentr.methods.eto import sampling_problems
-from agentr.rounds.method import Imitation, ImitationConfig, by_round
+from agentr.rounds.method import Imitation, ImitationConfig, by_round, sampling_problems
 from agentr.rounds.round import Round
 from agentr.search import Sample
 

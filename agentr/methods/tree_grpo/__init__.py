@@ -5,15 +5,14 @@ The same loss goes with the trees of Agent-R's search (``explore: uct``): all pa
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Any, ClassVar
 
 from agentr.build.advantages import AdvantageConfig
 from agentr.collect.grow import Grow
 from agentr.collect.job import Work
 from agentr.config.checks import number
+from agentr.rounds.method import read_presets
 from agentr.rounds.online import Online
 from agentr.rounds.online_config import BranchingConfig
 from agentr.search import UCT, UCTConfig
@@ -59,10 +58,7 @@ class TreeGRPO(Online[TreeGRPOConfig]):
     environments = ("searchqa",)
     page = "docs/rl.md"
     Config = TreeGRPOConfig
-
-    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
-        "paper": {"method": {"advantages": {"subtree": 1.0, "turn": 0.0}, "gate": "none"}, "train": [{"batch_size": 256}]}
-    }
+    presets = read_presets(__file__)
 
     def rollouts(self) -> Work:
         config = self.config
