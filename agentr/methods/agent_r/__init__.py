@@ -19,7 +19,7 @@ from agentr.collect.grow import Grow
 from agentr.collect.job import Unit, Work
 from agentr.collect.revise import ReviseConfig, execute, splice, transition
 from agentr.config.checks import number
-from agentr.rounds.method import Imitation, ImitationConfig, by_round
+from agentr.rounds.method import Imitation, ImitationConfig, by_round, read_presets
 from agentr.rounds.round import Round
 from agentr.search import UCT, Tree, UCTConfig
 from agentr.search.pairs import pair_paths

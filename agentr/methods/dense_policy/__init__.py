@@ -10,7 +10,7 @@ from agentr.build.dataset import Candidate, Keep
 from agentr.build.siblings import SiblingsConfig, mix_pairs, preference_rows
 from agentr.collect.grow import Grow
 from agentr.collect.job import Work
-from agentr.rounds.method import PreferenceConfig, Preferring
+from agentr.rounds.method import PreferenceConfig, Preferring, read_presets
 from agentr.rounds.round import Round
 from agentr.search import Dense, DenseConfig
 from agentr.store.spool import Kept

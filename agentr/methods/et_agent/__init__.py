@@ -23,7 +23,7 @@ from agentr.config.checks import Problem, number
 from agentr.config.policy import Who
 from agentr.config.schema import Config
 from agentr.observe.flywheel import judge_warning
-from agentr.rounds.method import Imitation, ImitationConfig, by_round, sampling_problems
+from agentr.rounds.method import Imitation, ImitationConfig, by_round, read_presets, sampling_problems
 from agentr.rounds.round import Round
 from agentr.search import Sample
 

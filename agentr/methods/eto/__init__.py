@@ -11,7 +11,7 @@ from agentr.collect.grow import ExpertPath, Grow
 from agentr.collect.job import Work
 from agentr.config.checks import Problem, number
 from agentr.config.schema import Config
-from agentr.rounds.method import PreferenceConfig, Preferring, sampling_problems
+from agentr.rounds.method import PreferenceConfig, Preferring, read_presets, sampling_problems
 from agentr.rounds.round import Round
 from agentr.search import Sample, Stepwise
 
