@@ -11,7 +11,7 @@ from agentr.store.summaries import DatasetSummary
 #: How much more often than a wrong episode a right one is to be found good, by a judge that can tell them apart.
 TELLING = 0.2
 
-#: Columns of the table of operators: a title, and the figure's name in ``agentr.build.evolved.Operated``.
+#: Columns of the table of operators: a title, and the figure's name in ``agentr.methods.et_agent.rows.Operated``.
 _OPERATED = {
     "tried": "tried",
     "made": "made",

@@ -12,9 +12,9 @@ from agentr.build.dataset import Keep
 from agentr.build.mixture import ExtraPairs, mix, mix_pairs_from_files
 from agentr.build.revision import demonstrated_rows, good_rows, revision_rows
 from agentr.build.targets import Targets
-from agentr.collect.revise import ReflectionFor, ReviseConfig, splice
 from agentr.errors import DataError, NoRows, RunError
 from agentr.methods.agent_r import AgentRConfig
+from agentr.methods.agent_r.revise import ReflectionFor, ReviseConfig, splice
 from agentr.search.pairs import Pairing, falls_behind, good_suffix, pair_paths
 from agentr.search.revision import Revision, Splice
 from agentr.search.tree import Origin, Tree

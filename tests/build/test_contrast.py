@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from agentr.build.contrast import Baseline, ContrastConfig, Granularity, contrast_rows
 from agentr.errors import DataError
 from agentr.methods import load
 from agentr.methods.eto import ETOConfig
+from agentr.methods.eto.rows import Baseline, ContrastConfig, Granularity, contrast_rows
 from agentr.search.tree import Origin, Tree
 from agentr.store.dataset import read_rows
 from agentr.store.rows import Dropped, Preference

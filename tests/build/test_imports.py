@@ -13,11 +13,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agentr.build.contrast import ContrastConfig, contrast_rows
 from agentr.build.conversations import ConversationReader
 from agentr.build.export import export_rows
 from agentr.build.imports import demonstrated_turns, import_file
 from agentr.errors import DataError
+from agentr.methods.eto.rows import ContrastConfig, contrast_rows
 from agentr.policy.chat import ChatCodec
 from agentr.store.dataset import read_rows, write_rows
 from agentr.store.rows import Preference, Provenance, Row

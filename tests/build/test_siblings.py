@@ -8,12 +8,13 @@ from typing import Any
 
 import pytest
 
-from agentr.build.siblings import SiblingsConfig, mix_pairs, preference_rows
 from agentr.config.checks import find_problems
 from agentr.errors import ConfigError
 from agentr.methods import load
-from agentr.search import Child, Dense, DenseConfig, Expansion, Node, Origin, Tree
-from agentr.search.siblings import SiblingRule, TurnsLeft, contrasts, estimates, sibling_candidates, sibling_pairs
+from agentr.methods.dense_policy.dense import Dense, DenseConfig
+from agentr.methods.dense_policy.rows import SiblingsConfig, mix_pairs, preference_rows
+from agentr.methods.dense_policy.siblings import SiblingRule, TurnsLeft, contrasts, estimates, sibling_candidates, sibling_pairs
+from agentr.search import Child, Expansion, Node, Origin, Tree
 from agentr.store.dataset import read_rows, write_rows
 from agentr.store.rows import Dropped, Preference, Provenance
 from agentr.types import Outcome, Task

@@ -13,11 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agentr.build.evolved import FilterConfig, count_agreement, count_verdicts, evolved_rows
 from agentr.build.targets import Targets
 from agentr.collect.advisor import ANSWERS, AdvisorConfig, Who
 from agentr.collect.asked import read_answer, rewritten
-from agentr.collect.evolve import Evolve
 from agentr.collect.evolver import EvolveConfig
 from agentr.collect.grow import Grow
 from agentr.collect.job import TreeJob, run_job
@@ -27,6 +25,8 @@ from agentr.envs.client import EnvClient
 from agentr.envs.server import EnvServer
 from agentr.errors import BudgetExceeded, ConfigError, InfraError, RunError
 from agentr.methods import load
+from agentr.methods.et_agent.evolve import Evolve
+from agentr.methods.et_agent.rows import FilterConfig, count_agreement, count_verdicts, evolved_rows
 from agentr.observe.flywheel import judge_warning
 from agentr.policy.base import GenerateRequest, Policy
 from agentr.search import Origin, Sample, Tree

@@ -19,7 +19,6 @@ from agentr.collect.demonstrate import Demonstrate
 from agentr.collect.grow import BadBeginning, Grow
 from agentr.collect.job import TreeJob, run_job
 from agentr.collect.judge import Judge
-from agentr.collect.revise import ReviseConfig
 from agentr.collect.units import Limits, Progress, run_units
 from agentr.config.policy import SamplingConfig
 from agentr.config.schema import TaskSelection
@@ -29,11 +28,13 @@ from agentr.envs.server import EnvServer
 from agentr.errors import ContextOverflow, InfraError, PromptRefused, RunError
 from agentr.evaluate.metrics import evaluate
 from agentr.methods.agent_r import Revise
+from agentr.methods.agent_r.revise import ReviseConfig
+from agentr.methods.dense_policy.dense import Dense, DenseConfig
+from agentr.methods.dense_policy.siblings import SiblingRule
 from agentr.policy.base import GenerateRequest, PolicyStats
 from agentr.rewards import RewardConfig, Rewards
 from agentr.rewards.group import group_of
-from agentr.search import UCT, Child, Dense, DenseConfig, Expansion, Origin, Sample, Strategy, Tree, UCTConfig
-from agentr.search.siblings import SiblingRule
+from agentr.search import UCT, Child, Expansion, Origin, Sample, Strategy, Tree, UCTConfig
 from agentr.search.stored import from_json, to_json
 from agentr.search.uct import Dedupe
 from agentr.store.forest import Forest

@@ -17,8 +17,8 @@ from agentr.build.targets import Targets
 from agentr.collect.agent import Sessions
 from agentr.collect.grow import Grow
 from agentr.collect.job import Unit, Work
-from agentr.collect.revise import ReviseConfig, execute, splice, transition
 from agentr.config.checks import number
+from agentr.methods.agent_r.revise import ReviseConfig, execute, splice, transition
 from agentr.rounds.method import Imitation, ImitationConfig, by_round, read_presets
 from agentr.rounds.round import Round
 from agentr.search import UCT, Tree, UCTConfig

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from agentr.collect.grow import Grow
 from agentr.collect.job import Work
 from agentr.config.checks import number, share
+from agentr.methods.arpo.entropy import Decides, EntropyBranch
 from agentr.rounds.method import read_presets
 from agentr.rounds.online import Online
 from agentr.rounds.online_config import BranchingConfig
-from agentr.search.entropy import Decides, EntropyBranch
 
 
 @dataclass

@@ -12,9 +12,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from agentr.build.dataset import Candidate
-from agentr.build.evolved import FilterConfig, count_agreement, count_operators, count_verdicts, evolved_rows
 from agentr.build.targets import Targets
-from agentr.collect.evolve import Evolve
 from agentr.collect.evolver import EvolveConfig
 from agentr.collect.grow import Grow
 from agentr.collect.job import Work
@@ -22,6 +20,8 @@ from agentr.collect.operators import operator_problems
 from agentr.config.checks import Problem, number
 from agentr.config.policy import Who
 from agentr.config.schema import Config
+from agentr.methods.et_agent.evolve import Evolve
+from agentr.methods.et_agent.rows import FilterConfig, count_agreement, count_operators, count_verdicts, evolved_rows
 from agentr.observe.flywheel import judge_warning
 from agentr.rounds.method import Imitation, ImitationConfig, by_round, read_presets, sampling_problems
 from agentr.rounds.round import Round

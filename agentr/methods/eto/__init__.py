@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from agentr.build.contrast import Baseline, ContrastConfig, Granularity, contrast_rows
 from agentr.build.dataset import Candidate
 from agentr.collect.grow import ExpertPath, Grow
 from agentr.collect.job import Work
 from agentr.config.checks import Problem, number
 from agentr.config.schema import Config
+from agentr.methods.eto.rows import Baseline, ContrastConfig, Granularity, contrast_rows
 from agentr.rounds.method import PreferenceConfig, Preferring, read_presets, sampling_problems
 from agentr.rounds.round import Round
 from agentr.search import Sample, Stepwise

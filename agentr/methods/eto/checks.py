@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, cast
 
-from agentr.build.contrast import contrast_rows
 from agentr.config.schema import Config
 from agentr.fidelity.trees import Turns, names, spoken, tree_of
+from agentr.methods.eto.rows import contrast_rows
 from agentr.search import Origin, Tree
 from agentr.store.rows import Preference
 

@@ -1,6 +1,6 @@
 """Builds DensePolicy's pairs: of two turns after the same conversation, the one that led further is preferred.
 
-A row is the conversation as prompt and one turn on either side, all of whose tokens count. ``agentr.search.siblings`` decides which turns
+A row is the conversation as prompt and one turn on either side, all of whose tokens count. ``agentr.methods.dense_policy.siblings`` decides which turns
 are a pair, because the search stops by the number of pairs; this module decides how many of them are used, and in what mixture.
 """
 
@@ -15,7 +15,7 @@ from typing import TypeVar
 from agentr.build.sequences import dropped, make_pair, recorded
 from agentr.config.checks import Problem, number
 from agentr.errors import ConfigError
-from agentr.search.siblings import SiblingPair, SiblingRule, TurnValue, estimates, sibling_candidates
+from agentr.methods.dense_policy.siblings import SiblingPair, SiblingRule, TurnValue, estimates, sibling_candidates
 from agentr.search.tree import Node, Tree
 from agentr.store.rows import Dropped, Preference
 from agentr.types import Task

@@ -11,14 +11,14 @@ from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import Any, cast
 
-from agentr.build.evolved import evolved_rows
 from agentr.build.targets import Targets
 from agentr.collect.asked import rewritten
-from agentr.collect.evolve import Evolve, chosen
 from agentr.collect.evolver import Evolver
 from agentr.collect.operators import apply
 from agentr.config.schema import Config
 from agentr.fidelity.trees import Turns, child_of, name_of, named, spoken, tree_of
+from agentr.methods.et_agent.evolve import Evolve, chosen
+from agentr.methods.et_agent.rows import evolved_rows
 from agentr.rounds.method import by_round
 from agentr.search import Node, Origin, Tree
 from agentr.search.episode import EVOLVED, Episode, episodes

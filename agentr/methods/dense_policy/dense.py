@@ -25,7 +25,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from agentr.config.checks import Problem, number
-from agentr.search.siblings import SiblingRule, contrasts, estimates, sibling_pairs
+from agentr.methods.dense_policy.siblings import SiblingRule, contrasts, estimates, sibling_pairs
 from agentr.search.strategy import Expansion, Strategy, cut_off
 from agentr.search.tree import Child, Node, Origin, Tree
 from agentr.seeds import derived_seed
