@@ -39,13 +39,13 @@ ConfigPath = Annotated[Path, typer.Argument(metavar="CONFIG", help="YAML file; s
 Overrides = Annotated[list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Override keys, such as run.seed=1.")]
 RunDir = run_cli.RunDir
 AllowChange = Annotated[bool, typer.Option("--allow-config-change", help="Continue although the configuration changed.")]
-RoundNumber = run_cli.RoundNumber
 
 
 @app.command()
 def run(
     config: ConfigPath,
     overrides: Overrides = None,
+    only: Annotated[list[str] | None, run_cli.stage_option("Run this stage alone; may be repeated.", "--only")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Check the configuration, show it, and do nothing.")] = False,
     allow_config_change: AllowChange = False,
     trust: run_cli.Trust = False,
@@ -68,7 +68,7 @@ def run(
     from agentr.launch.run import run as run_experiment
     from agentr.observe.progress import Reporter
 
-    run_experiment(loaded, Reporter(), allow_change=allow_config_change)
+    run_experiment(loaded, Reporter(), allow_change=allow_config_change, only=only or ())
 
 
 @app.command()
@@ -142,101 +142,22 @@ def status(run_dir: RunDir, as_json: Annotated[bool, typer.Option("--json", help
 
 
 @app.command()
-def collect(config: ConfigPath, overrides: Overrides = None, round_: RoundNumber = None) -> None:
-    """Run one round's exploration: the method's stages of trees."""
-    from agentr.methods import method_of
-    from agentr.rounds.round import Round
-    from agentr.store.layout import arm_of
-
-    with _experiment(config, overrides) as experiment:
-        experiment.base_model()
-        round_ = run_cli.working_round(experiment, round_, least=1)
-        method_of(experiment.config_at(round_)).explore(Round.of(experiment, round_))
-        echo(experiment.store.layout.stage(arm_of(round_).folder))
-
-
-@app.command()
-def build(config: ConfigPath, overrides: Overrides = None, round_: RoundNumber = None) -> None:
-    """Build one round's dataset from its trees."""
-    from agentr.methods import method_of
-    from agentr.rounds.round import Round
-
-    with _experiment(config, overrides) as experiment:
-        experiment.base_model()
-        round_ = run_cli.working_round(experiment, round_)
-        if round_ == 0:
-            experiment.demonstrations()
-            echo(experiment.demonstration_dataset())
-        else:
-            echo(method_of(experiment.config_at(round_)).build(Round.of(experiment, round_)))
-
-
-@app.command()
-def flywheel(config: ConfigPath, overrides: Overrides = None, round_: RoundNumber = None) -> None:
-    """Evolve one round's episodes, build its dataset, and show what came of each operator (method et_agent)."""
-    from agentr.methods import method_of
-    from agentr.observe.flywheel import asked_lines, operator_table
-    from agentr.observe.progress import Reporter
-    from agentr.rounds.round import Round
-    from agentr.store.layout import DATASET, arm_of
-    from agentr.store.summaries import DatasetSummary
-
-    with _experiment(config, overrides) as experiment:
-        round_ = run_cli.working_round(experiment, round_, least=1)
-        method = method_of(experiment.config_at(round_))
-        if method.name != "et_agent":
-            raise ConfigError(f"round {round_} is one of {method.name}, which has no operators", hint="Set method.type=et_agent.")
-        if round_ == 1:
-            experiment.warm_start()
-        experiment.base_model()
-        current = Round.of(experiment, round_)
-        method.explore(current)
-        folder = method.build(current)
-        record = experiment.store.record(arm_of(round_).stage(DATASET))
-        assert record is not None, "the dataset was just built"
-        made = record.read(DatasetSummary)
-        Reporter().console.print(operator_table(made))
-        for line in asked_lines(made):
-            echo(line)
-        echo(folder)
-
-
-@app.command()
 def train(
     config: ConfigPath,
+    dataset: Annotated[Path, typer.Option(help="Folder of rows, as 'agentr import' writes it.")],
     overrides: Overrides = None,
-    round_: RoundNumber = None,
-    dataset: Annotated[Path | None, typer.Option(help="Train the configured model on this dataset instead (see import).")] = None,
+    trust: run_cli.Trust = False,
 ) -> None:
-    """Train one round's policy on its dataset, or the model on a dataset of your own."""
-    from agentr.config.training import ContinueFrom
-    from agentr.methods import method_of
-    from agentr.rounds.round import Round
+    """Train the configured model on a dataset of your own, as the first round of the configuration trains."""
+    from agentr.launch.run import opened
+    from agentr.methods import load
+    from agentr.observe.progress import Reporter
     from agentr.store.layout import TRAIN
 
-    with _experiment(config, overrides) as experiment:
-        if dataset is not None:
-            name = f"imported/{TRAIN}"
-            echo(experiment.train(name, dataset.resolve(), experiment.base_model(), experiment.train_config(1)).path)
-            return
-        round_ = run_cli.working_round(experiment, round_)
-        if round_ == 0:
-            echo(experiment.warm_start()[0].path)
-            return
-        experiment.base_model()
-        start = experiment.policy(round_ - 1 if experiment.config.trainer.continue_from is ContinueFrom.previous else 0)
-        echo(method_of(experiment.config_at(round_)).train(Round.of(experiment, round_), start).path)
-
-
-@app.command("eval")
-def evaluate(config: ConfigPath, overrides: Overrides = None, round_: RoundNumber = None) -> None:
-    """Evaluate one round's policy on the held-out tasks."""
-    from agentr.store.layout import arm_of
-
-    with _experiment(config, overrides) as experiment:
-        experiment.base_model()
-        round_ = run_cli.working_round(experiment, round_, trained=True)
-        experiment.evaluate(arm_of(round_), experiment.policy(round_))
+    with trusting(trust):
+        loaded = load(config, overrides or [])
+    with opened(loaded, Reporter()) as experiment:
+        echo(experiment.train(f"imported/{TRAIN}", dataset.resolve(), experiment.base_model(), experiment.train_config(1)).path)
 
 
 @app.command("import")
@@ -359,23 +280,14 @@ def _root(context: typer.Context, version: Annotated[bool, typer.Option("--versi
         raise typer.Exit
 
 
-def _experiment(config: Path, overrides: list[str] | None):
-    from agentr.launch.run import opened
-    from agentr.methods import load
-    from agentr.observe.progress import Reporter
-
-    return opened(load(config, overrides or []), Reporter())
-
-
 #: The commands that only look: at runs, archives and models of anybody. They run no code that those name.
 LOOK = ("ls", "status", "ui", "show", "report", "trace", "logs", "export", "doctor", "pack", "unpack", "prune", "methods", "rewards")
 
 #: The commands as the help shows them, in this order.
 GROUPS: dict[str, tuple[str, ...]] = {
-    "Run experiments": ("run", "resume", "compare", "submit", "stop", "check", "serve"),
+    "Run experiments": ("run", "resume", "compare", "search", "submit", "stop", "check", "serve"),
     "Look at runs": ("ls", "status", "ui", "show", "report", "trace", "logs"),
-    "One stage at a time": ("collect", "build", "flywheel", "train", "eval", "search"),
-    "Data in and out": ("import", "export", "data"),
+    "Data in and out": ("import", "train", "export", "data"),
     "Take care of runs": ("doctor", "pack", "unpack", "prune"),
     "What there is": ("methods", "rewards", "envs", "verify"),
     "Measure": ("bench",),

@@ -10,6 +10,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "agentr run configs/demo.yaml",
         "agentr run configs/demo.yaml run.seed=1 run.dir=runs/demo-1",
         "agentr run configs/agent_r_llama3_8b.yaml --dry-run",
+        "agentr run configs/demo.yaml --only rounds/01/collect",
     ),
     "resume": ("agentr resume runs/demo", "agentr resume runs/demo collect.in_flight=16"),
     "compare": (
@@ -38,11 +39,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "agentr logs runs/demo --stage collect --level warning",
         "agentr logs /shared/runs/demo --address http://head:8265 --follow",
     ),
-    "collect": ("agentr collect configs/demo.yaml --round 1",),
-    "build": ("agentr build configs/demo.yaml --round 1",),
-    "flywheel": ("agentr flywheel configs/et_agent_demo.yaml --round 1",),
-    "train": ("agentr train configs/demo.yaml --round 1", "agentr train configs/demo.yaml --dataset data run.dir=runs/mine"),
-    "eval": ("agentr eval configs/demo.yaml --round 1",),
+    "train": ("agentr train configs/demo.yaml --dataset data run.dir=runs/mine",),
     "import": ("agentr import pairs.json --config configs/demo.yaml --out data",),
     "export": (
         "agentr export runs/demo --round 2 --format trl --out rows.jsonl",

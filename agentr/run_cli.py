@@ -19,7 +19,6 @@ from agentr.store.trust import trusting
 
 if TYPE_CHECKING:
     from agentr.read.run import Round, Run
-    from agentr.rounds.experiment import Experiment
 
 #: What is said of a run in which nothing was found wrong.
 WHOLE = "every file is what it was when its stage was sealed; reports, events, logs and the cards of models are not sealed"
@@ -42,7 +41,6 @@ def round_option(about: str) -> Any:
     return typer.Option("--round", parser=_round, metavar="N", help=about)
 
 
-RoundNumber = Annotated[int | None, round_option("Which round: 1, or rounds/01; 0 is the warm start. [default: the next to train]")]
 BestRound = Annotated[int | None, round_option("Which round: 1, or rounds/01; 0 is the warm start. [default: the best, or the last]")]
 
 
@@ -55,20 +53,9 @@ def chosen(run: Run, round_: int | None, holds: Callable[[Round], bool]) -> Arm:
     return found.arm
 
 
-def working_round(experiment: Experiment, given: int | None, *, least: int = 0, trained: bool = False) -> int:
-    """Returns the round that is named, or else the next to train or the last that is trained, and says which."""
-    if given is not None:
-        return given
-    last = experiment.trained()
-    found = min(max(least, last if trained else last + 1), experiment.config.run.rounds)
-    why = "the last that is trained" if trained or found == last else "the next to train"
-    experiment.reporter.say(f"{arm_of(found).title}, {why} (--round names another)")
-    return found
-
-
-def stage_option(about: str) -> Any:
+def stage_option(about: str, name: str = "--stage") -> Any:
     """Returns an option that names a stage, by its name or as tables do."""
-    return typer.Option("--stage", parser=lambda text: name_of(str(text)), metavar="STAGE", help=about)
+    return typer.Option(name, parser=lambda text: name_of(str(text)), metavar="STAGE", help=about)
 
 
 def register(app: typer.Typer) -> None:

@@ -7,8 +7,10 @@ import subprocess
 import sys
 from contextlib import nullcontext
 from pathlib import Path
+from typing import cast
 
 import pytest
+import typer
 import yaml
 from typer.main import get_command
 from typer.testing import CliRunner, Result
@@ -87,7 +89,7 @@ def stored(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("verify --method rlx", "there are no rules of 'rlx'", "Methods: agent_r"),
         ("import none.json --config configs/demo.yaml --out x", "none.json cannot be read", "Give a JSON list, one JSON object a line"),
         ("import {run}/manifest.json --config none.yaml --out x", "there is no configuration file none.yaml", "See configs/"),
-        ("train configs/demo.yaml --dataset nowhere", "nowhere holds no readable dataset", "agentr build"),
+        ("train configs/demo.yaml --dataset nowhere", "nowhere holds no readable dataset", "agentr import"),
         ("export {run} --out {run}", "run is a folder", "Name the file to write"),
         ("export {run} --out {run}/config.yaml/x", "config.yaml is a file, not a folder", "Name another place."),
         (
@@ -98,11 +100,8 @@ def stored(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("export {run} --out x --format cvs", "unknown export format 'cvs'", "Formats: messages, trl"),
         ("export {run} --out x --round 3", "has no round 3", "Its rounds: 0 to 1."),
         ("export nowhere --out x", "nowhere holds no run", ""),
-        ("collect configs/demo.yaml", "has no policy of round 0 yet", "agentr train CONFIG --round 0"),
-        ("build configs/demo.yaml --round 2", "has no policy of round 1 yet", "agentr train CONFIG --round 1"),
-        ("train configs/demo.yaml --round 2", "has no policy of round 1 yet", "agentr train CONFIG --round 1"),
-        ("eval configs/demo.yaml --round 1", "has no policy of round 1 yet", "agentr train CONFIG --round 1"),
-        ("flywheel configs/demo.yaml", "round 1 is one of agent_r, which has no operators", "Set method.type=et_agent."),
+        ("run configs/demo.yaml --only rounds/03/train", "the run has no stage rounds/03/train", "rounds/02/train, rounds/02/eval"),
+        ("run configs/demo.yaml --only train", "the run has no stage train", "Its stages: model, "),
     ],
 )
 def test_what_cannot_be_done_is_said_without_a_traceback(
@@ -131,54 +130,58 @@ def test_what_cannot_be_done_is_said_without_a_traceback(
     assert before == {path: path.read_bytes() for path in stored.rglob("*") if path.is_file()}
 
 
-def test_an_interrupted_command_ends_as_the_shell_expects(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_interrupted_command_ends_as_the_shell_expects(capsys: pytest.CaptureFixture[str]) -> None:
     def interrupted() -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("agentr.cli.app", interrupted)
     with pytest.raises(SystemExit) as ended:
-        main()
+        main(cast(typer.Typer, interrupted))
     assert ended.value.code == 130 and capsys.readouterr().err == "interrupted\n"
 
 
 @pytest.mark.slow
 def test_the_stages_of_a_run_one_by_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each command does its stage and says where it is; the whole run does what is left, and a second one nothing."""
+    """``--only`` does its stages, or says which are missing before them; the whole run does what is left, and a second one nothing."""
     notes, run = Notes(), tmp_path / "run"
     monkeypatch.setattr("agentr.launch.run.Services", lambda *_: notes)
     config = tmp_path / "config.yaml"
     config.write_text(
         f"method: {{type: rft}}\nmodel: {{max_model_len: 1024}}\nrun: {{dir: {run}, rounds: 2}}\n"
-        "collect: {tasks: {limit: 2}}\neval: {bootstrap: 100}\n"
+        "collect: {tasks: {limit: 2}}\neval: {bootstrap: 100, judge: {who: policy}}\n"
     )
 
-    def said(*words: str) -> str:
-        result = agentr(words[0], config, *words[1:])
-        assert result.exit_code == 0, (words, result.exception, result.output)
-        return result.stdout
+    def only(*stages: str) -> Result:
+        return agentr("run", config, *(word for stage in stages for word in ("--only", stage)))
 
-    built = said("build")
-    assert "warm start, the next to train (--round names another)" in built and built.strip().endswith(f"{run}/rounds/00/dataset")
-    assert said("train", "--round", "0").strip().endswith(f"{run}/rounds/00/train/model")
-    assert "warm start: success 100.0 [100.0, 100.0] % on 4 held-out tasks" in said("eval")
-    assert said("collect").strip().endswith(f"{run}/rounds/01")
-    assert said("build").strip().endswith(f"{run}/rounds/01/dataset")
-    assert said("train").strip().endswith(f"{run}/rounds/01/train/model")
-    evaluated = said("eval")
-    assert "round 1: success 100.0" in evaluated and "round 1, the last that is trained" in evaluated
-    own = said("train", "--dataset", str(run / "rounds/01/dataset"))
-    assert own.strip().endswith(f"{run}/imported/train/model") and notes.trainings[-1].start == run / "model/nano"
-    assert list(notes.stages) == ["rounds/00/demonstrations", "rounds/00/eval", "rounds/01/collect", "rounds/01/eval"]
-    refused = agentr("build", config)
-    assert "round 2, the next to train" in refused.output and "Collect first" in str(refused.exception)
-    said("run")
+    def sealed() -> set[str]:
+        return {record.name for record in RunStore(run).records() if record.sealed}
+
+    refused = only("rounds/01/collect")
+    assert "rounds/01/collect needs model, which is not there yet" in str(refused.exception) and not sealed()
+    done = {"model", "rounds/00/demonstrations", "rounds/00/dataset"}
+    assert only("warm start: dataset", *done).exit_code == 0 and sealed() == done, "in any order, by any spelling"
+    for stage in ("rounds/00/train", "rounds/01/collect", "rounds/01/dataset", "rounds/01/train"):
+        assert only(stage).exit_code == 0
+        done.add(stage)
+        assert sealed() == done, "nothing besides: held-out episodes are not needed for what follows"
+    assert only("rounds/01/train").exit_code == 0 and sealed() == done, "once more is no error"
+    assert "rounds/01/judged needs rounds/01/eval" in str(only("rounds/01/judged").exception)
+    evaluated = only("rounds/01/eval")
+    done.add("rounds/01/eval")
+    assert "round 1: success 100.0" in evaluated.stdout and sealed() == done
+    assert "rounds/02/dataset needs rounds/02/collect" in str(only("rounds/02/dataset").exception) and sealed() == done
+    assert notes.engines_early is False, "no evaluation need follow a training"
+    own = agentr("train", config, "--dataset", str(run / "rounds/01/dataset"))
+    assert own.stdout.strip().endswith(f"{run}/imported/train/model") and notes.trainings[-1].start == run / "model/nano"
+    assert list(notes.stages) == ["rounds/00/demonstrations", "rounds/01/collect", "rounds/01/eval"]
+    assert agentr("run", config).exit_code == 0
     told = " ".join(agentr("status", run).stdout.split())
     assert "finished; " in told and "Best: rounds/00, held-out success 100.0 %" in told and "no evidence of a difference" in told
-    assert "round 2, the last that is trained" in said("train"), "nothing is left to train"
-    assert list(notes.stages)[4:] == ["rounds/02/collect", "rounds/02/eval"]
+    stages = ["rounds/00/eval", "rounds/00/judged", "rounds/01/judged", "rounds/02/collect", "rounds/02/eval", "rounds/02/judged"]
+    assert list(notes.stages)[3:] == stages and len(notes.trainings) == 4
     assert (run / "report.html").exists() and json.loads((run / "report.json").read_text())["complete"]
     resumed = agentr("resume", run)
-    assert resumed.exit_code == 0 and len(notes.stages) == 6 and len(notes.trainings) == 4
+    assert resumed.exit_code == 0 and len(notes.stages) == 9 and len(notes.trainings) == 4
 
 
 def test_a_comparison_with_a_run_that_failed_shows_the_others_and_ends_with_an_error(
@@ -204,26 +207,7 @@ def test_the_version_is_shown() -> None:
     assert agentr("no-such-command").exit_code == 2
 
 
-@pytest.mark.parametrize(
-    "command",
-    [
-        "run",
-        "resume",
-        "status",
-        "methods",
-        "rewards",
-        "collect",
-        "build",
-        "train",
-        "eval",
-        "import",
-        "compare",
-        "report",
-        "export",
-        "envs",
-        "data",
-    ],
-)
+@pytest.mark.parametrize("command", [name for names in GROUPS.values() for name in names])
 def test_every_command_explains_itself(command: str) -> None:
     shown = agentr(command, "--help")
     assert shown.exit_code == 0 and "Usage" in shown.stdout

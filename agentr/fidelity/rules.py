@@ -1,4 +1,4 @@
-"""Rules of the papers with their golden vectors, read from ``vectors/*.yaml``."""
+"""Rules of the papers with their golden vectors, read from ``methods/*/vectors.yaml``."""
 
 from __future__ import annotations
 
@@ -9,11 +9,10 @@ from typing import Any
 
 import yaml
 
-FOLDER = Path(__file__).parent / "vectors"
+from agentr import methods
 
-
-class CannotRun(Exception):
-    """Raised by a check for what this installation lacks."""
+#: Folders of the methods.
+FOLDER = Path(methods.__file__).parent
 
 
 @dataclass(frozen=True)
@@ -37,14 +36,14 @@ class Rule:
     """An equation or a rule of a paper or of released code.
 
     Attributes:
-        section: The file that it stands in.
+        section: The method in whose folder it stands.
         title: Whose rule it is, such as Agent-R.
         name: Unique in its section.
         says: The rule in a line.
         paper: Number on arXiv; empty for code without a paper.
         where: Equation or section, or "released code".
         method: Value of ``method.type`` whose configuration it is checked with.
-        check: The function in ``agentr.fidelity.checks`` that asks agentr: ``module.name``.
+        check: The function that asks agentr: ``module.name`` in ``agentr.fidelity.checks``, or ``.module.name`` in the method's folder.
         settings: Keys that are set in any case.
         switches: Keys by which agentr follows the rule, where it does not by default, with the published values.
         preset: The preset that has these values; empty if none has them all.
@@ -78,13 +77,13 @@ class Rule:
 
 
 def read_rules(folder: Path = FOLDER) -> list[Rule]:
-    """Returns all rules, by file and in the order of each."""
-    return [rule for file in sorted(folder.glob("*.yaml")) for rule in _read(file)]
+    """Returns all rules, by method and in the order of its file."""
+    return [rule for file in sorted(folder.glob("*/vectors.yaml")) for rule in _read(file)]
 
 
 def _read(file: Path) -> list[Rule]:
     data = yaml.safe_load(file.read_text(encoding="utf-8"))
-    common = {"section": file.stem, "title": data["title"], "paper": data["paper"], "method": data["method"]}
+    common = {"section": file.parent.name, "title": data["title"], "paper": data["paper"], "method": data["method"]}
     found = []
     for entry in data["rules"]:
         cases = tuple(Case(**case) for case in entry.pop("cases", ()))

@@ -63,9 +63,7 @@ def _trees(here: Round) -> Iterator[Tree]:
     """Yields the trees of all stages of exploration; of a stage that another one includes, those of the other."""
     stages = [stage for stage in here.exploration().values() if stage.sealed]
     if not stages:
-        raise DataError(
-            f"{here.run.path} has no trees of round {here.number}", hint=f"Collect first: agentr collect CONFIG --round {here.number}"
-        )
+        raise DataError(f"{here.run.path} has no trees of round {here.number}", hint=f"Go on with 'agentr resume {here.run.path}'.")
     included = {stage.summary.includes for stage in stages}
     for stage in stages:
         if stage.name not in included:

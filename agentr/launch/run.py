@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from functools import partial
 from pathlib import Path
@@ -177,8 +177,13 @@ def _await(mirror: Mirror, config: Config, reporter: Reporter, *, patient: bool)
         reporter.say(f"not mirrored to {config.run.mirror}: {', '.join(left)}. The next start of the run mirrors it.", "yellow")
 
 
-def run(config: Config, reporter: Reporter, *, allow_change: bool = False, services: Services | None = None) -> RunSummary:
+def run(
+    config: Config, reporter: Reporter, *, allow_change: bool = False, services: Services | None = None, only: Collection[str] = ()
+) -> RunSummary:
     """Runs a whole experiment, or what is left of it, and reports. For ``services`` see `opened`.
+
+    Args:
+        only: Stages that alone are run; those before them must be sealed.
 
     Raises:
         AgentrError: With what was wrong and what to do. What was finished before is kept.
@@ -186,7 +191,7 @@ def run(config: Config, reporter: Reporter, *, allow_change: bool = False, servi
     with opened(config, reporter, allow_change=allow_change, services=services) as experiment:
         if joined(config):
             experiment.services.check()  # before the first stage; a Ray of one's own starts when it is needed
-        run_rounds(experiment, lambda round_: method_of(experiment.config_at(round_)))
+        run_rounds(experiment, lambda round_: method_of(experiment.config_at(round_)), only)
         return report(Run(experiment.root), reporter)
 
 

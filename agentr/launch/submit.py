@@ -32,7 +32,7 @@ LARGEST_BYTES = 100 * 2**20
 #: What a folder must have at least one of, to be a project and not a home or the root.
 PROJECT = ("pyproject.toml", "setup.py", ".git", "configs", "requirements.txt", ".rayignore", "agentr")
 #: The entry points of ``ray_jobs``.
-JOBS = ("experiment", "check", "collect", "build", "train", "evaluate", "environments", "smoke", "chaos")
+JOBS = ("experiment", "check", "environments", "smoke")
 #: Key of a job's metadata that holds the run directory.
 RUN = "agentr_run"
 _LIVE = ("PENDING", "RUNNING")

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from rich.table import Table
-
 from agentr.store.summaries import DatasetSummary
 
 #: How much more often than a wrong episode a right one is to be found good, by a judge that can tell them apart.
@@ -33,17 +31,6 @@ def operator_rows(flywheel: DatasetSummary) -> list[list[str]]:
 
     lines = [[name, *(shown(operated[key]) for key in _OPERATED.values())] for name, operated in flywheel.operators.items()]
     return [["operator", *_OPERATED], *lines]
-
-
-def operator_table(flywheel: DatasetSummary) -> Table:
-    """Returns the same for a terminal."""
-    header, *lines = operator_rows(flywheel)
-    shown = Table(title="What came of each operator; right and calls where an episode came of it")
-    for column in header:
-        shown.add_column(column, justify="left" if column == "operator" else "right")
-    for line in lines:
-        shown.add_row(*line)
-    return shown
 
 
 def asked_lines(flywheel: DatasetSummary) -> list[str]:

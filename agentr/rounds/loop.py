@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from pathlib import Path
 
 from agentr.config.training import ContinueFrom, TrainConfig
-from agentr.errors import RunError
+from agentr.errors import ConfigError, RunError
 from agentr.observe.card import write_card
 from agentr.read.run import Run
 from agentr.rounds.experiment import Experiment
@@ -16,24 +16,35 @@ from agentr.rounds.prune import delete, prunable
 from agentr.rounds.round import Round
 from agentr.store.files import write_json, write_link
 from agentr.store.layout import CONTROL, DATASET, DEMONSTRATIONS, EVAL, MODEL, SELECTION, TRAIN, WARM_START, Checkpoint, arm_of
+from agentr.store.run import NotWanted
 from agentr.store.summaries import EvalSummary, TrainSummary
 from agentr.train.job import TrainJob
 from agentr.types import Loss
 
 
-def run_rounds(experiment: Experiment, method_at: Callable[[int], Method]) -> None:
+def run_rounds(experiment: Experiment, method_at: Callable[[int], Method], only: Collection[str] = ()) -> None:
     """Runs an experiment: for each round explore, build, train, evaluate. Ends with the control arm and the best checkpoint.
 
     Args:
         method_at: Gives the method of a round.
+        only: Stages that alone are run, each with what is evaluated or trained before it already there.
 
     Raises:
+        ConfigError: A stage of ``only`` is none of the run.
         AgentrError: A stage failed; what was sealed before is kept.
     """
-    stages = planned(experiment, method_at)
-    experiment.store.event("planned", stages=stages)
+    stages, store = planned(experiment, method_at), experiment.store
+    if unknown := next((name for name in only if name not in stages), ""):
+        raise ConfigError(f"the run has no stage {unknown}", hint=f"Its stages: {', '.join(stages)}.")
+    store.event("planned", stages=stages)
+    store.only = frozenset(only)
     with experiment.reporter.planned(stages):
-        _run_rounds(experiment, method_at)
+        try:
+            _run_rounds(experiment, method_at)
+        except NotWanted as stopped:
+            if missing := next((name for name in only if not store.sealed(name)), ""):
+                hint = f"Run it first: --only {stopped.stage}; or run them all, without --only."
+                raise RunError(f"{missing} needs {stopped.stage}, which is not there yet", hint=hint) from None
 
 
 def planned(experiment: Experiment, method_at: Callable[[int], Method]) -> list[str]:
@@ -49,7 +60,7 @@ def planned(experiment: Experiment, method_at: Callable[[int], Method]) -> list[
 
 def _run_rounds(experiment: Experiment, method_at: Callable[[int], Method]) -> None:
     config = experiment.config
-    experiment.services.engines_early = True
+    experiment.services.engines_early = not experiment.store.only
     warm_start, demonstrations = experiment.warm_start()
     experiment.evaluate(WARM_START, warm_start)
     write_card(Run(experiment.root), WARM_START)

@@ -179,7 +179,10 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     try:
         found = read_json(folder / "manifest.json")
     except DataError as error:
-        raise DataError(f"{folder} holds no readable dataset: {error.message}", hint="Build it with 'agentr build'.") from error
+        raise DataError(
+            f"{folder} holds no readable dataset: {error.message}",
+            hint="Make it with 'agentr import', or name a dataset of a run: RUN/rounds/01/dataset.",
+        ) from error
     check_format(typed(dict[str, Any], found, f"{folder}/manifest.json"), f"the dataset {folder}")
     typed(_Manifest, found, f"{folder}/manifest.json")
     return found

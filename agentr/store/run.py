@@ -33,6 +33,14 @@ from agentr.store.trust import remember
 _LONGEST = 10_000
 
 
+class NotWanted(Exception):
+    """Raised in place of running a stage when others alone are to be run."""
+
+    def __init__(self, stage: str) -> None:
+        super().__init__(stage)
+        self.stage = stage
+
+
 class RunStore:
     """A run directory, as the process that works on it sees it. To read one, see ``agentr.open``.
 
@@ -43,6 +51,7 @@ class RunStore:
 
     Attributes:
         told: Is told each event, its kind and what it is about, before it is written.
+        only: Stages that alone are run, with what runs within them; empty for all.
     """
 
     def __init__(self, root: Path, say: Callable[[str], None] = lambda text: None, lease_s: float = LEASE_S) -> None:
@@ -50,6 +59,7 @@ class RunStore:
         self.layout = Layout(root)
         self.say = say
         self.told: Callable[[str, Mapping[str, Any]], None] = lambda kind, about: None
+        self.only: Collection[str] = ()
         self.lease = Lease(self.layout.lease, lease_s, lambda text: self.say(text))
         #: Of each stage that is running, one within the other: the content of the stages that it has read so far.
         self._inputs: list[dict[str, str]] = []
@@ -148,6 +158,7 @@ class RunStore:
         Raises:
             DataError: A file of an input is damaged; the error names it.
             RunError: The disk is full, or the run directory is gone.
+            NotWanted: It is none of the stages that alone are to be run.
         """
         values = _values(config or {})
         record = self.record(name)
@@ -161,6 +172,8 @@ class RunStore:
                 self.say(f"{why}. It stays as it is; 'agentr doctor {self.root} --repair --stale' lets it be made anew.")
                 self.event("stage_stale", stage=name, reasons=reasons)
             return record.read(kind)
+        if not self.wants(name) and not self._inputs:
+            raise NotWanted(name)
         started = time.time()
         spent = record.seconds if record is not None else 0.0
         running = StageRecord(name=name, state="running", started=started, seconds=spent, summary={})
@@ -199,6 +212,10 @@ class RunStore:
         self._verified[name] = self._times(sealed)
         self.event("stage_sealed", stage=name, seconds=round(seconds, 3))
         return summary
+
+    def wants(self, name: str) -> bool:
+        """Returns whether a stage is to be run, if it is not sealed."""
+        return not self.only or name in self.only
 
     def _stopped(self, running: StageRecord, error: BaseException) -> None:
         """Notes that a stage was not finished, if that can still be noted: the disk may be full, the directory gone."""

@@ -1,4 +1,4 @@
-"""ET-Agent with real parts: `agentr flywheel` with every operator, killed on the way, then the rest of the run."""
+"""ET-Agent with real parts: the flywheel with every operator, killed on the way, then the rest of the run."""
 
 from __future__ import annotations
 
@@ -43,14 +43,10 @@ EVOLVING = [
 
 def test_the_flywheel_and_what_follows(tmp_path: Path) -> None:
     root, log = tmp_path / "run", tmp_path / "log"
-    driver = start(log, "flywheel", GROUND, f"run.dir={root}", *EVOLVING)
+    driver = start(log, "run", GROUND, f"run.dir={root}", *EVOLVING)
     try:
         wait_for(lambda: Forest(root / "rounds/01/evolve").finished(), driver, "the first evolved tree")
         kill(driver, r"ray::.*Coordinator(?!Actor)")
-        assert driver.wait(600) == 0, log.read_text()[-3000:]
-        shown = log.read_text()
-        assert "What came of each operator" in shown and all(name in shown for name in ("drop_redundant", "correct_flawed", "rollout"))
-        driver = start(log, "run", GROUND, f"run.dir={root}", *EVOLVING)
         assert driver.wait(600) == 0, log.read_text()[-3000:]
     finally:
         end(driver)

@@ -178,7 +178,7 @@ def test_the_control_of_a_method_of_pairs_imitates_as_the_warm_start_does(tmp_pa
 def test_a_control_without_demonstrations_is_refused(tmp_path: Path) -> None:
     experiment, _ = whole(tmp_path, "run.control=false")
     with pytest.raises(RunError, match=r"run\.control needs a warm start"):
-        run_control(experiment, lambda _: method_of(experiment.config), experiment.policy(0), None)
+        run_control(experiment, lambda _: method_of(experiment.config), experiment.store.layout.checkpoint("rounds/00/train"), None)
 
 
 @pytest.mark.parametrize(("continue_from", "start"), [("previous", "rounds/01"), ("warm_start", "rounds/00")])

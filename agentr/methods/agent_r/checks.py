@@ -15,14 +15,14 @@ from typing import Any, cast
 from agentr.build.mixture import mix_rows
 from agentr.build.revision import demonstrated_rows, good_rows, revision_rows
 from agentr.build.targets import Targets
-from agentr.collect import revise
 from agentr.config.schema import Config
 from agentr.evaluate.metrics import repeated, revision_length
-from agentr.fidelity.trees import Turns, child_of, name_of, named, names, new_tree, searched, spoken, tree_of
+from agentr.methods.agent_r import revise
 from agentr.rounds.method import by_round
 from agentr.search import UCT, Node, Origin
 from agentr.search.pairs import Pair, pair_paths
 from agentr.search.revision import Revision
+from agentr.search.written import Turns, child_of, name_of, named, names, new_tree, searched, spoken, tree_of
 from agentr.store.rows import Row
 from agentr.tasks.formats import ReAct
 from agentr.types import Completion, FinishReason, Outcome

@@ -7,11 +7,11 @@ from dataclasses import replace
 from typing import Any, cast
 
 from agentr.config.schema import Config
-from agentr.fidelity.trees import PROMPT, Turns, name_of, new_tree, searched, spoken, tree_of
 from agentr.methods.dense_policy.dense import Dense
 from agentr.methods.dense_policy.rows import mix_pairs, preference_rows
 from agentr.methods.dense_policy.siblings import contrasts, estimates, sibling_pairs
 from agentr.search import Origin
+from agentr.search.written import PROMPT, Turns, name_of, new_tree, searched, spoken, tree_of
 from agentr.store.rows import Preference
 from agentr.types import Task
 

@@ -1,7 +1,7 @@
 """Builds DensePolicy's pairs: of two turns after the same conversation, the one that led further is preferred.
 
-A row is the conversation as prompt and one turn on either side, all of whose tokens count. ``agentr.methods.dense_policy.siblings`` decides which turns
-are a pair, because the search stops by the number of pairs; this module decides how many of them are used, and in what mixture.
+A row is the conversation as prompt and one turn on either side, all of whose tokens count. ``siblings.py`` decides which turns are a
+pair, because the search stops by the number of pairs; this module decides how many of them are used, and in what mixture.
 """
 
 from __future__ import annotations

@@ -12,15 +12,14 @@ from typing import Any, cast
 from agentr.build.pareto import Measured, choose, crowding, fronts, measure, select
 from agentr.config.schema import Config
 from agentr.evaluate.metrics import BEHAVIOUR, conciseness
-from agentr.fidelity.checks.flywheel import episode_of
-from agentr.fidelity.checks.rl import rewards_of
-from agentr.fidelity.rules import CannotRun
-from agentr.fidelity.trees import named, new_tree, tree_of
+from agentr.methods.et_agent.flywheel_checks import episode_of
+from agentr.rewards import Rewards
 from agentr.rewards.group import group_of
 from agentr.search import Tree
 from agentr.search.evolution import Evolution
+from agentr.search.written import named, new_tree, tree_of
 from agentr.types import Task
-from env_servers.registry import UnknownEnvironment, load
+from env_servers.registry import load
 
 
 def group(earned: Sequence[float], calls: Sequence[int], tokens: Sequence[int], seen: Sequence[int], malformed: Sequence[int]) -> Tree:
@@ -48,7 +47,7 @@ def rewards(
 ) -> list[float]:
     same = [1] * len(earned)
     tree = group(earned, calls, tokens or [max(calls) + 1] * len(earned), seen or same, malformed or [0] * len(earned))
-    found = rewards_of(config)(group_of(tree, progress=progress, round_=round_))
+    found = Rewards.of(cast(Any, config.method).rewards, cast(Any, config.method).gate)(group_of(tree, progress=progress, round_=round_))
     return [reward.total for reward in found]
 
 
@@ -115,16 +114,13 @@ def answered(config: Config, answer: str, golds: Sequence[str]) -> dict[str, flo
     """What the environment for search QA says of an answer: its scores, and what the episode earns.
 
     Raises:
-        CannotRun: The environment is not installed.
+        UnknownEnvironment: The environment is not installed.
     """
     with tempfile.TemporaryDirectory() as folder:
         questions, corpus = Path(folder) / "questions.json", Path(folder) / "corpus.jsonl"
         questions.write_text(json.dumps([{"question": "Who is it?", "answer": list(golds)}]), encoding="utf-8")
         corpus.write_text(json.dumps({"id": "0", "contents": "Someone\nIt is someone."}) + "\n", encoding="utf-8")
-        try:
-            environment = load("searchqa", {"questions": str(questions), "corpus": str(corpus), **config.env.options})
-        except UnknownEnvironment as error:
-            raise CannotRun(str(error)) from error
+        environment = load("searchqa", {"questions": str(questions), "corpus": str(corpus), **config.env.options})
         state, _ = environment.reset("test/0")
         seen = environment.step(state, f"answer: {answer}")
     return {**seen.scores, "reward": seen.reward}

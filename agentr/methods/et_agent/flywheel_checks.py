@@ -16,7 +16,6 @@ from agentr.collect.asked import rewritten
 from agentr.collect.evolver import Evolver
 from agentr.collect.operators import apply
 from agentr.config.schema import Config
-from agentr.fidelity.trees import Turns, child_of, name_of, named, spoken, tree_of
 from agentr.methods.et_agent.evolve import Evolve, chosen
 from agentr.methods.et_agent.rows import evolved_rows
 from agentr.rounds.method import by_round
@@ -24,6 +23,7 @@ from agentr.search import Node, Origin, Tree
 from agentr.search.episode import EVOLVED, Episode, episodes
 from agentr.search.evolution import Evolution
 from agentr.search.revision import Rating, Verdict
+from agentr.search.written import Turns, child_of, name_of, named, spoken, tree_of
 from agentr.store.rows import Row
 from agentr.tasks.formats import FORMATS, ReAct
 

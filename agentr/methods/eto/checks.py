@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 from typing import Any, cast
 
 from agentr.config.schema import Config
-from agentr.fidelity.trees import Turns, names, spoken, tree_of
 from agentr.methods.eto.rows import contrast_rows
 from agentr.search import Origin, Tree
+from agentr.search.written import Turns, names, spoken, tree_of
 from agentr.store.rows import Preference
 
 

@@ -128,9 +128,8 @@ def envs(
     as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
 ) -> None:
     """Actions a second, forks against replays, memory: every environment through HTTP on this machine."""
-    from agentr.bench.envs import QUICK, Effort, measure
-
     from env_servers.registry import describe
+    from tests.tools.bench.envs import QUICK, Effort, measure
 
     reporter = Reporter(Console(stderr=True, soft_wrap=True))
     results = []
