@@ -22,7 +22,7 @@ def register(app: typer.Typer) -> None:
 
 
 def verify(
-    method: Annotated[str, typer.Option("--method", help="Only this one's rules: agent_r, eto, dense_policy, et_agent, rl or arpo.")] = "",
+    method: Annotated[str, typer.Option("--method", help="Only the rules of this method.")] = "",
     as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
 ) -> None:
     """Show which equations and rules of the papers agentr follows to the digit, and by which key where it does not by default.
@@ -42,7 +42,7 @@ def verify(
         Console(wide=200).print(table(findings))
         echo(summary(findings))
     if differing := [finding.rule.id for finding in findings if finding.difference]:
-        raise RunError(f"{len(differing)} rules differ: {', '.join(differing)}", hint="Their vectors are in agentr/fidelity/vectors.")
+        raise RunError(f"{len(differing)} rules differ: {', '.join(differing)}", hint="Each method's folder has its vectors.")
 
 
 def methods() -> None:

@@ -17,7 +17,7 @@ from agentr.config.identity import plain
 from agentr.config.schema import Config
 from agentr.errors import ConfigError
 from agentr.fidelity.rules import Rule, read_rules
-from agentr.methods import load
+from agentr.methods import load, methods
 from agentr.rewards import known
 from env_servers.registry import UnknownEnvironment
 
@@ -79,7 +79,7 @@ def select(method: str = "") -> list[Rule]:
     Raises:
         ConfigError: No rule is of this method.
     """
-    rules = read_rules()
+    rules = [rule for rule in read_rules() if rule.method in methods()]  # a rule may be one of another method's, too
     found = [rule for rule in rules if method in ("", rule.section, rule.method)]
     if not found:
         names = sorted({name for rule in rules for name in (rule.section, rule.method)})
