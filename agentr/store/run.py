@@ -16,7 +16,6 @@ from typing import Any
 
 from agentr import logs
 from agentr.config.identity import at_default, changed_keys, plain, to_yaml
-from agentr.config.meaning import meant_otherwise
 from agentr.config.schema import Config
 from agentr.errors import DataError, RunError
 from agentr.store.files import append_line, copy_folder, disk, disk_errors, make_folder, write_bytes
@@ -98,7 +97,7 @@ class RunStore:
         index.stages = read_records(self.root, index)  # what is sealed and not in the index, or what the index lost
         stored = index.config or (read_config(self.root) if self.layout.config.exists() else {})
         if stored:
-            changes = [*changed_keys(stored, plain(config), at_default(config)), *meant_otherwise(stored)]
+            changes = changed_keys(stored, plain(config), at_default(config))
             # A run that failed before anything was finished may be mended.
             made = any(record.state != "running" for record in index.stages.values())
             if changes and not allow_change and made:

@@ -20,7 +20,7 @@ from agentr.store.files import append_line
 from agentr.store.forest import Forest
 from agentr.store.layout import Layout
 from agentr.store.run import RunStore
-from agentr.store.seal import files_of, hash_files, read_seal, write_checked, write_seal
+from agentr.store.seal import FORMAT, files_of, hash_files, read_seal, write_checked, write_seal
 from agentr.store.tables import TableWriter, read_table
 from tests.chaos.driver import DEMO
 from tests.runs import given
@@ -63,7 +63,7 @@ def doubled(root: Path) -> None:
             writer.add(row)
     part["footer"] = writer.footer
     del manifest["format"]
-    write_checked(folder / "manifest.json", {**manifest, "format": 2, "trees": len(rows) + 1})
+    write_checked(folder / "manifest.json", {**manifest, "format": FORMAT, "trees": len(rows) + 1})
     record = read_seal(folder)
     assert record is not None
     write_seal(folder, type(record)(**{**vars(record), "files": hash_files(folder, files_of(folder))}))
