@@ -18,7 +18,7 @@ from agentr.store.layout import Arm, arm_of, name_of, round_number
 from agentr.store.trust import trusting
 
 if TYPE_CHECKING:
-    from agentr.read.run import Round, Run
+    from agentr.read.run import Run, RunRound
 
 #: What is said of a run in which nothing was found wrong.
 WHOLE = "every file is what it was when its stage was sealed; reports, events, logs and the cards of models are not sealed"
@@ -44,7 +44,7 @@ def round_option(about: str) -> Any:
 BestRound = Annotated[int | None, round_option("Which round: 1, or rounds/01; 0 is the warm start. [default: the best, or the last]")]
 
 
-def chosen(run: Run, round_: int | None, holds: Callable[[Round], bool]) -> Arm:
+def chosen(run: Run, round_: int | None, holds: Callable[[RunRound], bool]) -> Arm:
     """Returns the round that is named, or else the best or the last of which this holds, and says which."""
     if round_ is not None:
         return arm_of(round_)

@@ -10,7 +10,7 @@ import typer
 import agentr
 from agentr.console import echo
 from agentr.run_cli import RunDir, stage_option
-from agentr.secrets import Kind, Secret
+from agentr.secrets import Secret, SecretKind
 
 
 def register(app: typer.Typer) -> None:
@@ -81,7 +81,7 @@ def ui(
     from agentr.words import counted
     from env_servers.connections import limited
 
-    library, word = Library(folders or [Path("runs")]), Secret(Kind.PAGES, "AGENTR_UI_TOKEN", token)
+    library, word = Library(folders or [Path("runs")]), Secret(SecretKind.PAGES, "AGENTR_UI_TOKEN", token)
     with listen(host, port) as socket:
         bound = socket.getsockname()[1]
         application = app(library, host, bound, word, allow_host or [])

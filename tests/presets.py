@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from agentr.collect.agent import Agent
 from agentr.collect.job import TreeJob, run_job
-from agentr.collect.units import Progress, as_dict
+from agentr.collect.units import StageProgress, as_dict
 from agentr.config.schema import Config
 from agentr.envs.client import EnvClient
 from agentr.envs.connect import connect
@@ -161,7 +161,7 @@ class Here:
         async def work(env: EnvClient) -> dict[str, Any]:
             agent = Agent.of(self.config, cast(Any, None), env, self.codec, self._spec)
             agent = replace(agent, policy=Learner(self.codec, agent.format, {self.task.key: self.plan}))
-            return as_dict(await run_job(job, agent, Progress()))
+            return as_dict(await run_job(job, agent, StageProgress()))
 
         return self._with(work)
 

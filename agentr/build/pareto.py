@@ -58,7 +58,7 @@ class ParetoConfig:
 
 
 @dataclass(frozen=True)
-class Measured:
+class MeasuredTask:
     """How much a task's episodes differ.
 
     Attributes:
@@ -73,7 +73,7 @@ class Measured:
     settled: bool
 
 
-def measure(trees: Iterable[Tree], dispersion: Dispersion, answer_prefix: str) -> list[Measured]:
+def measure(trees: Iterable[Tree], dispersion: Dispersion, answer_prefix: str) -> list[MeasuredTask]:
     """Measures the episodes of each tree; a tree without any is left out."""
     spread = pstdev if dispersion is Dispersion.std else pvariance
     found = []
@@ -82,14 +82,14 @@ def measure(trees: Iterable[Tree], dispersion: Dispersion, answer_prefix: str) -
         if group:
             right = sum(episode.succeeded for episode in group)
             earned, calls = spread([e.earned for e in group]), spread([float(e.calls) for e in group])
-            found.append(Measured(tree.task, earned, calls, right in (0, len(group))))
+            found.append(MeasuredTask(tree.task, earned, calls, right in (0, len(group))))
     return found
 
 
-def choose(measured: Sequence[Measured], config: ParetoConfig) -> list[Measured]:
+def choose(measured: Sequence[MeasuredTask], config: ParetoConfig) -> list[MeasuredTask]:
     """Chooses tasks, front by front; of the front that does not fit, those that stand most alone. In the order of ``measured``."""
     open_ = [one for one in measured if not (one.settled and config.settled is Settled.before)]
-    shares: dict[object, list[Measured]] = {}
+    shares: dict[object, list[MeasuredTask]] = {}
     for one in open_:
         shares.setdefault(one.task.labels.get(config.balance) if config.balance else None, []).append(one)
     chosen: set[int] = set()

@@ -19,7 +19,7 @@ from typing import Any
 from agentr.cluster.ray_private import session_folder, started_here
 from agentr.config.schema import Config
 from agentr.errors import InfraError
-from agentr.secrets import Kind, Secret, quoted
+from agentr.secrets import Secret, SecretKind, quoted
 
 #: Beginning of the names of modules whose classes are sent to other processes by value: those that were read from a user's file.
 BY_VALUE = "agentr_method_"
@@ -43,7 +43,7 @@ def connect(config: Config) -> Any:
         InfraError: The cluster cannot be joined; says what to check.
     """
     address = config.cluster.address or os.environ.get("RAY_ADDRESS", "")
-    token = Secret.read(Kind.RAY, "RAY_AUTH_TOKEN")
+    token = Secret.read(SecretKind.RAY, "RAY_AUTH_TOKEN")
     if not address:
         # Ray reads these once, when it is imported.
         os.environ["RAY_AUTH_MODE"] = "token"

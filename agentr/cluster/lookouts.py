@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from agentr.cluster.nodes import Node, nodes, on_node
+from agentr.cluster.nodes import ClusterNode, nodes, on_node
 from agentr.cluster.ray_private import session_folder
 
 #: Seconds within which a lookout answers, and a server of Ray's.
@@ -21,26 +21,26 @@ _GREETING = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0,
 
 
 @dataclass(frozen=True)
-class Disk:
+class DiskSpace:
     """A disk as one of its users sees it: the run directory's, or the one that Ray's own files are on."""
 
     path: str
     free: int
 
 
-def disks(run_dir: str) -> list[Disk]:
+def disks(run_dir: str) -> list[DiskSpace]:
     """Returns the disks that a run writes to on this node. A folder that cannot be asked about is left out."""
     found = []
     for path in (run_dir, session_folder()):
         with suppress(OSError):
-            found.append(Disk(path, shutil.disk_usage(path).free)) if path else None
+            found.append(DiskSpace(path, shutil.disk_usage(path).free)) if path else None
     return found
 
 
 class Lookout:
     """The process on a node."""
 
-    def disks(self, run_dir: str) -> list[Disk]:
+    def disks(self, run_dir: str) -> list[DiskSpace]:
         return disks(run_dir)
 
 
@@ -50,7 +50,7 @@ class Lookouts:
     def __init__(self) -> None:
         self._actors: dict[str, Any] = {}
 
-    def post(self, there: Sequence[Node]) -> None:
+    def post(self, there: Sequence[ClusterNode]) -> None:
         """Starts a lookout on each of the nodes that has none. Does not wait for them."""
         import ray
 
@@ -60,7 +60,7 @@ class Lookouts:
             if node.id != own and node.id not in self._actors:
                 self._actors[node.id] = actor.options(num_cpus=0, max_restarts=0, scheduling_strategy=on_node(node.id)).remote()
 
-    def ask(self, run_dir: Path) -> dict[Node, list[Disk] | str]:
+    def ask(self, run_dir: Path) -> dict[ClusterNode, list[DiskSpace] | str]:
         """Returns the disks of each node that is alive in the head's eyes; of one that does not answer in time, in words what it does."""
         import ray
         from ray.exceptions import RayError
@@ -68,7 +68,7 @@ class Lookouts:
         there = nodes()
         self.post(there)
         asked = {node: self._actors[node.id].disks.remote(str(run_dir)) for node in there if node.id in self._actors}
-        found: dict[Node, list[Disk] | str] = {node: disks(str(run_dir)) for node in there if node not in asked}
+        found: dict[ClusterNode, list[DiskSpace] | str] = {node: disks(str(run_dir)) for node in there if node not in asked}
         refs = list(asked.values())
         ready, _ = ray.wait(refs, num_returns=len(refs), timeout=ANSWER_S) if refs else ([], [])
         for node, ref in asked.items():

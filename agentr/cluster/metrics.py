@@ -29,7 +29,7 @@ CAUSES = {
 }
 
 
-class Kind(StrEnum):
+class MetricKind(StrEnum):
     COUNTER = "counter"
     """Only grows while its process lives."""
     GAUGE = "gauge"
@@ -59,7 +59,7 @@ class Metric:
     """
 
     name: str
-    kind: Kind
+    kind: MetricKind
     by: By
     help: str
     labels: tuple[str, ...] = ()
@@ -94,7 +94,7 @@ class Buckets:
 
 
 @dataclass(frozen=True)
-class Sample:
+class MetricSample:
     """A metric's value now: of a counter the sum so far.
 
     Attributes:
@@ -106,28 +106,28 @@ class Sample:
     labels: Mapping[str, str] = field(default_factory=dict)
 
 
-def by_label(metric: Metric, **values: float) -> Iterator[Sample]:
+def by_label(metric: Metric, **values: float) -> Iterator[MetricSample]:
     """Yields the values of a metric with one label, by the label's value."""
     (label,) = metric.labels
     for which, value in values.items():
-        yield Sample(metric, value, {label: which})
+        yield MetricSample(metric, value, {label: which})
 
 
-def by_bucket(metric: Metric, buckets: Buckets) -> Iterator[Sample]:
+def by_bucket(metric: Metric, buckets: Buckets) -> Iterator[MetricSample]:
     """Yields the counts of buckets."""
     yield from by_label(metric, **buckets.cumulative())
 
 
 def _counter(name: str, by: By, about: str, *labels: str) -> Metric:
-    return Metric(f"agentr_{name}_total", Kind.COUNTER, by, about, labels)
+    return Metric(f"agentr_{name}_total", MetricKind.COUNTER, by, about, labels)
 
 
 def _gauge(name: str, by: By, about: str, *labels: str) -> Metric:
-    return Metric(f"agentr_{name}", Kind.GAUGE, by, about, labels)
+    return Metric(f"agentr_{name}", MetricKind.GAUGE, by, about, labels)
 
 
 def _buckets(name: str, by: By, about: str) -> Metric:
-    return Metric(f"agentr_{name}_bucket_total", Kind.BUCKETS, by, about, ("le",))
+    return Metric(f"agentr_{name}_bucket_total", MetricKind.BUCKETS, by, about, ("le",))
 
 
 # The run.

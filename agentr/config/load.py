@@ -34,7 +34,7 @@ from agentr.config.text import parse_texts, parse_yaml, read_text
 from agentr.errors import ConfigError
 
 
-class Method(Protocol):
+class MethodClass(Protocol):
     """What a method tells the loader about itself. Each method does."""
 
     name: str
@@ -51,7 +51,7 @@ class Method(Protocol):
 class FindMethod(Protocol):
     """Finds a method by its type; an empty one is the default."""
 
-    def __call__(self, type: str) -> Method:
+    def __call__(self, type: str) -> MethodClass:
         """Raises ConfigError for a type that is not known."""
         ...
 
@@ -305,7 +305,7 @@ def _mapping(source: str, key: str, value: Any) -> dict[str, Any]:
     return value
 
 
-def _selected(layer: Layer, method: Method, find: FindMethod, problems: list[str]) -> Layer:
+def _selected(layer: Layer, method: MethodClass, find: FindMethod, problems: list[str]) -> Layer:
     """The layer with the values of its ``methods`` for the method that runs under those of its ``method``; the others are checked too."""
     data = dict(layer.data)
     given = _mapping(layer.source, "methods", data.pop("methods", None))
@@ -319,7 +319,7 @@ def _selected(layer: Layer, method: Method, find: FindMethod, problems: list[str
     return Layer(layer.source, data)
 
 
-def _as_texts(layer: Layer, method: Method, find: FindMethod) -> Layer:
+def _as_texts(layer: Layer, method: MethodClass, find: FindMethod) -> Layer:
     """The layer in which what a key wants as a text, or as a name, is what is written: YAML reads ``on`` and ``007`` otherwise."""
     sections: dict[str, Any] = {**get_type_hints(Config), "method": method.Config}
     sections["from_round"] = dict.fromkeys(_section(layer, "from_round"), sections)
@@ -338,7 +338,7 @@ def _as_texts(layer: Layer, method: Method, find: FindMethod) -> Layer:
     return Layer(layer.source, read(layer.data, layer.texts, sections))
 
 
-def _preset(method: Method, layers: Sequence[Layer]) -> Layer:
+def _preset(method: MethodClass, layers: Sequence[Layer]) -> Layer:
     name = next((p for layer in reversed(layers) if (p := _section(layer, "method").get("preset"))), "default")
     presets = {"default": {}, **method.presets}
     if name not in presets:

@@ -18,7 +18,7 @@ from typing import Any
 from agentr.collect.agent import Agent
 from agentr.collect.grow import Grow
 from agentr.collect.job import TreeJob, run_job
-from agentr.collect.units import Limits, Progress
+from agentr.collect.units import Limits, StageProgress
 from agentr.config.schema import Config
 from agentr.envs.client import Recorded
 from agentr.envs.connect import connect
@@ -36,7 +36,7 @@ from agentr.types import Cost, Task
 
 
 @dataclass(frozen=True)
-class Side:
+class BenchSide:
     """The measured cost of one way of growing trees.
 
     Attributes:
@@ -139,7 +139,7 @@ async def _both(
     urls: Any,
     token: Secret,
     model: Path,
-) -> tuple[Side, Side]:
+) -> tuple[BenchSide, BenchSide]:
     env = connect(config.env, urls, token)
     router = Router.over_actors(engines, config.policy)
     try:
@@ -160,7 +160,7 @@ async def _both(
 
 async def _ours(
     config: Config, reporter: Reporter, folder: Path, tasks: Sequence[Task], agent: Agent, search: UCTConfig, engines: Sequence[Any]
-) -> Side:
+) -> BenchSide:
     job = TreeJob(
         folder=folder,
         tasks=tuple(tasks),
@@ -170,7 +170,7 @@ async def _ours(
         sampling=config.collect.sampling,
         limits=Limits(in_flight=config.collect.in_flight),
     )
-    stats, progress, before = agent.env.stats, Progress(), await _computed(engines)
+    stats, progress, before = agent.env.stats, StageProgress(), await _computed(engines)
     steps = stats.steps + stats.replayed_steps
     started = time.perf_counter()
     with reporter.task("ours") as update:
@@ -186,7 +186,7 @@ async def _ours(
 
 async def _reference(
     config: Config, reporter: Reporter, tasks: Sequence[Task], agent: Agent, search: UCTConfig, engines: Sequence[Any]
-) -> Side:
+) -> BenchSide:
     stats = agent.env.stats
     steps, before, started = stats.steps + stats.replayed_steps, await _computed(engines), time.perf_counter()
     trees = []
@@ -218,9 +218,9 @@ async def _original_tree(task: Task, uct: UCT, agent: Agent, seed: int) -> Tree:
     return tree
 
 
-def _side(trees: list[Tree], seconds: float, prefill: int, env_steps: int, block: int, samples: int) -> Side:
+def _side(trees: list[Tree], seconds: float, prefill: int, env_steps: int, block: int, samples: int) -> BenchSide:
     total = sum((tree.cost for tree in trees), Cost())
-    return Side(
+    return BenchSide(
         trees=len(trees),
         seconds=seconds,
         calls=total.calls,

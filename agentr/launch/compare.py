@@ -33,7 +33,7 @@ LATER = ("run.name", "run.dir", "run.rounds", "run.control", "method.", "build."
 
 
 @dataclass(frozen=True)
-class Entry:
+class PlannedRun:
     """One run of a comparison."""
 
     label: str
@@ -48,7 +48,7 @@ def plan(
     overrides: Sequence[str] = (),
     vary: Sequence[str] = ("",),
     base: Path | None = None,
-) -> list[Entry]:
+) -> list[PlannedRun]:
     """The runs of a comparison, seed by seed.
 
     Args:
@@ -69,7 +69,7 @@ def plan(
     for seed in seeds:
         for path, value, label in arms:
             here = [f"run.seed={seed}", f"run.name={label}", f"run.dir={run_folder(folder, label, seed).resolve()}"]
-            entries.append(Entry(label, seed, load(path, [*overrides, *filter(None, [value]), *here], base)))
+            entries.append(PlannedRun(label, seed, load(path, [*overrides, *filter(None, [value]), *here], base)))
         first = entries[-len(labels)]
         for other in entries[-len(labels) + 1 :]:
             if changes := [c for c in changed_keys(plain(first.config), plain(other.config)) if c.startswith(SAME)]:
@@ -80,7 +80,7 @@ def plan(
     return entries
 
 
-def compare(entries: Sequence[Entry], folder: Path, reporter: Reporter) -> Comparison:
+def compare(entries: Sequence[PlannedRun], folder: Path, reporter: Reporter) -> Comparison:
     """Does all runs, or what is left of them, and writes ``comparison.json`` and ``comparison.html`` into ``folder``.
 
     A run that a method cannot finish (no pairs, too many failed trees) is named in the result and does not stop the others; what would

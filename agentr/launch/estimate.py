@@ -38,7 +38,7 @@ class Bound:
 
 
 @dataclass(frozen=True)
-class Estimate:
+class RunEstimate:
     """Upper bounds on a whole run, and the resources that it needs.
 
     Attributes:
@@ -82,7 +82,7 @@ class Estimate:
         return "\n".join(f"# {line}" for line in lines)
 
 
-def estimate(config: Config) -> Estimate:
+def estimate(config: Config) -> RunEstimate:
     """Returns upper bounds on what a run of the configuration costs."""
     known = None if config.env.url else registry.about(config.env.name)
     limit = known.step_limit if known is not None else 0
@@ -105,7 +105,7 @@ def estimate(config: Config) -> Estimate:
     beside += [f"eval.{name}" for name, whether in asked.items() if whether]
     actions = config.eval.max_steps or limit
     turns = _times(episodes, actions) if actions else Bound(None, "the server's step limit")
-    return Estimate(
+    return RunEstimate(
         title=[
             f"{method.name} on {config.env.name}: {rounds} rounds, preset {config.method.preset}, seed {config.run.seed}",
             f"each round: {_of(tasks)} tasks of split {config.collect.tasks.split!r}: {method.describe()}",

@@ -9,7 +9,7 @@ from contextlib import contextmanager, nullcontext, suppress
 from functools import partial
 from pathlib import Path
 
-from agentr.cluster.causes import Cause, Kind
+from agentr.cluster.causes import Cause, CauseKind
 from agentr.cluster.connect import joined
 from agentr.cluster.failures import told
 from agentr.config.model import ModelConfig
@@ -128,7 +128,7 @@ def mirrored(config: Config, store: RunStore, reporter: Reporter, *, allow_chang
 
     def failing(problem: str) -> None:
         hint = "Mend the store or run.mirror; the run goes on, and is mirrored once that is done."
-        causes = [Cause(Kind.mirror_failing, f"nothing is mirrored to {config.run.mirror}", problem, hint)]
+        causes = [Cause(CauseKind.mirror_failing, f"nothing is mirrored to {config.run.mirror}", problem, hint)]
         note(store.event, MIRROR, causes if problem else [])
 
     say = partial(reporter.say, style="yellow")

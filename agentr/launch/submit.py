@@ -24,7 +24,7 @@ from agentr.config.schema import Config
 from agentr.config.secrets import missing_secrets, secrets_of
 from agentr.errors import ConfigError, InfraError, RunError, first_line
 from agentr.methods import load
-from agentr.secrets import Kind, Secret, quoted
+from agentr.secrets import Secret, SecretKind, quoted
 from agentr.track.tracker import environment
 
 #: Most that a working folder may hold.
@@ -62,7 +62,11 @@ class Job:
 
 def _prepare_ray() -> None:
     """Imports Ray so that it takes a token, and says nothing of each file that does not travel."""
-    if Secret.read(Kind.RAY, "RAY_AUTH_TOKEN") or os.environ.get("RAY_AUTH_TOKEN_PATH") or Path("~/.ray/auth_token").expanduser().exists():
+    if (
+        Secret.read(SecretKind.RAY, "RAY_AUTH_TOKEN")
+        or os.environ.get("RAY_AUTH_TOKEN_PATH")
+        or Path("~/.ray/auth_token").expanduser().exists()
+    ):
         os.environ.setdefault("RAY_AUTH_MODE", "token")  # read when Ray is imported, which takes a token only where it is told so
     import ray
 

@@ -23,7 +23,7 @@ PLAN = "plan.json"
 
 
 @dataclass(frozen=True)
-class Line:
+class ComparedRun:
     """One run of a comparison; ``run`` is None before it is started."""
 
     label: str
@@ -32,7 +32,7 @@ class Line:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Point:
+class ComparedPoint:
     """A policy of one method, over all its seeds.
 
     Attributes:
@@ -68,7 +68,7 @@ class Comparison:
     """
 
     about: dict[str, Any]
-    points: dict[str, list[Point]]
+    points: dict[str, list[ComparedPoint]]
     against_first: dict[str, Estimate]
     failed: dict[str, str]
 
@@ -98,7 +98,7 @@ def planned(folder: Path) -> list[tuple[str, int]]:
     return runs
 
 
-def read_plan(folder: Path) -> list[Line]:
+def read_plan(folder: Path) -> list[ComparedRun]:
     """Reads the runs of a comparison, started or not.
 
     Raises:
@@ -107,13 +107,13 @@ def read_plan(folder: Path) -> list[Line]:
     return [line(folder, label, seed) for label, seed in planned(folder)]
 
 
-def line(folder: Path, label: str, seed: int) -> Line:
+def line(folder: Path, label: str, seed: int) -> ComparedRun:
     """Returns one run of a comparison, started or not."""
     path = run_folder(folder, label, seed)
-    return Line(label, seed, Run(path) if Layout(path).config.exists() else None)
+    return ComparedRun(label, seed, Run(path) if Layout(path).config.exists() else None)
 
 
-def progress(lines: Sequence[Line]) -> list[dict[str, Any]]:
+def progress(lines: Sequence[ComparedRun]) -> list[dict[str, Any]]:
     """Returns the progress of each run: label, seed, state (not begun, done, or the running stage), sealed stages and how many are planned
     (0 if that is not known), success by policy."""
     found = []
@@ -133,7 +133,7 @@ def progress(lines: Sequence[Line]) -> list[dict[str, Any]]:
     return found
 
 
-def compare_runs(lines: Sequence[Line], failed: dict[str, str]) -> Comparison:
+def compare_runs(lines: Sequence[ComparedRun], failed: dict[str, str]) -> Comparison:
     """Computes the comparison of runs, finished or not.
 
     Args:
@@ -162,7 +162,7 @@ def compare_runs(lines: Sequence[Line], failed: dict[str, str]) -> Comparison:
     )
 
 
-def _points(by_seed: dict[int, RunSummary]) -> list[Point]:
+def _points(by_seed: dict[int, RunSummary]) -> list[ComparedPoint]:
     """Returns a point for each policy that at least one seed has evaluated, in order."""
     found = []
     for arm in max(by_seed.values(), key=lambda summary: len(summary.arms)).arms:
@@ -173,7 +173,7 @@ def _points(by_seed: dict[int, RunSummary]) -> list[Point]:
         scores, problems = _pooled(arms)
         until = [_until(by_seed[seed], arm.arm) for seed in arms]
         found.append(
-            Point(
+            ComparedPoint(
                 arm=arm.arm,
                 success=mean_interval(list(scores.values()), problems=[problems[key] for key in scores]),
                 by_seed={seed: a.evaluation.success.mean for seed, a in arms.items() if a.evaluation is not None},

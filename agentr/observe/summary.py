@@ -8,7 +8,7 @@ from typing import Any
 from agentr.errors import DataError
 from agentr.evaluate.metrics import Evaluation
 from agentr.evaluate.statistics import Estimate, paired_difference
-from agentr.read.run import Round, Run
+from agentr.read.run import Run, RunRound
 from agentr.read.stage import Episodes, Measured, Rollouts, Stage, Training, summary_of
 from agentr.store.layout import CONTROL, DATASET, EVAL, JUDGED, MODEL, RECOVERY, ROLLOUTS, SHORTENED, TRAIN, WARM_START, Arm, ArmKind
 from agentr.store.summaries import DatasetSummary, ModelSummary, TrainSummary, TreeSummary
@@ -187,7 +187,7 @@ def _later_methods(config: dict[str, Any]) -> list[str]:
     return [f"from round {round_} {methods[round_]}" for round_ in sorted(methods) if methods[round_]]
 
 
-def _arm(round_: Round) -> ArmSummary:
+def _arm(round_: RunRound) -> ArmSummary:
     stages = round_.stages()
     steps = _steps(stages.get(ROLLOUTS))
     explored = {} if round_.arm == WARM_START else {stage.name: stage.summary for stage in round_.exploration().values()}

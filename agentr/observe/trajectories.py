@@ -30,7 +30,7 @@ _TELLING = ("revision", "trajectory", "step", "sibling")
 
 
 @dataclass(frozen=True)
-class Turn:
+class ShownTurn:
     """A turn as a report shows it.
 
     Attributes:
@@ -65,7 +65,7 @@ class Trajectory:
     stage: str
     key: str
     length: int
-    turns: list[Turn] = field(default_factory=list)
+    turns: list[ShownTurn] = field(default_factory=list)
     left_out: int = 0
     marked: Markup = field(default_factory=Markup)
 
@@ -266,8 +266,8 @@ def _shown(stage: Trees | Episodes, tree: Tree, path: list[Node], title: str, wh
     )
 
 
-def _turns(path: Sequence[Node]) -> tuple[list[Turn], int]:
-    told = [Turn(number, node.text, node.observation, _about(node)) for number, node in enumerate(path, 1)]
+def _turns(path: Sequence[Node]) -> tuple[list[ShownTurn], int]:
+    told = [ShownTurn(number, node.text, node.observation, _about(node)) for number, node in enumerate(path, 1)]
     head = TURNS // 3
     return (told, 0) if len(told) <= TURNS else ([*told[:head], *told[head - TURNS :]], len(told) - TURNS)
 

@@ -85,7 +85,7 @@ class _Event:
 
 
 @dataclass(frozen=True)
-class Policy:
+class StoredPolicy:
     """A policy that a run trained, or its base model.
 
     Attributes:
@@ -110,7 +110,7 @@ class Policy:
         return place[0].title if place else "base model"
 
 
-class Round:
+class RunRound:
     """A round (0 is the warm start), or the control: ``round.dataset``, ``round.train``, ``round.eval``, ``round.recovery``,
     ``round.shortened``, ``round.judged``, and the method's stages of trees by their names, such as ``round.collect``."""
 
@@ -278,15 +278,15 @@ class Run:
         return self.path / where
 
     @property
-    def arms(self) -> list[Round]:
+    def arms(self) -> list[RunRound]:
         """The warm start, the rounds and the control, as far as they were begun."""
-        return [Round(self, arm) for arm in arms_in(self.records())]
+        return [RunRound(self, arm) for arm in arms_in(self.records())]
 
     @property
-    def rounds(self) -> Sequence[Round]:
+    def rounds(self) -> Sequence[RunRound]:
         """The rounds by their numbers: ``rounds[0]`` is the warm start."""
         last = max((arm.number for arm in arms_in(self.records()) if arm.kind is not ArmKind.CONTROL), default=-1)
-        return _Rounds(self, [Round(self, arm_of(number)) for number in range(last + 1)])
+        return _Rounds(self, [RunRound(self, arm_of(number)) for number in range(last + 1)])
 
     @property
     def best(self) -> Arm | None:
@@ -297,7 +297,7 @@ class Run:
         place = place_of(str(found.get("round", "")))
         return place[0] if place else None
 
-    def round_with(self, holds: Callable[[Round], bool]) -> Round:
+    def round_with(self, holds: Callable[[RunRound], bool]) -> RunRound:
         """Returns the best round of which this holds, or the last one before the run has chosen its best.
 
         Raises:
@@ -309,27 +309,27 @@ class Run:
         return next((round_ for round_ in there if round_.arm == self.best), there[-1])
 
     @property
-    def control(self) -> Round:
+    def control(self) -> RunRound:
         """The control arm."""
-        return Round(self, CONTROL)
+        return RunRound(self, CONTROL)
 
-    def policies(self, *, base: bool = False) -> list[Policy]:
+    def policies(self, *, base: bool = False) -> list[StoredPolicy]:
         """Returns the policies that were trained, in order, with their held-out success.
 
         Args:
             base: The base model is one of them, too, if the run has one yet.
         """
         model = self.records().get(MODEL) if base else None
-        found = [Policy(MODEL, self.model, None)] if model is not None and model.sealed else []
+        found = [StoredPolicy(MODEL, self.model, None)] if model is not None and model.sealed else []
         for arm in self.arms:
             stages = arm.stages()
             trained, measured = stages.get(TRAIN), stages.get(EVAL)
             if isinstance(trained, Training) and trained.sealed:
                 success = measured.summary.success if measured is not None and measured.sealed else None
-                found.append(Policy(trained.name, trained.model, success))
+                found.append(StoredPolicy(trained.name, trained.model, success))
         return found
 
-    def policy(self, name: str) -> Policy:
+    def policy(self, name: str) -> StoredPolicy:
         """Returns a policy by what commands call it (`Policy.arm`), by its round in any spelling, or by the stage that trained it.
 
         Raises:
@@ -370,17 +370,17 @@ class Run:
         return f"<Run {self.name} in {self.path}>"
 
 
-class _Rounds(Sequence[Round]):
+class _Rounds(Sequence[RunRound]):
     """Rounds by number, with an error that says which there are."""
 
-    def __init__(self, run: Run, rounds: list[Round]) -> None:
+    def __init__(self, run: Run, rounds: list[RunRound]) -> None:
         self._run = run
         self._rounds = rounds
 
     def __len__(self) -> int:
         return len(self._rounds)
 
-    def __iter__(self) -> Iterator[Round]:
+    def __iter__(self) -> Iterator[RunRound]:
         return iter(self._rounds)
 
     def __getitem__(self, index: Any) -> Any:

@@ -16,7 +16,7 @@ from agentr.build.dataset import write_dataset
 from agentr.build.imports import demonstrated_turns
 from agentr.build.revision import demonstrated_rows
 from agentr.build.targets import Targets
-from agentr.cluster.causes import Cause, Kind
+from agentr.cluster.causes import Cause, CauseKind
 from agentr.collect.assess import Assess
 from agentr.collect.demonstrate import Demonstrate
 from agentr.collect.grow import BadBeginning, Grow
@@ -172,7 +172,7 @@ class Experiment:
         if trees and forest.manifest["progress"].get("identical", 0) == trees:
             evidence = f"each of {trees} trees has one episode, drawn again and again"
             hint = "Raise collect.sampling.temperature, or choose other tasks (collect.tasks)."
-            cause = Cause(Kind.trees_identical, "every tree is identical in itself: there is nothing to choose from", evidence, hint)
+            cause = Cause(CauseKind.trees_identical, "every tree is identical in itself: there is nothing to choose from", evidence, hint)
             tell(self.reporter, self.store.event, forest.stage, [cause])
 
     def forest(self, name: str) -> Forest:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from agentr.cluster import metrics, push
-from agentr.cluster.metrics import Sample, by_label
+from agentr.cluster.metrics import MetricSample, by_label
 from agentr.observe.troubles import MIRROR, MOVES_AGAIN, STANDS_STILL
 from agentr.store.layout import stage_of
 
@@ -81,17 +81,17 @@ class Gauges:
             self._moved = counters
             self._still = {title: kinds for title, kinds in self._still.items() if title == MIRROR}
 
-    def samples(self) -> Iterator[Sample]:
+    def samples(self) -> Iterator[MetricSample]:
         """Yields what there is to say now."""
-        yield Sample(metrics.ROUND, self._round)
+        yield MetricSample(metrics.ROUND, self._round)
         yield from by_label(metrics.TREES, **self._trees)
         for stage in self._stages[-1:]:
-            yield Sample(metrics.STAGE, 1, {"stage": stage})
+            yield MetricSample(metrics.STAGE, 1, {"stage": stage})
         for kind in dict.fromkeys(kind for kinds in self._still.values() for kind in kinds):
-            yield Sample(metrics.STANDS_STILL, 1, {"kind": kind})
+            yield MetricSample(metrics.STANDS_STILL, 1, {"kind": kind})
         for part, times in dict(self._starts).items():
-            yield Sample(metrics.RESTARTS, times - 1, {"part": part})
+            yield MetricSample(metrics.RESTARTS, times - 1, {"part": part})
         if "step" in self._trained:
-            yield Sample(metrics.TRAIN_STEP, self._trained["step"])
+            yield MetricSample(metrics.TRAIN_STEP, self._trained["step"])
         if self._trained.get("loss") is not None:
-            yield Sample(metrics.TRAIN_LOSS, self._trained["loss"])
+            yield MetricSample(metrics.TRAIN_LOSS, self._trained["loss"])

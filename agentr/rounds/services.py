@@ -18,7 +18,7 @@ from agentr.cluster.connect import connect, joined, leave
 from agentr.cluster.draining import Draining
 from agentr.cluster.failures import cause_of
 from agentr.cluster.lookouts import Lookouts
-from agentr.cluster.nodes import Node, nodes
+from agentr.cluster.nodes import ClusterNode, nodes
 from agentr.cluster.preflight import preflight
 from agentr.cluster.restarts import Restarts
 from agentr.cluster.roles import Role, booked, matches, options, selector, sleeping
@@ -42,7 +42,7 @@ from agentr.store.layout import Checkpoint, Layout, title_of
 from agentr.store.run import RunStore
 from agentr.store.summaries import TrainSummary
 from agentr.store.working import ALONE
-from agentr.train.checks import Training
+from agentr.train.checks import AwaitedTraining
 from agentr.train.job import TrainJob
 from agentr.train.online_job import OnlineJob
 from agentr.types import Task
@@ -80,8 +80,8 @@ class Services:
         self._spec: EnvironmentSpec | None = None
         self._next_epoch: Callable[[], str] = lambda: ALONE
         self._run_dir: Path | None = None
-        self._known: list[Node] = []
-        self._training: Training | None = None
+        self._known: list[ClusterNode] = []
+        self._training: AwaitedTraining | None = None
         self._online = False
         self._lookouts = Lookouts()
         self._draining: Draining | None = None
@@ -160,7 +160,7 @@ class Services:
             self.engines(self.model)
         with self.watchdog.armed(title), self.reporter.task(title, "optimiser steps") as update:
             # In a thread of its own: in the main one, Ray Train would end the process at a signal that is this process's to handle.
-            self._training = Training(jobs[0], "no optimiser step was finished yet")
+            self._training = AwaitedTraining(jobs[0], "no optimiser step was finished yet")
             named = {job.name: job for job in jobs}
             job, step = jobs[0], 0
 
@@ -169,7 +169,7 @@ class Services:
                 job, step, steps = named[line["job"]], line.get("step", 0), line.get("steps", 0)
                 self.watchdog.tell(line.get("job"), step)
                 self.gauges.trained(line)
-                self._training = Training(job, f"the last optimiser step was {step} of {steps}")
+                self._training = AwaitedTraining(job, f"the last optimiser step was {step} of {steps}")
                 update(step, steps, f"loss {line.get('loss', float('nan')):.3g}")
 
             try:
@@ -226,7 +226,7 @@ class Services:
     @contextmanager
     def awaiting(self, job: TrainJob, what: str) -> Iterator[None]:
         """Watches a training that goes on beside, while the block waits for something of it."""
-        self._training = Training(job, f"{what} are not there")
+        self._training = AwaitedTraining(job, f"{what} are not there")
         try:
             with self.watchdog.armed(f"{job.title}: {what}"):
                 yield

@@ -29,7 +29,7 @@ from agentr.build.advantages import differ
 from agentr.build.dataset import Candidate, write_dataset
 from agentr.build.rollouts import rollout_rows
 from agentr.build.sequences import dropped
-from agentr.cluster.causes import Cause, Kind
+from agentr.cluster.causes import Cause, CauseKind
 from agentr.collect.grow import Grow
 from agentr.collect.job import TreeJob, Work
 from agentr.collect.units import Limits
@@ -328,7 +328,9 @@ class Steps:
             self._silent = silent
             evidence = f"in all {line['groups']} tasks of online step {step} the rollouts are worth the same"
             hint = "Choose other tasks (collect.tasks), rewards (method.rewards) or more method.episodes; method.max_tasks draws others."
-            causes = [Cause(Kind.trees_identical, "every tree is identical in its rewards: there is nothing to learn from", evidence, hint)]
+            causes = [
+                Cause(CauseKind.trees_identical, "every tree is identical in its rewards: there is nothing to learn from", evidence, hint)
+            ]
             note(self.experiment.store.event, self.round.arm.stage(ROLLOUTS), causes if silent else [])
 
     def _said(self, step: int) -> str:

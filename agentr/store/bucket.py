@@ -33,7 +33,7 @@ from obstore.exceptions import AlreadyExistsError, BaseError, PreconditionError
 from obstore.store import LocalStore, from_url
 
 from agentr.errors import InfraError
-from agentr.secrets import Kind, quoted, read_all
+from agentr.secrets import SecretKind, quoted, read_all
 from agentr.store.files import writing
 from agentr.store.seal import FileRecord
 
@@ -142,7 +142,7 @@ class Bucket:
     @cached_property
     def _store(self) -> ObjectStore:
         if self._folder is None:
-            read_all(Kind.STORE, ("AWS_", "GOOGLE_", "AZURE_"))
+            read_all(SecretKind.STORE, ("AWS_", "GOOGLE_", "AZURE_"))
             return from_url(self.url, client_options=_CLIENT, retry_config=_RETRY)
         if not self._folder.exists() and self._folder.parent.is_dir():
             self._folder.mkdir(exist_ok=True)

@@ -33,7 +33,7 @@ class EndOfSteps(Exception):
     """There is no further step."""
 
 
-class Steps(Iterator[list[Rollout]]):
+class StepRollouts(Iterator[list[Rollout]]):
     """The rollouts of one step after another. Waits for those that are not there yet.
 
     Attributes:
@@ -80,7 +80,7 @@ def run_online(job: OnlineJob) -> TrainResult:
     dist.broadcast_object_list(found, src=0)
     resume = found[0]
     trained = int(resume.name.rpartition("-")[2]) // updates if resume else 0
-    trainer = make_trainer(job, Steps(job, trained, model), model, tokenizer)
+    trainer = make_trainer(job, StepRollouts(job, trained, model), model, tokenizer)
     progress = StepProgress(job, trained, trainer, dtype)
     trainer.add_callback(progress)
     with contextlib.suppress(EndOfSteps):

@@ -27,7 +27,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from agentr.errors import AgentrError, DataError, RunError
 from agentr.observe.heldout import patterns, tasks
 from agentr.observe.problems import problem_of
-from agentr.secrets import Kind, Secret
+from agentr.secrets import Secret, SecretKind
 from agentr.ui.library import Library
 from agentr.ui.probe import Prober
 from agentr.ui.texts import as_json
@@ -149,7 +149,7 @@ def app(library: Library, host: str, port: int, token: str | Secret = "", names:
     Raises:
         DataError: The address is beyond loopback, and there is no token.
     """
-    word = Secret(Kind.PAGES, "AGENTR_UI_TOKEN", token)
+    word = Secret(SecretKind.PAGES, "AGENTR_UI_TOKEN", token)
     if not word and not is_loopback(host):
         raise DataError(f"{host} can be reached from other machines", hint="Give a token with --token, or listen at 127.0.0.1.")
     asked = answers(Prober())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typer.testing import CliRunner
 
-from tests.tools.bench.__main__ import app
+from tests.tools.bench.command import app
 
 
 def bench(*arguments: str) -> str:

@@ -13,7 +13,7 @@ import pytest
 from agentr.errors import DataError
 from agentr.methods import load
 from agentr.methods.eto import ETOConfig
-from agentr.methods.eto.rows import Baseline, ContrastConfig, Granularity, contrast_rows
+from agentr.methods.eto.rows import ComparedWith, ContrastConfig, Granularity, contrast_rows
 from agentr.search.tree import Origin, Tree
 from agentr.store.dataset import read_rows
 from agentr.store.rows import Dropped, Preference
@@ -179,16 +179,16 @@ def test_the_same_turns_with_other_returns_are_no_pair() -> None:
 
 def test_own_runs_are_compared_with_each_other() -> None:
     tree = explored(("a", 0.0), ("b b", 1.0), ("c", 1.0), ("d", 0.5), ("a", 0.0))
-    pairs, dropped = contrast(tree, None, baseline=Baseline.own, pairs_per_task=0)
+    pairs, dropped = contrast(tree, None, baseline=ComparedWith.own, pairs_per_task=0)
     # Differences of 1 first, and among them the shortest chosen side; then those of 0.5.
     assert sides(pairs) == [("c", "a"), ("b b", "a"), ("d", "a"), ("c", "d"), ("b b", "d")]
     assert dropped == {"tie": 2, "pair made twice": 3}
-    assert sides(contrast(tree, None, baseline=Baseline.own, pairs_per_task=2)[0]) == [("c", "a"), ("b b", "a")]
+    assert sides(contrast(tree, None, baseline=ComparedWith.own, pairs_per_task=2)[0]) == [("c", "a"), ("b b", "a")]
 
 
 def test_the_same_two_runs_never_make_opposite_pairs() -> None:
     tree = explored(("a", 0.0), ("b", 1.0), ("a", 1.0), ("b", 0.5))
-    pairs, dropped = contrast(tree, None, baseline=Baseline.own, pairs_per_task=0)
+    pairs, dropped = contrast(tree, None, baseline=ComparedWith.own, pairs_per_task=0)
     assert sides(pairs) == [("b", "a")]
     assert dropped == {"tie": 1, "both sides are the same": 2, "pair made twice": 2}
 
@@ -313,5 +313,5 @@ def test_the_variants_in_the_documentation_are_valid_configurations(tmp_path: Pa
         path.write_text(snippet)
         loaded.append(load(path).method)
     pairs = [method.pairs for method in loaded if isinstance(method, ETOConfig)]
-    assert {p.baseline for p in pairs} == set(Baseline)
+    assert {p.baseline for p in pairs} == set(ComparedWith)
     assert Granularity.step in {p.granularity for p in pairs}

@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from agentr.cli import app
 from agentr.errors import ConfigError
 from agentr.methods import load
 from agentr.search import Tree
@@ -24,6 +23,7 @@ from agentr.store.seal import FORMAT, files_of, hash_files, read_seal, write_che
 from agentr.store.tables import TableWriter, read_table
 from tests.chaos.driver import DEMO
 from tests.runs import given
+from tests.tools.chaos.command import app
 from tests.tools.chaos.disturb import Outcome
 from tests.tools.chaos.faults import Fault, How, Part, choose, faults, schedule
 from tests.tools.chaos.flat import Sample, Slope, Verdict, fit
@@ -179,9 +179,9 @@ def test_the_faults_of_a_stage_are_spread_over_the_round_with_the_most_units_the
 
 
 def test_the_command_lists_faults_and_shows_the_schedule_without_starting_anything() -> None:
-    listed = CliRunner().invoke(app, ["chaos", DEMO, "--list"])
+    listed = CliRunner().invoke(app, [DEMO, "--list"])
     assert listed.exit_code == 0 and "collect:engine\n" in listed.output
-    shown = CliRunner().invoke(app, ["chaos", DEMO, "--dry-run", "--faults", "collect:*"])
+    shown = CliRunner().invoke(app, [DEMO, "--dry-run", "--faults", "collect:*"])
     assert shown.exit_code == 0 and "engine, environment, supervisor, coordinator, driver" in shown.output
 
 

@@ -19,7 +19,7 @@ from agentr.collect.asked import read_answer, rewritten
 from agentr.collect.evolver import EvolveConfig
 from agentr.collect.grow import Grow
 from agentr.collect.job import TreeJob, run_job
-from agentr.collect.units import Limits, Progress
+from agentr.collect.units import Limits, StageProgress
 from agentr.config.policy import OpenAIConfig
 from agentr.envs.client import EnvClient
 from agentr.envs.server import EnvServer
@@ -81,11 +81,11 @@ def taught(server: EnvServer, tmp_path: Path, answer: Answer, config: EvolveConf
         agent = await sloppy_agent(env, tasks)
         plain = TreeJob(folder=tmp_path / "collect", tasks=tuple(tasks), seed=1, policy="p", work=Grow(Sample(1, STEPS)))
         if not Forest(plain.folder).sealed:
-            await run_job(plain, agent, Progress())
+            await run_job(plain, agent, StageProgress())
             Forest(plain.folder).seal(stage={}, progress={})
         policy = Taught(agent.policy, answer)
         job = replace(plain, folder=tmp_path / "evolve", work=Evolve(config, STEPS), source=plain.folder, limits=Limits(infra_retries=0))
-        await run_job(job, replace(agent, policy=policy), Progress())
+        await run_job(job, replace(agent, policy=policy), StageProgress())
         return list(Forest(job.folder)), policy.questions
 
     return play(server, scenario, limit=8)
@@ -189,9 +189,9 @@ def test_a_teacher_that_reasons_is_taken_by_what_follows(closed: bool, server: E
         agent = await thinking_agent(env, tasks, codec_of("Qwen 3"), keeps=False)
         plain = TreeJob(folder=tmp_path / "collect", tasks=tuple(tasks), seed=1, policy="p", work=Grow(Sample(1, STEPS)))
         plain = replace(plain, sampling=agent.sampling)
-        await run_job(plain, agent, Progress())
+        await run_job(plain, agent, StageProgress())
         asking = replace(plain, folder=tmp_path / "evolve", work=Evolve(ASKING, STEPS), source=plain.folder)
-        await run_job(asking, replace(agent, policy=Taught(agent.policy, answer)), Progress())
+        await run_job(asking, replace(agent, policy=Taught(agent.policy, answer)), StageProgress())
         return list(Forest(asking.folder))
 
     found = play(server, scenario, limit=6)
@@ -285,8 +285,10 @@ def test_a_teacher_behind_an_api(server: EnvServer, tmp_path: Path, monkeypatch:
             tasks = await env.tasks(TaskSelection(split="train", where={"depth": [1, 2]}, limit=4))
             agent = await sloppy_agent(env, tasks)
             plain = TreeJob(folder=tmp_path / "collect", tasks=tuple(tasks), seed=1, policy="p", work=Grow(Sample(1, STEPS)))
-            await run_job(plain, agent, Progress())
-            await run_job(replace(plain, folder=tmp_path / "evolve", work=Evolve(config, STEPS), source=plain.folder), agent, Progress())
+            await run_job(plain, agent, StageProgress())
+            await run_job(
+                replace(plain, folder=tmp_path / "evolve", work=Evolve(config, STEPS), source=plain.folder), agent, StageProgress()
+            )
             return list(Forest(tmp_path / "evolve"))
         finally:
             await env.aclose()

@@ -14,7 +14,7 @@ from agentr.collect.advisor import ANSWERS
 from agentr.collect.assess import Assess
 from agentr.collect.grow import Grow
 from agentr.collect.job import TreeJob, run_job
-from agentr.collect.units import Limits, Progress
+from agentr.collect.units import Limits, StageProgress
 from agentr.config.policy import AdvisorConfig, Who
 from agentr.config.schema import EnvConfig, TaskSelection
 from agentr.envs.client import EnvClient
@@ -69,11 +69,11 @@ async def assessed(env: EnvClient, tasks: Sequence[Task], folder: Path, policy: 
     folder.mkdir(exist_ok=True)
     held_out = TreeJob(folder=folder / "eval", tasks=tuple(tasks), seed=1, policy="p", work=Grow(Sample(1, STEPS)))
     if not Forest(held_out.folder).sealed:
-        await run_job(held_out, agent, Progress())
+        await run_job(held_out, agent, StageProgress())
         Forest(held_out.folder).seal(stage={}, progress={})
     work = Assess(config)
     job = replace(held_out, folder=folder / "judged", work=work, tasks=tuple(work.tasks([], Forest(held_out.folder))))
-    await run_job(replace(job, source=held_out.folder, limits=Limits(in_flight=2)), agent, Progress())
+    await run_job(replace(job, source=held_out.folder, limits=Limits(in_flight=2)), agent, StageProgress())
     return list(Forest(folder / "judged"))
 
 

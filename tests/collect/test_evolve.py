@@ -14,7 +14,7 @@ from agentr.collect.evolver import EvolveConfig, Evolver
 from agentr.collect.grow import Grow
 from agentr.collect.job import TreeJob, run_job
 from agentr.collect.operators import OPERATORS, Needs, Operator, operator_problems
-from agentr.collect.units import Progress
+from agentr.collect.units import StageProgress
 from agentr.config.checks import find_problems
 from agentr.config.policy import AdvisorConfig, Who
 from agentr.envs.client import EnvClient
@@ -46,10 +46,10 @@ def evolved(server: EnvServer, tmp_path: Path, config: EvolveConfig = EVERYTHING
     async def scenario(env: EnvClient, tasks: list[Task]) -> list[Tree]:
         agent = await sloppy_agent(env, tasks)
         plain = TreeJob(folder=tmp_path / "collect", tasks=tuple(tasks), seed=1, policy="p", work=Grow(Sample(1, STEPS)))
-        await run_job(plain, agent, Progress())
+        await run_job(plain, agent, StageProgress())
         Forest(plain.folder).seal(stage={}, progress={})
         job = replace(plain, folder=tmp_path / "evolve", work=Evolve(config, STEPS), source=plain.folder)
-        await run_job(job, agent, Progress())
+        await run_job(job, agent, StageProgress())
         return list(Forest(job.folder))
 
     return play(server, scenario, limit=12)

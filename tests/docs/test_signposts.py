@@ -115,3 +115,13 @@ def test_a_place_that_is_not_there_is_found(name: str, problem: str) -> None:
 )
 def test_a_place_that_is_there_is_none(name: str) -> None:
     assert missing(name) == ""
+
+
+def test_a_public_class_name_means_one_thing() -> None:
+    places: dict[str, list[str]] = {}
+    for path in sorted((ROOT / "agentr").rglob("*.py")):
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                places.setdefault(node.name, []).append(str(path.relative_to(ROOT)))
+    assert len(places) > 300
+    assert {name: files for name, files in places.items() if len(files) > 1} == {}

@@ -15,7 +15,7 @@ from agentr.collect.agent import Agent
 from agentr.collect.demonstrate import Demonstrate
 from agentr.collect.grow import ExpertPath, Grow
 from agentr.collect.job import TreeJob, Work, run_job
-from agentr.collect.units import Progress
+from agentr.collect.units import StageProgress
 from agentr.config.schema import Config, EnvConfig
 from agentr.envs.client import EnvClient
 from agentr.envs.connect import connect
@@ -138,7 +138,7 @@ async def tasks_of(config: Config, env: EnvClient, work: Work) -> list[Task]:
 async def run(work: Work, task: Task, agent: Agent, config: Config, folder: Path, source: Path | None = None) -> Tree:
     sampling = config.collect.sampling
     job = TreeJob(folder=folder, tasks=(task,), seed=0, policy="test", work=work, sampling=sampling, source=source)
-    progress = await run_job(job, agent, Progress())
+    progress = await run_job(job, agent, StageProgress())
     assert (progress.done, progress.failed) == (1, 0), progress.last_error
     return Forest(folder).read(task.key)
 

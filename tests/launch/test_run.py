@@ -72,7 +72,7 @@ def test_a_command_that_is_told_to_end_leaves_no_part_behind(tmp_path: Path) -> 
     code = (
         "import sys, time\nfrom pathlib import Path\nimport agentr.cli as cli\nfrom agentr.store.files import writing\n"
         "def app():\n with writing(Path(sys.argv[1])) as file:\n  print('writing', flush=True)\n  time.sleep(600)\n"
-        "cli.app = app\ncli.main()\n"
+        "cli.main(app)\n"
     )
     with subprocess.Popen([sys.executable, "-c", code, tmp_path / "a.tar.zst"], stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None and process.stdout.readline()

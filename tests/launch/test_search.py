@@ -20,7 +20,7 @@ from agentr.cli import app
 from agentr.collect.agent import Agent
 from agentr.collect.grow import Grow
 from agentr.collect.job import TreeJob, run_job
-from agentr.collect.units import Progress, as_dict
+from agentr.collect.units import StageProgress, as_dict
 from agentr.config.schema import Config, TaskSelection
 from agentr.envs.connect import connect
 from agentr.envs.server import EnvServer
@@ -34,7 +34,7 @@ from agentr.models.nano import load_pretrained
 from agentr.observe.progress import Reporter
 from agentr.policy.base import GenerateRequest
 from agentr.policy.chat import ChatCodec
-from agentr.read.run import Policy
+from agentr.read.run import StoredPolicy
 from agentr.rounds.prune import Prunable, prune
 from agentr.rounds.services import Services
 from agentr.search import UCT, Origin, Tree, UCTConfig
@@ -96,7 +96,7 @@ class Here:
     def run_job(self, title: str, job: TreeJob, policy: Checkpoint | None, update: Any = None) -> dict[str, Any]:
         assert policy is not None
         self.weights.append(policy.path)
-        progress = Progress()
+        progress = StageProgress()
         asyncio.run(self._with_agent(job.tasks[0], lambda agent: run_job(job, agent, progress)))
         return as_dict(progress)
 
@@ -139,7 +139,9 @@ async def grown(server: EnvServer, model: Path, folder: Path) -> Tree:
         agent = Agent.of(config, SloppyExpert(codec, [task]), env, codec, await env.spec())
         work = Grow(UCT(UCTConfig(iterations=3, max_depth=9, width=3, enough_good=0)))
         await run_job(
-            TreeJob(folder=folder, tasks=(task,), seed=3, policy="model", work=work, sampling=config.collect.sampling), agent, Progress()
+            TreeJob(folder=folder, tasks=(task,), seed=3, policy="model", work=work, sampling=config.collect.sampling),
+            agent,
+            StageProgress(),
         )
         return Forest(folder).read(task.key)
     finally:
@@ -371,7 +373,7 @@ def test_the_branches_of_a_state_with_what_came_of_them(made: Path, tmp_path: Pa
     assert [turn.action for turn in opened.best] == ["open", "take key", "unlock"], "of equal returns the shortest"
     assert (gave_up.turn.action, gave_up.ended, gave_up.solved, gave_up.best[-1].reward) == ("give up", 1, 0, 0.2)
     assert [branch.turn.action for branch in branches(tree, 4)] == ["sleep", "take key"]
-    to_do = replace(planned(made, tmp_path / "out", node=0), policy=Policy("rounds/02/train", tmp_path, None))
+    to_do = replace(planned(made, tmp_path / "out", node=0), policy=StoredPolicy("rounds/02/train", tmp_path, None))
     tree.nodes[1].action = "open [red]it"
     console = Console(width=200, record=True, file=(tmp_path / "shown").open("w"))
     console.print(table(to_do, tree))

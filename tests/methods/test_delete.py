@@ -64,8 +64,10 @@ sys.exit(f"fails without {failed}" if failed else 0)
 
 
 def says(config: Path) -> str:
-    """Returns a configuration's text, with those of what it includes, without comments."""
+    """Returns a configuration's text, with those of what it includes and of the presets of methods that it names, without comments."""
     text = re.sub(r"#.*", "", config.read_text(encoding="utf-8"))
+    presets = (ROOT / "agentr/methods" / name / "presets.yaml" for name in methods() if re.search(rf"\b{name}\b", text))
+    text += "".join(path.read_text(encoding="utf-8") for path in presets if path.exists() and path != config)
     included = re.findall(r"[\w/.-]+\.yaml", "".join(re.findall(r"^include:.*$", text, re.MULTILINE)))
     return text + "".join(says(config.parent / name if (config.parent / name).exists() else ROOT / name) for name in included)
 

@@ -9,9 +9,9 @@ from typing import cast
 import pytest
 
 import agentr
-from agentr.cluster.causes import Kind
+from agentr.cluster.causes import CauseKind
 from agentr.collect.demonstrate import Demonstrate
-from agentr.collect.units import Progress, as_dict
+from agentr.collect.units import StageProgress, as_dict
 from agentr.errors import ConfigError, ModelError, RunError
 from agentr.methods import load, method_of
 from agentr.observe.progress import Reporter
@@ -65,13 +65,13 @@ def test_a_stage_whose_trees_are_identical_is_told(tmp_path: Path) -> None:
         tree = Tree.start(task, (Message("user", "go"),), (1,), 0)
         for text in ("x: 0.0", second):
             add(tree, 0, child(text, 0.0, Outcome.FAILURE))
-        progress = Progress()
+        progress = StageProgress()
         progress.add(tree)
         forest.write(tree)
         forest.seal(stage={}, progress=as_dict(progress))
         run._tell_identical(forest)
         found = [cause["kind"] for trouble in troubles(read_lines(run.root / "events.jsonl")) for cause in trouble["causes"]]
-        assert found == ([Kind.trees_identical] if name == "same" else [])
+        assert found == ([CauseKind.trees_identical] if name == "same" else [])
 
 
 def measured(run: Experiment, successes: list[float]) -> None:

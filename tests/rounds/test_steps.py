@@ -13,7 +13,7 @@ from typing import Any, cast
 import pytest
 
 import agentr
-from agentr.cluster.causes import Kind
+from agentr.cluster.causes import CauseKind
 from agentr.collect.job import TreeJob
 from agentr.errors import ConfigError, DataError, InfraError, RunError
 from agentr.methods import load, method_of
@@ -244,7 +244,7 @@ def test_steps_whose_rollouts_are_all_worth_the_same_are_a_trouble_until_one_say
         trained(tmp_path, made, "method.steps=4")
     (trouble,) = (found for found in troubles(read_lines(tmp_path / "events.jsonl")) if found["causes"])
     (cause,) = trouble["causes"]
-    assert trouble["title"] == "rounds/01/rollouts" and cause["kind"] == Kind.trees_identical
+    assert trouble["title"] == "rounds/01/rollouts" and cause["kind"] == CauseKind.trees_identical
     assert "in all 2 tasks of online step 1" in cause["evidence"] and "method.episodes" in cause["setting"]
     made.breaks_at, made.equal = 0, frozenset()
     trained(tmp_path, made, "method.steps=4")

@@ -25,7 +25,7 @@ from typer.testing import CliRunner
 
 from agentr.backoff import Backoff
 from agentr.cli import app
-from agentr.cluster.causes import Kind
+from agentr.cluster.causes import CauseKind
 from agentr.config.schema import Config
 from agentr.errors import ConfigError, DataError, RunError
 from agentr.launch.doctor import examine
@@ -937,7 +937,7 @@ def test_a_mirror_that_fails_is_a_trouble_until_it_works(root: Path, tmp_path: P
 
     url = f"file://{tmp_path}/disk/one"
     with opened(config_of(url, f"run.dir={root}"), Reporter(), services=cast(Any, Idle())):
-        until(lambda: found() == [Kind.mirror_failing], "the trouble")
+        until(lambda: found() == [CauseKind.mirror_failing], "the trouble")
         said = CliRunner().invoke(app, ["status", str(root)]).output
         assert f"mirror: nothing is mirrored to {url} (" in said and "there is no such folder" in said and "run.mirror" in said
         (tmp_path / "disk").mkdir()

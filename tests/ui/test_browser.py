@@ -23,7 +23,7 @@ import yaml
 
 import agentr
 from agentr.launch.run import decoder
-from agentr.observe.comparison import Line, compare_runs
+from agentr.observe.comparison import ComparedRun, compare_runs
 from agentr.observe.comparison_page import write_comparison
 from agentr.observe.report import write_report
 from agentr.read.run import Run
@@ -408,7 +408,9 @@ def test_reports_and_comparisons_are_accessible_and_fit(browser: Browser, runs: 
     store.close()
     run = agentr.open(runs / "first")
     write_report(run, decoder(run))
-    lines = [Line(label, 0, Run(written(runs, label, 0, [{"a"}, {"a", "b"}], 5, control={"b"}).root)) for label in ("one", "<script>" * 9)]
+    lines = [
+        ComparedRun(label, 0, Run(written(runs, label, 0, [{"a"}, {"a", "b"}], 5, control={"b"}).root)) for label in ("one", "<script>" * 9)
+    ]
     write_comparison(compare_runs(lines, {f"{HOSTILE}{'x' * 200}": f"no space left: {'y' * 300}"}), runs)
     for path in (runs / "first/report.html", runs / "comparison.html"):
         shown = open_page(browser, path.as_uri(), viewport={"width": width, "height": 844}, color_scheme=scheme)

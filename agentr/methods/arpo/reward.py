@@ -8,7 +8,7 @@ from agentr.rewards.group import Group, Reward
 from agentr.search.episode import Episode
 
 
-class ARPO:
+class ARPOReward:
     """-1 for an episode with a turn that could not be read, or without an answer; else the environment's return, and a bonus if that is
     above 0 and every tool was called.
 
@@ -33,4 +33,4 @@ class ARPO:
         return Reward(episode.earned + bonus, {"correct": episode.earned, "format": 0.0, "tools": bonus}, shaping=bonus)
 
 
-REWARD = ARPO
+REWARD = ARPOReward

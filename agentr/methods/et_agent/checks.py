@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
-from agentr.build.pareto import Measured, choose, crowding, fronts, measure, select
+from agentr.build.pareto import MeasuredTask, choose, crowding, fronts, measure, select
 from agentr.config.schema import Config
 from agentr.evaluate.metrics import BEHAVIOUR, conciseness
 from agentr.methods.et_agent.flywheel_checks import episode_of
@@ -82,7 +82,7 @@ def taken(
     """The tasks that are trained on, of those with these dispersions; episodes of ``settled`` tasks all succeed, or none does."""
     pareto = cast(Any, config.method).pareto
     labels = {name: {"kind": (kinds or {}).get(name, "")} for name in tasks}
-    found = [Measured(Task("toy", t, "train", {**labels[t]}), one, other, t in settled) for t, (one, other) in tasks.items()]
+    found = [MeasuredTask(Task("toy", t, "train", {**labels[t]}), one, other, t in settled) for t, (one, other) in tasks.items()]
     return [one.task.id for one in choose(found, replace(pareto, tasks=count))]
 
 

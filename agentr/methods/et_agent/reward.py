@@ -8,7 +8,7 @@ from statistics import fmean, pstdev
 from agentr.rewards.group import Group, Reward
 
 
-class ETAgent:
+class ETAgentReward:
     """R = correctness x f_tool x f_len + format.
 
     f_tool = scale / (1 + exp(sigma_tool (T - mean T))) for T calls, and f_len the same for the length's z-value in the group: who makes
@@ -71,4 +71,4 @@ def _by_round(sigma: float | list[float], name: str) -> list[float]:
     return found
 
 
-REWARD = ETAgent
+REWARD = ETAgentReward

@@ -10,7 +10,7 @@ from agentr.collect.grow import ExpertPath, Grow
 from agentr.collect.job import Work
 from agentr.config.checks import Problem, number
 from agentr.config.schema import Config
-from agentr.methods.eto.rows import Baseline, ContrastConfig, Granularity, contrast_rows
+from agentr.methods.eto.rows import ComparedWith, ContrastConfig, Granularity, contrast_rows
 from agentr.rounds.method import PreferenceConfig, Preferring, read_presets, sampling_problems
 from agentr.rounds.round import Round
 from agentr.search import Sample, Stepwise
@@ -32,10 +32,10 @@ class ETOConfig(PreferenceConfig):
 
     def problems(self) -> Iterator[Problem]:
         pairs = self.pairs
-        if pairs.baseline is Baseline.own and self.episodes == 1:
+        if pairs.baseline is ComparedWith.own and self.episodes == 1:
             message = "method.pairs.baseline = own compares runs of one task, and method.episodes = 1 makes only one"
             yield Problem("pairs.baseline", message, "Set method.episodes=2 or more, and a temperature.")
-        if pairs.baseline is Baseline.own and pairs.granularity is not Granularity.trajectory:
+        if pairs.baseline is ComparedWith.own and pairs.granularity is not Granularity.trajectory:
             message = f"granularity = {pairs.granularity.value} needs the expert's turns, and baseline = own does without"
             yield Problem("pairs.granularity", message, "Set method.pairs.baseline=expert, or method.pairs.granularity=trajectory.")
 
@@ -69,7 +69,7 @@ class ETO(Preferring[ETOConfig]):
 
     def rows(self, round_: Round) -> Iterator[Candidate]:
         pairs, build = self.config.pairs, round_.config.build
-        experts = round_.demonstrations() if pairs.baseline is Baseline.expert else None
+        experts = round_.demonstrations() if pairs.baseline is ComparedWith.expert else None
         known = experts.finished() if experts is not None else set()
         for stage in self.exploration(round_.number):
             for tree in round_.trees(stage):

@@ -26,7 +26,7 @@ from agentr.types import Outcome
 _FINISHED = (Outcome.SUCCESS, Outcome.FAILURE, Outcome.STEP_LIMIT)
 
 
-class Baseline(StrEnum):
+class ComparedWith(StrEnum):
     expert = "expert"
     """The task's demonstration (ETO section 3.2)."""
     own = "own"
@@ -46,7 +46,7 @@ class Granularity(StrEnum):
 class ContrastConfig:
     """Pairs of a better and a worse run of the same task (ETO, arXiv 2403.02502, section 3.2 and its released code)."""
 
-    baseline: Baseline = Baseline.expert
+    baseline: ComparedWith = ComparedWith.expert
     """What a run is compared with."""
     granularity: Granularity = Granularity.trajectory
     """What a side of a pair is."""
@@ -168,7 +168,7 @@ class _Contrast:
 
     def _trajectories(self, expert: Tree | None, runs: list[_Trajectory]) -> Iterable[_Comparison]:
         whole = [run for run in runs if run.before == 0]
-        if self.config.baseline is Baseline.own:
+        if self.config.baseline is ComparedWith.own:
             return self._ranked(combinations(whole, 2))
         if expert is None:
             self._drop("no demonstration of the task")

@@ -8,7 +8,7 @@ from statistics import fmean
 from typing import Any
 
 from agentr.evaluate.statistics import Estimate, paired_difference
-from agentr.observe.comparison import Line, Point, compare_runs, progress
+from agentr.observe.comparison import ComparedPoint, ComparedRun, compare_runs, progress
 from agentr.observe.problems import Problem, read_or
 from agentr.observe.summary import summarise
 from agentr.read.run import Run
@@ -62,7 +62,7 @@ def compare(library: Library, name: str) -> dict[str, Any]:
     }
 
 
-def _point(point: Point) -> dict[str, Any]:
+def _point(point: ComparedPoint) -> dict[str, Any]:
     return {
         "title": point.title,
         "success": asdict(point.success),
@@ -74,24 +74,24 @@ def _point(point: Point) -> dict[str, Any]:
     }
 
 
-def _can_be_read(line: Line) -> bool:
+def _can_be_read(line: ComparedRun) -> bool:
     if line.run is not None and line.run.records():
         summarise(line.run)
     return True
 
 
-def _named(line: Line) -> str:
+def _named(line: ComparedRun) -> str:
     return f"{line.label}, seed {line.seed},"
 
 
-def _last_stage(points: list[Point]) -> str:
+def _last_stage(points: list[ComparedPoint]) -> str:
     """Returns the evaluation of the last policy that all seeds of a method have; empty if there is none."""
     rounds = [point for point in points if point.arm.kind is not ArmKind.CONTROL]
     complete = [point for point in rounds if len(point.by_seed) == max(len(p.by_seed) for p in rounds)]
     return complete[-1].arm.stage(EVAL) if complete else ""
 
 
-def _last_scores(lines: list[Line], last: dict[str, str], problems: list[Problem]) -> tuple[dict[str, Scores], dict[str, str]]:
+def _last_scores(lines: list[ComparedRun], last: dict[str, str], problems: list[Problem]) -> tuple[dict[str, Scores], dict[str, str]]:
     """Returns, by method, the scores by ``SEED/TASK`` under its last policy, and the problems that the tasks are of."""
     scores: dict[str, Scores] = {}
     named: dict[str, str] = {}

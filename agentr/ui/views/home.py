@@ -9,7 +9,7 @@ from typing import Any
 
 from agentr import __version__
 from agentr.evaluate.statistics import Estimate
-from agentr.observe.comparison import Line, line, planned, progress
+from agentr.observe.comparison import ComparedRun, line, planned, progress
 from agentr.observe.problems import Problem, read_or
 from agentr.observe.troubles import describe, troubles
 from agentr.read.run import Run
@@ -120,10 +120,12 @@ def comparison_card(name: str, path: Path) -> dict[str, Any]:
     }
 
 
-def lines_of(folder: Path, problems: list[Problem]) -> list[Line]:
+def lines_of(folder: Path, problems: list[Problem]) -> list[ComparedRun]:
     """Returns the runs of a comparison; one that cannot be read is as if it had not begun, and a problem."""
     runs = read_or([], lambda: planned(folder), problems, "the plan of the comparison")
     return [
-        read_or(Line(label, seed, None), lambda label=label, seed=seed: line(folder, label, seed), problems, f"{label}, seed {seed},")
+        read_or(
+            ComparedRun(label, seed, None), lambda label=label, seed=seed: line(folder, label, seed), problems, f"{label}, seed {seed},"
+        )
         for label, seed in runs
     ]

@@ -15,7 +15,7 @@ from agentr.observe.progress import read_now
 from agentr.observe.status import describe_now, describe_stage
 from agentr.observe.summary import ArmSummary, summarise
 from agentr.observe.troubles import describe, troubles
-from agentr.read.run import Round, Run
+from agentr.read.run import Run, RunRound
 from agentr.read.stage import Dataset, Episodes, Rollouts, Stage, Training, Trees, summary_of
 from agentr.store.layout import DATASET, TRAIN
 from agentr.store.summaries import DatasetSummary
@@ -96,7 +96,7 @@ def _logs(run: Run) -> dict[str, Path]:
 
 
 def _arm(
-    arm: Round, found: ArmSummary | None, times: dict[str, tuple[float, float | None]], start: float | None, problems: list[Problem]
+    arm: RunRound, found: ArmSummary | None, times: dict[str, tuple[float, float | None]], start: float | None, problems: list[Problem]
 ) -> dict[str, Any]:
     stages = arm.stages()
     dataset = read_or(DatasetSummary(), lambda: summary_of(stages.get(DATASET), DatasetSummary), problems, f"the rows of {arm.title}")
