@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from agentr.cluster.causes import Cause, CauseKind
-from agentr.cluster.lookouts import DiskSpace, Lookouts, silence
 from agentr.cluster.needs import needs, shortages
+from agentr.cluster.node_watch import DiskSpace, Lookouts, silence
 from agentr.cluster.nodes import ClusterNode, nodes
 from agentr.cluster.roles import Role
 from agentr.config.schema import Config

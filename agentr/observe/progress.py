@@ -18,7 +18,7 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeEl
 from agentr.console import Console
 from agentr.errors import AgentrError
 from agentr.logs import LogFile, current, said
-from agentr.observe.pace import Pace
+from agentr.observe.rate import Pace
 from agentr.outside import typed
 from agentr.secrets import Cleaned
 from agentr.store.files import read_json, write_json

@@ -9,7 +9,7 @@ from typing import Any
 
 from agentr.cluster.causes import Cause, CauseKind
 from agentr.cluster.checks import check_disks, check_head, check_nodes
-from agentr.cluster.lookouts import Lookouts
+from agentr.cluster.node_watch import Lookouts
 from agentr.cluster.nodes import ClusterNode, nodes
 from agentr.config.schema import Config
 from agentr.envs.checks import check_servers

@@ -17,8 +17,8 @@ from agentr.build.imports import demonstrated_turns
 from agentr.build.revision import demonstrated_rows
 from agentr.build.targets import Targets
 from agentr.cluster.causes import Cause, CauseKind
-from agentr.collect.assess import Assess
 from agentr.collect.demonstrate import Demonstrate
+from agentr.collect.episode_judge import Assess
 from agentr.collect.grow import BadBeginning, Grow
 from agentr.collect.job import TreeJob, Work
 from agentr.collect.shorten import Shorten

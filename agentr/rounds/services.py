@@ -17,7 +17,7 @@ from agentr.cluster.causes import Cause
 from agentr.cluster.connect import connect, joined, leave
 from agentr.cluster.draining import Draining
 from agentr.cluster.failures import cause_of
-from agentr.cluster.lookouts import Lookouts
+from agentr.cluster.node_watch import Lookouts
 from agentr.cluster.nodes import ClusterNode, nodes
 from agentr.cluster.preflight import preflight
 from agentr.cluster.restarts import Restarts
@@ -32,10 +32,10 @@ from agentr.envs.pool import Urls
 from agentr.errors import RunError
 from agentr.observe.progress import Reporter, Update
 from agentr.observe.troubles import tell
-from agentr.rounds.beside import Beside
+from agentr.rounds.background import Beside
 from agentr.rounds.coordinators import POLL_S, CoordinatorDied, Coordinators
 from agentr.rounds.diagnosis import Parts, diagnose
-from agentr.rounds.gauges import Gauges
+from agentr.rounds.run_metrics import Gauges
 from agentr.rounds.watchdog import Watchdog
 from agentr.secrets import Secret
 from agentr.store.layout import Checkpoint, Layout, title_of

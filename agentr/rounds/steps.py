@@ -40,7 +40,7 @@ from agentr.observe.troubles import note
 from agentr.rewards import Rewards
 from agentr.rewards.apart import RewardLost
 from agentr.rewards.group import Group, Reward, group_of
-from agentr.rounds.beside import Beside
+from agentr.rounds.background import Beside
 from agentr.rounds.online_config import OnlineConfig
 from agentr.rounds.round import Round
 from agentr.search import Sample

@@ -26,10 +26,10 @@ from tests.runs import given
 from tests.tools.chaos.command import app
 from tests.tools.chaos.disturb import Outcome
 from tests.tools.chaos.faults import Fault, How, Part, choose, faults, schedule
-from tests.tools.chaos.flat import Sample, Slope, Verdict, fit
 from tests.tools.chaos.processes import Hand
 from tests.tools.chaos.report import Report, table
 from tests.tools.chaos.run import parent_of
+from tests.tools.chaos.slope import Sample, Slope, Verdict, fit
 from tests.tools.chaos.units import Difference, compare
 from tests.trees import new_tree, tree_of
 

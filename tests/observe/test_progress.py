@@ -13,8 +13,8 @@ from rich.console import Console
 
 from agentr import logs
 from agentr.observe import progress
-from agentr.observe.pace import FEW, SOON_S, WINDOW_S, Pace
 from agentr.observe.progress import Now, Reporter, StagePlan, read_now
+from agentr.observe.rate import FEW, SOON_S, WINDOW_S, Pace
 from agentr.words import counted, span
 
 

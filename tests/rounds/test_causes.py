@@ -25,7 +25,7 @@ from agentr.backoff import Backoff
 from agentr.build.dataset import write_dataset
 from agentr.cluster.causes import Cause, CauseKind
 from agentr.cluster.checks import check_disks, check_nodes
-from agentr.cluster.lookouts import Lookouts
+from agentr.cluster.node_watch import Lookouts
 from agentr.cluster.nodes import ClusterNode
 from agentr.collect.units import StageProgress, as_dict, merged
 from agentr.config.policy import PolicyConfig
@@ -41,7 +41,7 @@ from agentr.policy.chat import ChatCodec
 from agentr.policy.checks import check_engines, check_problems
 from agentr.policy.openai_api import OpenAIPolicy
 from agentr.rounds import diagnosis
-from agentr.rounds.beside import Beside
+from agentr.rounds.background import Beside
 from agentr.rounds.diagnosis import Parts, diagnose
 from agentr.search.tree import Tree
 from agentr.store.dataset import write_rows

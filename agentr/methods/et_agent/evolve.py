@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from agentr.collect.advisor import Advisor, advisor
 from agentr.collect.agent import Agent, Sessions
-from agentr.collect.assess import give_verdict
+from agentr.collect.episode_judge import give_verdict
 from agentr.collect.evolver import EvolveConfig, Evolver
 from agentr.collect.job import Unit, Work
 from agentr.collect.operators import apply, operator_named

@@ -12,9 +12,9 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from agentr.build.targets import Targets
-from agentr.collect.asked import rewritten
 from agentr.collect.evolver import Evolver
 from agentr.collect.operators import apply
+from agentr.collect.teacher_operators import rewritten
 from agentr.config.schema import Config
 from agentr.methods.et_agent.evolve import Evolve, chosen
 from agentr.methods.et_agent.rows import evolved_rows

@@ -17,14 +17,14 @@ from agentr.cluster.roles import engines_on_gpu
 from agentr.errors import ConfigError
 from agentr.observe.progress import Reporter
 from agentr.store.files import read_lines, remove, write_json
-from tests.tools.chaos.again import finished, latest, soaked
 from tests.tools.chaos.disturb import Disturber, Outcome
 from tests.tools.chaos.driver import Driver
 from tests.tools.chaos.faults import Fault, Part
-from tests.tools.chaos.flat import Sample, Slope, Verdict, fit
 from tests.tools.chaos.progress import Progress
+from tests.tools.chaos.rerun import finished, latest, soaked
 from tests.tools.chaos.run import Plan, cluster, undisturbed
 from tests.tools.chaos.samples import Sampler
+from tests.tools.chaos.slope import Sample, Slope, Verdict, fit
 from tests.tools.chaos.units import compare
 
 SOAK, SAMPLES = "soak.json", "samples.jsonl"
@@ -72,7 +72,7 @@ def soak(
         reference = undisturbed(plan, address, reporter)
         until = time.time() + hours * 3600
         most = 10 + int(hours * 3600 / every_s * 4)
-        command = ["-m", "tests.tools.chaos.again", str(plan.file), str(plan.parent), str(until), *plan.overrides, *plan.budgets(most)]
+        command = ["-m", "tests.tools.chaos.rerun", str(plan.file), str(plan.parent), str(until), *plan.overrides, *plan.budgets(most)]
         driver = Driver(command, address, plan.parent / "soak.log", most)
         progress = _Latest(plan.parent)
         sampler = Sampler(driver, plan.parent / SAMPLES, min(5.0, hours * 3600 / 60), lambda: latest(plan.parent))

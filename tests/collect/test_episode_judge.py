@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from agentr.collect.advisor import ANSWERS
-from agentr.collect.assess import Assess
+from agentr.collect.episode_judge import Assess
 from agentr.collect.grow import Grow
 from agentr.collect.job import TreeJob, run_job
 from agentr.collect.units import Limits, StageProgress

@@ -10,7 +10,7 @@ import re
 from dataclasses import replace
 
 from agentr.collect.agent import Agent
-from agentr.collect.assess import described
+from agentr.collect.episode_judge import described
 from agentr.collect.evolver import Evolver, above
 from agentr.search.episode import Episode
 from agentr.search.evolution import Evolution

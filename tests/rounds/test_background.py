@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from agentr.rounds.beside import Beside
+from agentr.rounds.background import Beside
 
 
 def test_the_result_is_waited_for() -> None:

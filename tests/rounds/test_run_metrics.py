@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from agentr.rounds.gauges import Gauges
+from agentr.rounds.run_metrics import Gauges
 
 
 def said(gauges: Gauges) -> dict[tuple[str, ...], float]:

@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 
 from agentr.build.targets import Targets
 from agentr.collect.advisor import ANSWERS, AdvisorConfig, Who
-from agentr.collect.asked import read_answer, rewritten
 from agentr.collect.evolver import EvolveConfig
 from agentr.collect.grow import Grow
 from agentr.collect.job import TreeJob, run_job
+from agentr.collect.teacher_operators import read_answer, rewritten
 from agentr.collect.units import Limits, StageProgress
 from agentr.config.policy import OpenAIConfig
 from agentr.envs.client import EnvClient
@@ -171,7 +171,7 @@ def test_a_rewritten_turn_is_read_back_with_its_action_and_the_new_thought(new: 
 
 
 def test_what_holds_a_mark_comes_to_nothing_with_its_reason(server: EnvServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("agentr.collect.asked.rewritten", lambda *_: None)
+    monkeypatch.setattr("agentr.collect.teacher_operators.rewritten", lambda *_: None)
     config = replace(ASKING, right=["rewrite_thoughts"], wrong=["correct_step"], evolutions=1)
     found, _ = taught(server, tmp_path, wise, config)
     changed = [made for _, made in uses(found, "rewrite_thoughts")]

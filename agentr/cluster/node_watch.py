@@ -37,7 +37,7 @@ def disks(run_dir: str) -> list[DiskSpace]:
     return found
 
 
-class Lookout:
+class NodeWatch:
     """The process on a node."""
 
     def disks(self, run_dir: str) -> list[DiskSpace]:
@@ -55,7 +55,7 @@ class Lookouts:
         import ray
 
         own = ray.get_runtime_context().get_node_id()
-        actor: Any = ray.remote(Lookout)
+        actor: Any = ray.remote(NodeWatch)
         for node in there:
             if node.id != own and node.id not in self._actors:
                 self._actors[node.id] = actor.options(num_cpus=0, max_restarts=0, scheduling_strategy=on_node(node.id)).remote()

@@ -17,7 +17,7 @@ import json, sys
 from pathlib import Path
 import ray
 from agentr.cluster.checks import check_disks, check_nodes
-from agentr.cluster.lookouts import Lookouts
+from agentr.cluster.node_watch import Lookouts
 from agentr.cluster.nodes import nodes
 
 ray.init(address="auto", log_to_driver=False)
