@@ -147,7 +147,7 @@ def test_the_stages_of_a_run_one_by_one(tmp_path: Path, monkeypatch: pytest.Monk
     config = tmp_path / "config.yaml"
     config.write_text(
         f"method: {{type: rft}}\nmodel: {{max_model_len: 1024}}\nrun: {{dir: {run}, rounds: 2}}\n"
-        "collect: {tasks: {limit: 2}}\neval: {bootstrap: 100, judge: {who: policy}}\n"
+        "collect: {tasks: {limit: 2}}\neval: {judge: {who: policy}}\n"
     )
 
     def only(*stages: str) -> Result:

@@ -13,7 +13,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from statistics import pstdev, pvariance
 
-from agentr.config.checks import Problem, number
+from pydantic import NonNegativeInt, PositiveInt
+
+from agentr.config.checks import Problem, Section
 from agentr.search.episode import episodes
 from agentr.search.tree import Tree
 from agentr.types import Task
@@ -38,12 +40,12 @@ class Settled(StrEnum):
 
 
 @dataclass
-class ParetoConfig:
+class ParetoConfig(Section):
     """Which of a round's tasks are trained on: those on which the present policy's episodes differ most."""
 
-    tasks: int = number(0, least=0)
+    tasks: NonNegativeInt = 0
     """Most tasks; 0 means all tasks of the round, without a look at them (ET-Agent: 8000)."""
-    episodes: int = number(8, least=1)
+    episodes: PositiveInt = 8
     """Episodes of each task that show how much they differ (ET-Agent: 16 in the paper, 8 in the released code)."""
     dispersion: Dispersion = Dispersion.std
     """How a task's episodes differ."""

@@ -24,6 +24,9 @@ from agentr.secrets import Secret, SecretKind, quoted
 #: Beginning of the names of modules whose classes are sent to other processes by value: those that were read from a user's file.
 BY_VALUE = "agentr_method_"
 
+#: Shared memory of a local cluster's object store: trees and weights travel as files.
+OBJECT_STORE_MIB = 200
+
 #: What Ray writes to its folder at the least: logs of its processes.
 _LEAST_BYTES = 4 * 2**20
 
@@ -109,7 +112,7 @@ def _start_here(ray: Any, config: Config, quiet: dict[str, Any], attempts: int =
                 address="local",
                 num_cpus=max(config.cluster.cpus or (os.cpu_count() or 1), 2),
                 include_dashboard=config.cluster.dashboard,
-                object_store_memory=config.cluster.object_store_mib * 2**20,
+                object_store_memory=OBJECT_STORE_MIB * 2**20,
                 **quiet,
             )
             return
@@ -126,9 +129,9 @@ def _require_room(config: Config) -> None:
     Raises:
         InfraError: A limit of this process, or of the disk that Ray's own files are on.
     """
-    limit, wanted = resource.getrlimit(resource.RLIMIT_FSIZE)[0], (config.cluster.object_store_mib + 1) * 2**20
+    limit, wanted = resource.getrlimit(resource.RLIMIT_FSIZE)[0], (OBJECT_STORE_MIB + 1) * 2**20
     if limit != resource.RLIM_INFINITY and limit < wanted:
-        hint = "Raise the limit (ulimit -f unlimited), or lower cluster.object_store_mib."
+        hint = "Raise the limit (ulimit -f unlimited)."
         allowed = f"this process may write files of {limit / 2**20:.1f} MiB at most"
         raise InfraError(f"Ray cannot start on this machine: {allowed}, and Ray's object store is one of {wanted // 2**20} MiB", hint=hint)
     folder = _ray_folder()

@@ -90,7 +90,6 @@ class Evaluation:
 
 def evaluate(
     trees: Iterable[Tree],
-    resamples: int = 10_000,
     labels: tuple[str, ...] = (),
     identity: str = "",
     answer_prefix: str = "",
@@ -110,7 +109,7 @@ def evaluate(
     paths = [episode.path for one in played for episode in one.episodes]
     turns = [node for path in paths for node in path]
     problems = [one.problem for one in played]
-    interval = partial(mean_interval, resamples=resamples, problems=problems)
+    interval = partial(mean_interval, problems=problems)
     reflected = Reflections(reflections)
     for one in played:
         reflected.add(one.problem, [episode.path for episode in one.episodes])
@@ -130,7 +129,7 @@ def evaluate(
         behaviour={name: interval([one.mean(of) for one in played]) for name, of in BEHAVIOUR.items()} if paths else {},
         scores={name: interval([fmean(leaf.scores.get(name, 0.0) for leaf in one.leaves) for one in played]) for name in _scores(played)},
         statuses=_shares(played),
-        reflections=reflected.shares(resamples),
+        reflections=reflected.shares(),
         within_answers=_within_answers(played, answer_prefix) if answer_prefix else {},
     )
 
@@ -208,14 +207,14 @@ def repeated(episode: Sequence[Node], length: int) -> int:
     return len(sequences) - len(set(sequences))
 
 
-def conciseness(trees: Iterable[Tree], resamples: int = 10_000, identity: str = "") -> dict[str, Estimate]:
+def conciseness(trees: Iterable[Tree], identity: str = "") -> dict[str, Estimate]:
     """What the successes in ``trees`` needed, where it was tried which of their turns could be left out; nothing if there is no success.
 
     Returns:
         ``concise``: the share of successes of which no turn could be left out. ``needed turns``: the mean share of their turns that were
         needed. A problem's successes count once, with their mean.
     """
-    return _over_problems(trees, _needed, resamples, identity)
+    return _over_problems(trees, _needed, identity)
 
 
 def _needed(tree: Tree) -> dict[str, float]:
@@ -226,14 +225,14 @@ def _needed(tree: Tree) -> dict[str, float]:
     return {"concise": fmean(after is None for _, after in tried), "needed turns": fmean(shares)}
 
 
-def judged(trees: Iterable[Tree], resamples: int = 10_000, identity: str = "") -> dict[str, Estimate]:
+def judged(trees: Iterable[Tree], identity: str = "") -> dict[str, Estimate]:
     """What a judge says of the episodes in ``trees``, those of a problem with their mean; nothing if it was not asked.
 
     Returns:
         ``judged right``: the share of episodes that the judge finds right. ``judge agrees``: the share of which it says what the
         environment says; a judge that is uncertain disagrees.
     """
-    return _over_problems(trees, _verdicts, resamples, identity)
+    return _over_problems(trees, _verdicts, identity)
 
 
 def _verdicts(tree: Tree) -> dict[str, float]:
@@ -244,14 +243,12 @@ def _verdicts(tree: Tree) -> dict[str, float]:
     return {"judged right": fmean(rating is Rating.GOOD for _, rating in said), "judge agrees": fmean(agrees)}
 
 
-def _over_problems(
-    trees: Iterable[Tree], measure: Callable[[Tree], dict[str, float]], resamples: int, identity: str
-) -> dict[str, Estimate]:
+def _over_problems(trees: Iterable[Tree], measure: Callable[[Tree], dict[str, float]], identity: str) -> dict[str, Estimate]:
     """Returns each thing that ``measure`` finds in trees with its interval over problems; trees in which it finds nothing do not count."""
     found = [(str(tree.task.labels.get(identity, tree.task.key)), values) for tree in trees if (values := measure(tree))]
     problems = [problem for problem, _ in found]
     names = found[0][1] if found else ()
-    return {name: mean_interval([values[name] for _, values in found], resamples, problems=problems) for name in names}
+    return {name: mean_interval([values[name] for _, values in found], problems=problems) for name in names}
 
 
 def revision_length(trees: Iterable[Tree]) -> tuple[float, int]:

@@ -28,6 +28,7 @@ from agentr.models.load import load_codec
 from agentr.observe.cost import ideal_prefill
 from agentr.observe.progress import Reporter
 from agentr.policy.router import Router
+from agentr.policy.vllm_engine import BLOCK
 from agentr.search import UCT, Child, Expansion, Tree, UCTConfig
 from agentr.search.uct import Dedupe
 from agentr.secrets import Secret
@@ -106,7 +107,7 @@ def compare(config: Config, reporter: Reporter, *, trees: int, reference_trees: 
         "environment": config.env.name,
         "search": {k: getattr(_search(config), k) for k in ("iterations", "max_depth", "width")},
         "max_tokens": config.collect.sampling.max_tokens,
-        "block": config.policy.block_size,
+        "block": BLOCK,
         "threads": config.policy.threads,
         "seed": config.run.seed,
         "ours": ours.as_dict(),
@@ -181,7 +182,7 @@ async def _ours(
         await running
     seconds = time.perf_counter() - started
     executed = stats.steps + stats.replayed_steps - steps
-    return _side(list(Forest(folder)), seconds, await _computed(engines) - before, executed, config.policy.block_size, search.width)
+    return _side(list(Forest(folder)), seconds, await _computed(engines) - before, executed, BLOCK, search.width)
 
 
 async def _reference(
@@ -195,7 +196,7 @@ async def _reference(
             update(done, len(tasks), "")
             trees.append(await _original_tree(task, UCT(search), agent, config.run.seed))
     seconds, executed = time.perf_counter() - started, stats.steps + stats.replayed_steps - steps
-    return _side(trees, seconds, await _computed(engines) - before, executed, config.policy.block_size, 1)
+    return _side(trees, seconds, await _computed(engines) - before, executed, BLOCK, 1)
 
 
 async def _original_tree(task: Task, uct: UCT, agent: Agent, seed: int) -> Tree:

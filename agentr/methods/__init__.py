@@ -83,7 +83,7 @@ def load(path: Path | None, overrides: Sequence[str] = (), base: Path | None = N
             check_folder(file.parent)
             if not only_looks():
                 needs_trust(file)
-    return loading.load(path, overrides, base, find=find_method, files=files, whole=whole)
+    return loading.load(path, overrides, base, find=find_method, files=files, whole=whole).config
 
 
 @cache

@@ -109,7 +109,7 @@ def card(run: Run, summary: RunSummary, arm: RunRound) -> str:
         trained=trained,
         sources=sources,
         start=start,
-        differences=_differences(summary, found, config["eval"]["bootstrap"]),
+        differences=_differences(summary, found),
         best=_best(run, arm.arm),
         controlled=any(one.arm == CONTROL and one.evaluation for one in summary.arms),
         chosen=config["eval"].get("select") or "",
@@ -188,10 +188,10 @@ def _sources(run: Run, stage: str) -> tuple[list[Source], str]:
     return found[::-1], stage
 
 
-def _differences(summary: RunSummary, arm: ArmSummary, resamples: int) -> list[str]:
+def _differences(summary: RunSummary, arm: ArmSummary) -> list[str]:
     """How a policy does against the warm start and against the control, in words."""
     others = [one for one in summary.arms if one.evaluation and one is not arm and one.arm.kind is not ArmKind.ROUND]
-    return [difference(arm, one, resamples).words for one in others] if arm.evaluation and arm.arm.kind is ArmKind.ROUND else []
+    return [difference(arm, one).words for one in others] if arm.evaluation and arm.arm.kind is ArmKind.ROUND else []
 
 
 def _origin(run: Run) -> tuple[str, str]:

@@ -162,7 +162,7 @@ def summarise(run: Run) -> RunSummary:
             **({"searched on from": _SEARCHED.format_map({**dict.fromkeys(_SEARCH, "?"), **run.search})} if run.search else {}),
         },
         arms=arms,
-        comparisons=_differences(arms, config["eval"]["bootstrap"]),
+        comparisons=_differences(arms),
         splices=splices,
         seconds=sum(stage.seconds for stage in stages.values()),
         complete=sum(a.evaluation is not None for a in arms) == planned,
@@ -244,19 +244,19 @@ def _exploration_cost(explored: dict[str, TreeSummary]) -> Cost:
     return sum((summary.cost for name, summary in explored.items() if name not in included), Cost())
 
 
-def _differences(arms: list[ArmSummary], resamples: int) -> list[Difference]:
+def _differences(arms: list[ArmSummary]) -> list[Difference]:
     evaluated = [a for a in arms if a.evaluation is not None]
     rounds = [a for a in evaluated if a.arm.kind is ArmKind.ROUND]
     if not rounds:
         return []
-    return [difference(rounds[-1], other, resamples) for other in evaluated if other.arm.kind is not ArmKind.ROUND]
+    return [difference(rounds[-1], other) for other in evaluated if other.arm.kind is not ArmKind.ROUND]
 
 
-def difference(after: ArmSummary, before: ArmSummary, resamples: int) -> Difference:
+def difference(after: ArmSummary, before: ArmSummary) -> Difference:
     """Returns the paired difference of two policies that were measured, and what it means."""
     assert after.evaluation is not None and before.evaluation is not None
     scores = after.evaluation.per_task, before.evaluation.per_task
-    found = paired_difference(*scores, resamples, problems=after.evaluation.problems)
+    found = paired_difference(*scores, problems=after.evaluation.problems)
     interval = f"95 % interval {100 * found.low:+.1f} to {100 * found.high:+.1f}, n = {found.n}"
     points = f"{100 * found.mean:+.1f} points ({interval})"
     control = before.arm == CONTROL

@@ -19,7 +19,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from agentr.config.checks import Problem, number
+from pydantic import PositiveFloat
+
+from agentr.config.checks import Problem, Section
 from agentr.config.named import imported
 from agentr.errors import ConfigError, DataError
 from agentr.rewards.apart import Apart
@@ -30,16 +32,16 @@ Score = Callable[[Group], Sequence[Reward]]
 
 
 @dataclass
-class RewardConfig:
+class RewardConfig(Section):
     """A reward, and how much it counts."""
 
     name: str = "outcome"
     """A name of ``agentr rewards``, or ``module:class``."""
-    weight: float = number(1.0)
+    weight: float = 1.0
     """Factor of it in the sum of all rewards."""
     options: dict[str, Any] = field(default_factory=dict)
     """Arguments of the reward's class, e.g. sigma: 0.1."""
-    timeout_s: float = number(30.0, above=0)
+    timeout_s: PositiveFloat = 30.0
     """Deadline of one of your own for the rewards of one group; a group without an answer is left out."""
 
     def problems(self) -> Iterator[Problem]:

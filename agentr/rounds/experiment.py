@@ -288,7 +288,7 @@ class Experiment:
 
         def measure(folder: Path) -> TreeSummary:
             made = self._make(name, self._held_out(folder, work, policy, (), source), policy)
-            found = metric(Forest(folder), self.config.eval.bootstrap, self.services.spec().identity)
+            found = metric(Forest(folder), self.services.spec().identity)
             write_json(folder / EVALUATION, {key: asdict(value) for key, value in found.items()})
             return made
 
@@ -321,7 +321,6 @@ class Experiment:
         self, name: str, work: Work, policy: Checkpoint, tasks: Callable[[], Sequence[Task]], source: Forest | None = None
     ) -> None:
         """Plays a stage of episodes as ``eval`` says and writes its metrics."""
-        config = self.config.eval
 
         def measure(folder: Path) -> EvalSummary:
             made = self._make(name, self._held_out(folder, work, policy, tasks(), source), policy)
@@ -330,7 +329,7 @@ class Experiment:
             # Of any round's method: all policies of a run are measured alike.
             methods = [self.config_at(round_).method for round_ in range(self.config.run.rounds + 1)]
             said = tuple(dict.fromkeys(sentence for method in methods for sentence in method.reflections()))
-            found = evaluate(Forest(folder), config.bootstrap, labels, spec.identity, spec.answer_prefix, said)
+            found = evaluate(Forest(folder), labels, spec.identity, spec.answer_prefix, said)
             write_json(folder / EVALUATION, found.as_dict())
             return EvalSummary(
                 trees=made.trees,

@@ -50,6 +50,8 @@ from env_servers.protocol import EnvironmentSpec
 
 T = TypeVar("T", bound=TrainJob)
 
+#: Seconds without any progress after which a run ends, with what was found and how to go on; longer than the longest step.
+END_S = 7200.0
 #: Longest list of what is waited for, in characters.
 _LONGEST = 160
 
@@ -86,8 +88,7 @@ class Services:
         self._lookouts = Lookouts()
         self._draining: Draining | None = None
         self._event: Callable[..., None] = lambda kind, **about: None
-        limits = config.watchdog
-        self.watchdog = Watchdog(limits.after_s, lambda: diagnose(self._parts()), self._stands_still, limits.end_s, self._give_up)
+        self.watchdog = Watchdog(config.watchdog.after_s, lambda: diagnose(self._parts()), self._stands_still, END_S, self._give_up)
 
     # what stages call ---------------------------------------------------------------------------------------------------
 
@@ -247,7 +248,7 @@ class Services:
         was_online, self._online = self._online, online
         self._next_epoch, self._run_dir, self._event = store.lease.next_epoch, store.root, store.event
         store.told = self.gauges.event
-        self.watchdog.after_s, self.watchdog.end_s = config.watchdog.after_s, config.watchdog.end_s
+        self.watchdog.after_s = config.watchdog.after_s
         self.model, self.engines_early = None, False
         if self._ray is None:
             return
@@ -404,7 +405,7 @@ class Services:
 
     def _give_up(self, title: str, seconds: float) -> None:
         """Ends the run as a signal does: what is finished is kept, and the way on is said."""
-        self.reporter.say(f"{title_of(title)} did not move for {seconds:.0f} s (watchdog.end_s): the run ends", "red")
+        self.reporter.say(f"{title_of(title)} did not move for {seconds:.0f} s : the run ends", "red")
         self._noted("gave_up", title=title, seconds=round(seconds))
         os.kill(os.getpid(), signal.SIGTERM)
 

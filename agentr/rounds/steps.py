@@ -384,7 +384,7 @@ class Steps:
             )
             progress = self.experiment.services.run_job(f"validation after online step {step}", job, policy, lambda *_: None)
             forest.seal(stage={"kind": "validation", "version": policy.name}, progress=progress)
-        found = evaluate(forest, config.bootstrap)
+        found = evaluate(forest)
         best = read_json(self._best) if self._best.exists() else {"step": 0, "success": -1.0}
         if found.success.mean > best["success"]:
             copy_folder(policy.path, self.job.out / "best")

@@ -7,10 +7,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import yaml
-from msgspec import Meta
 
 from agentr.config.model import ModelConfig
 from agentr.config.schema import EnvConfig, MethodConfig, RunConfig, TaskSelection
@@ -43,7 +42,6 @@ class Index:
 class _Eval:
     tasks: TaskSelection = field(default_factory=TaskSelection)
     select: str = ""
-    bootstrap: Annotated[int, Meta(le=1_000_000)] = 10_000
 
 
 @dataclass

@@ -395,13 +395,6 @@ def test_the_order_of_a_dataset_is_that_of_the_runs_seed(tmp_path: Path) -> None
     assert sorted(orders[0]) == sorted(orders[2]) == [f"door{number:02d}" for number in range(12)] != orders[0]
 
 
-@pytest.mark.parametrize(("balanced", "expected"), [(False, ["many", "many", "one"]), (True, ["many", "many", "one", "one"])])
-def test_tasks_can_weigh_the_same(tmp_path: Path, balanced: bool, expected: list[str]) -> None:
-    method = ["method.type=rft", f"method.mixture.balance_tasks={balanced}"]
-    folder, _ = dataset(round_of(tmp_path, method, collect=[solved("many", "open", "push"), solved("one", "open")]))
-    assert sorted(order(folder)) == expected
-
-
 def test_eta_is_the_share_of_the_agents_own_rows(tmp_path: Path) -> None:
     """Agent-R, Eq. 6: two rows of the agent are a quarter of eight."""
     turns = [{"from": "human", "value": "Hi"}, {"from": "gpt", "value": "Hello"}]

@@ -244,7 +244,7 @@ def test_a_refused_prompt_ends_its_episode_and_nothing_else(server: EnvServer, t
         assert not any(leaf in ended for leaf in leaves)
         assert tree.root.visits == len(ended) and tree.root.value == sum(leaf.reward for leaf in ended)
         assert to_json(from_json(to_json(tree))) == to_json(tree)
-    found = evaluate(trees, resamples=10)
+    found = evaluate(trees)
     assert found.outcomes["refused"] == len(leaves)
     assert set(found.per_task) == {tree.task.key for tree in trees if any(tree.ended())}
 

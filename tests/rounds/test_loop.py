@@ -35,7 +35,7 @@ def whole(root: Path, *overrides: str, notes: Notes | None = None, **solved: int
         solved: Held-out successes of ``r00``, ``r01``, ..., and of ``control``.
     """
     notes = notes or Notes({f"rounds/{arm[1:]}/eval" if arm[0] == "r" else f"{arm}/eval": count for arm, count in solved.items()})
-    plain = ["method.type=rft", "run.rounds=2", "run.control=true", "collect.tasks={split: train, limit: 2}", "eval.bootstrap=100"]
+    plain = ["method.type=rft", "run.rounds=2", "run.control=true", "collect.tasks={split: train, limit: 2}"]
     config = load(None, [*plain, *overrides])
     store = RunStore(root)
     store.open(config)

@@ -11,13 +11,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from pydantic import NonNegativeInt
+
 from agentr.build.dataset import Candidate
 from agentr.build.revision import count_splices, good_rows, revision_rows
 from agentr.build.targets import Targets
 from agentr.collect.agent import Sessions
 from agentr.collect.grow import Grow
 from agentr.collect.job import Unit, Work
-from agentr.config.checks import number
 from agentr.methods.agent_r.revise import ReviseConfig, execute, splice, transition
 from agentr.rounds.method import Imitation, ImitationConfig, by_round, read_presets
 from agentr.rounds.round import Round
@@ -35,9 +36,9 @@ class AgentRConfig(ImitationConfig):
     """How a tree is searched."""
     revise: ReviseConfig = field(default_factory=ReviseConfig)
     """How bad paths become revisions."""
-    good_per_task: int = number(2, least=0)
+    good_per_task: NonNegativeInt = 2
     """Most good trajectories of a task (shortest first); 0 means none."""
-    revisions_per_task: int = number(4, least=0)
+    revisions_per_task: NonNegativeInt = 4
     """Most revision trajectories of a task; 0 means all."""
     dedupe_good: bool = True
     """Good trajectories of a task with the same actions are one; the original keeps all."""

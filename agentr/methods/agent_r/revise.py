@@ -61,6 +61,7 @@ class ReviseConfig(JudgeConfig, PairingConfig):
     """With splice=paper or direct: also run each splice in the environment and count how many earn less than the good path."""
 
     def problems(self) -> Iterator[Problem]:
+        yield from super().problems()
         if not self.reflections:
             yield Problem("reflections", "the list is empty", "Give at least one sentence.")
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from pydantic import PositiveFloat, PositiveInt
+
 from agentr.collect.grow import Grow
 from agentr.collect.job import Work
-from agentr.config.checks import number, share
+from agentr.config.checks import Proportion
 from agentr.methods.arpo.entropy import Decides, EntropyBranch
 from agentr.rounds.method import read_presets
 from agentr.rounds.online import Online
@@ -18,15 +20,15 @@ class ARPOConfig(BranchingConfig):
     """Agentic reinforced policy optimisation (docs/rl.md)."""
 
     type: str = "arpo"
-    beam: int = number(2, least=1)
+    beam: PositiveInt = 2
     """Rollouts that one becomes at most when it splits."""
-    base: float = share(0.5)
+    base: Proportion = 0.5
     """Probability of a branch where the entropy is that of the first turn."""
-    weight: float = number(0.2)
+    weight: float = 0.2
     """What a difference of 1 in normalised entropy adds to it."""
-    entropy_tokens: int = number(20, least=1)
+    entropy_tokens: PositiveInt = 20
     """Tokens at the start of a turn whose entropies are summed."""
-    entropy_scale: float = number(1.0, above=0)
+    entropy_scale: PositiveFloat = 1.0
     """What the sum is divided by, in nats (ARPO: the logarithm of the vocabulary's size, 11.9 for Qwen2.5)."""
     decides: Decides = Decides.after
     """Whether the turn after the environment's answer decides, or the turn before it."""

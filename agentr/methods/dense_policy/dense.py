@@ -22,9 +22,11 @@ import math
 import random
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from agentr.config.checks import Problem, number
+from pydantic import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
+
+from agentr.config.checks import Problem, Section
 from agentr.methods.dense_policy.siblings import SiblingRule, contrasts, estimates, sibling_pairs
 from agentr.search.strategy import Expansion, Strategy, cut_off
 from agentr.search.tree import Child, Node, Origin, Tree
@@ -32,34 +34,34 @@ from agentr.seeds import derived_seed
 
 
 @dataclass
-class DenseConfig:
+class DenseConfig(Section):
     """DensePolicy's adaptive tree (docs/dense_policy.md). Each of a node's branches is one turn; its number decides the temperature."""
 
-    base: int = number(10, least=1)
+    base: PositiveInt = 10
     """Branches of a node: most children that it can have, and first rollouts of a tree."""
-    max_depth: int = number(8, least=1)
+    max_depth: PositiveInt = 8
     """Turns of a path."""
-    max_invalid: int = number(0, least=0)
+    max_invalid: NonNegativeInt = 0
     """A path ends after so many invalid actions in a row; 0 means never (the original)."""
-    window: int = number(8, least=1)
+    window: PositiveInt = 8
     """Rollouts of a batch after the first."""
     greedy_branch: bool = True
     """Branch 0 is drawn at temperature 0."""
-    temperatures: list[float] = number([1.0, 0.5, 0.7], least=0)
+    temperatures: list[NonNegativeFloat] = field(default_factory=lambda: [1.0, 0.5, 0.7])
     """Temperatures of branches 1, 2, 3, 4, ... in turn."""
-    contrast_weight: float = number(0.8, least=0)
+    contrast_weight: NonNegativeFloat = 0.8
     """Selection adds up three terms. The first: this weight x (largest difference in value to a sibling) ^ contrast_power."""
-    contrast_power: float = number(0.25, above=0)
+    contrast_power: PositiveFloat = 0.25
     """Exponent of the first term."""
-    depth_weight: float = number(0.2, least=0)
+    depth_weight: NonNegativeFloat = 0.2
     """The second term: this weight x (mean turns left below the node / max_depth)."""
-    explore_weight: float = number(1.0, least=0)
+    explore_weight: NonNegativeFloat = 1.0
     """The third term: this weight x 2 sqrt(1 + n) / (2 + n), n the node's visits."""
-    stop_pairs: int = number(512, least=0)
+    stop_pairs: NonNegativeInt = 512
     """The tree is done when it has so many pairs that the sibling rule selects, caps by task aside; 0 means never."""
-    stop_rollouts: int = number(1000, least=1)
+    stop_rollouts: PositiveInt = 1000
     """Rollouts of a tree at most."""
-    stop_empty: int = number(1000, least=1)
+    stop_empty: PositiveInt = 1000
     """The tree is done after so many batches in a row that found nothing new to try."""
 
     def problems(self) -> Iterator[Problem]:

@@ -12,8 +12,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import TypeVar
 
+from pydantic import NonNegativeInt
+
 from agentr.build.sequences import dropped, make_pair, recorded
-from agentr.config.checks import Problem, number
+from agentr.config.checks import Problem
 from agentr.errors import ConfigError
 from agentr.methods.dense_policy.siblings import SiblingPair, SiblingRule, TurnValue, estimates, sibling_candidates
 from agentr.search.tree import Node, Tree
@@ -27,11 +29,11 @@ T = TypeVar("T")
 class SiblingsConfig(SiblingRule):
     """Pairs of two turns after the same conversation, by the mean return after each (DensePolicy)."""
 
-    pairs_per_task: int = number(0, least=0)
+    pairs_per_task: NonNegativeInt = 0
     """Most pairs of a tree, largest difference first; 0 means all."""
-    tasks: int = number(0, least=0)
+    tasks: NonNegativeInt = 0
     """Number of tasks to keep (of each group, with `mix`), those with most pairs first; 0 means all. With `pairs`, the density axis."""
-    pairs: int = number(0, least=0)
+    pairs: NonNegativeInt = 0
     """Number of pairs to draw, the same share from each task; 0 means all."""
     mix_label: str = ""
     """Task label whose values are the groups of `mix`, such as family."""

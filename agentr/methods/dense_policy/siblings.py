@@ -12,7 +12,9 @@ from enum import StrEnum
 from itertools import combinations
 from typing import NamedTuple
 
-from agentr.config.checks import number, share
+from pydantic import NonNegativeInt
+
+from agentr.config.checks import Proportion, Section
 from agentr.search.tree import Node, Origin, Tree
 
 #: Values are means of means, so 0.7 - 0.2 must count as 0.5 although it is a little less in floating point.
@@ -29,12 +31,12 @@ class TurnsLeft(StrEnum):
 
 
 @dataclass
-class SiblingRule:
+class SiblingRule(Section):
     """Which two turns after the same conversation are a pair (DensePolicy)."""
 
-    min_gap: float = share(0.5)
+    min_gap: Proportion = 0.5
     """Least difference in value."""
-    max_visits: int = number(8, least=0)
+    max_visits: NonNegativeInt = 8
     """Each side needs min(floor(2 ^ mean turns below it), this) visits: deep nodes need more evidence."""
     turns_left: TurnsLeft = TurnsLeft.children
     """Over what the mean turns below a node are taken, here and in the search's second term."""
@@ -42,7 +44,7 @@ class SiblingRule:
     """Count visits as the released code does, 2n - 1 for n rollouts."""
     dedupe: bool = True
     """The same two texts after the same conversation are one pair."""
-    pairs_per_parent: int = number(0, least=0)
+    pairs_per_parent: NonNegativeInt = 0
     """Most pairs below one node, largest difference first; 0 means all."""
 
 

@@ -11,13 +11,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+from pydantic import NonNegativeInt, PositiveInt
+
 from agentr.build.dataset import Candidate
 from agentr.build.targets import Targets
 from agentr.collect.evolver import EvolveConfig
 from agentr.collect.grow import Grow
 from agentr.collect.job import Work
 from agentr.collect.operators import operator_problems
-from agentr.config.checks import Problem, number
+from agentr.config.checks import Problem
 from agentr.config.policy import Who
 from agentr.config.schema import Config
 from agentr.methods.et_agent.evolve import Evolve
@@ -33,11 +35,11 @@ class ETAgentConfig(ImitationConfig):
     """ET-Agent's flywheel (docs/et_agent.md)."""
 
     type: str = "et_agent"
-    episodes: int = number(1, least=1)
+    episodes: PositiveInt = 1
     """First episodes of each task."""
-    max_steps: int = number(0, least=0)
+    max_steps: NonNegativeInt = 0
     """Actions in an episode; 0 means the environment's own limit."""
-    max_invalid: int = number(0, least=0)
+    max_invalid: NonNegativeInt = 0
     """An episode ends after so many invalid actions in a row; 0 means never."""
     evolve: EvolveConfig = field(default_factory=EvolveConfig)
     """How episodes are evolved."""

@@ -107,7 +107,7 @@ def concise(config: Config, episodes: Mapping[str, str]) -> dict[str, float]:
         ends = [node for node in tree.nodes if node.outcome is not None]
         tree.evolutions.append(Evolution(parent=ends[0].id, end=named(tree, ends[-1].observation).id if after else -1))
         trees.append(tree)
-    return {name: found.mean for name, found in conciseness(trees, resamples=10).items()}
+    return {name: found.mean for name, found in conciseness(trees).items()}
 
 
 def answered(config: Config, answer: str, golds: Sequence[str]) -> dict[str, float]:

@@ -8,9 +8,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from statistics import fmean
 
+from pydantic import NonNegativeInt
+
 from agentr.build.sequences import dropped, make_rows
 from agentr.build.targets import Targets
-from agentr.config.checks import number, share
+from agentr.config.checks import Proportion, Section
 from agentr.search.episode import EVOLVED, Episode, episodes
 from agentr.search.evolution import Evolution
 from agentr.search.revision import Rating
@@ -20,12 +22,12 @@ from agentr.types import CallStatus
 
 
 @dataclass
-class FilterConfig:
+class FilterConfig(Section):
     """Which episodes are imitated."""
 
-    min_return: list[float] = share([1.0])
+    min_return: list[Proportion] = field(default_factory=lambda: [1.0])
     """Least return, by round; the last value holds for later rounds."""
-    failed_calls: int = number(0, least=0)
+    failed_calls: NonNegativeInt = 0
     """Most calls that the environment did not understand or could not carry out, malformed turns included (ET-Agent: none)."""
     without: list[CallStatus] = field(default_factory=list)
     """Statuses of an action that leave its episode out, whatever `failed_calls` allows: of empty, error (malformed turns included),
@@ -34,7 +36,7 @@ class FilterConfig:
     """Only episodes with as few calls as the most economical right one of their task (ET-Agent: all that are right)."""
     judged: bool = False
     """Leave out episodes that the judge finds bad (method.evolve.judge)."""
-    per_task: int = number(4, least=0)
+    per_task: NonNegativeInt = 4
     """Most episodes of a task, those with the fewest calls first; 0 means all (ET-Agent)."""
     train_on_flawed: bool = False
     """Also learn the turns that an operator found to be wrong and went on after (ET-Agent does)."""

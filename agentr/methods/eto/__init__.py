@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
+from pydantic import NonNegativeInt, PositiveInt
+
 from agentr.build.dataset import Candidate
 from agentr.collect.grow import ExpertPath, Grow
 from agentr.collect.job import Work
-from agentr.config.checks import Problem, number
+from agentr.config.checks import Problem
 from agentr.config.schema import Config
 from agentr.methods.eto.rows import ComparedWith, ContrastConfig, Granularity, contrast_rows
 from agentr.rounds.method import PreferenceConfig, Preferring, read_presets, sampling_problems
@@ -21,11 +23,11 @@ class ETOConfig(PreferenceConfig):
     """ETO (docs/eto.md)."""
 
     type: str = "eto"
-    episodes: int = number(1, least=1)
+    episodes: PositiveInt = 1
     """Runs of each task, or from each turn of the expert's episode; more than one needs a temperature."""
-    max_steps: int = number(0, least=0)
+    max_steps: NonNegativeInt = 0
     """Actions in a run; 0 means the environment's own limit."""
-    max_invalid: int = number(0, least=0)
+    max_invalid: NonNegativeInt = 0
     """A run ends after so many invalid actions in a row; 0 means never."""
     pairs: ContrastConfig = field(default_factory=ContrastConfig)
     """Which runs are a better and a worse one."""

@@ -15,9 +15,12 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from itertools import combinations
+from typing import Annotated
+
+from pydantic import Field, NonNegativeInt
 
 from agentr.build.sequences import dropped, make_pair, recorded
-from agentr.config.checks import number
+from agentr.config.checks import Section
 from agentr.search.tree import Node, Origin, Tree
 from agentr.store.rows import Dropped, Preference
 from agentr.types import Outcome
@@ -43,22 +46,22 @@ class Granularity(StrEnum):
 
 
 @dataclass
-class ContrastConfig:
+class ContrastConfig(Section):
     """Pairs of a better and a worse run of the same task (ETO, arXiv 2403.02502, section 3.2 and its released code)."""
 
     baseline: ComparedWith = ComparedWith.expert
     """What a run is compared with."""
     granularity: Granularity = Granularity.trajectory
     """What a side of a pair is."""
-    margin: float = number(0.0, least=0, below=1)
+    margin: Annotated[float, Field(ge=0, lt=1)] = 0.0
     """The better return must exceed the other by more than this."""
     policy_may_win: bool = True
     """A run that earns more than the expert's is chosen over it."""
     expert_is_perfect: bool = False
     """Take the expert's return to be 1 whatever was recorded (the original, in ScienceWorld and ALFWorld)."""
-    extra_turns: int = number(5, least=-1)
+    extra_turns: Annotated[int, Field(ge=-1)] = 5
     """Most turns by which a rejected run may outlast the chosen one; the rest is cut off. -1 means no limit."""
-    pairs_per_task: int = number(1, least=0)
+    pairs_per_task: NonNegativeInt = 1
     """Most pairs of a task of each granularity, those with the largest difference first; 0 means all."""
     unfinished: bool = False
     """Also reject runs that ended because the context was full: they failed for no reason of their own (the original, in ALFWorld)."""

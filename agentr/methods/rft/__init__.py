@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+from pydantic import NonNegativeInt, PositiveInt
 
 from agentr.build.dataset import Candidate
 from agentr.build.revision import good_rows
 from agentr.build.targets import Targets
 from agentr.collect.grow import Grow
 from agentr.collect.job import Work
-from agentr.config.checks import Problem, number, share
+from agentr.config.checks import Problem, Proportion
 from agentr.config.schema import Config
 from agentr.rounds.method import Imitation, ImitationConfig, by_round, sampling_problems
 from agentr.rounds.round import Round
@@ -22,15 +24,15 @@ class RFTConfig(ImitationConfig):
     """Rejection-sampling fine-tuning (docs/comparison.md)."""
 
     type: str = "rft"
-    episodes: int = number(1, least=1)
+    episodes: PositiveInt = 1
     """Runs of each task; more than one needs a temperature."""
-    max_steps: int = number(0, least=0)
+    max_steps: NonNegativeInt = 0
     """Actions in a run; 0 means the environment's own limit."""
-    max_invalid: int = number(0, least=0)
+    max_invalid: NonNegativeInt = 0
     """A run ends after so many invalid actions in a row; 0 means never."""
-    min_return: list[float] = share([1.0])
+    min_return: list[Proportion] = field(default_factory=lambda: [1.0])
     """Least return of a run that is imitated, by round; the last value holds for later rounds."""
-    good_per_task: int = number(2, least=1)
+    good_per_task: PositiveInt = 2
     """Most runs of a task that are imitated (shortest first)."""
 
     def problems(self) -> Iterator[Problem]:

@@ -8,10 +8,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
+from pydantic import PositiveInt
+
 from agentr.build.advantages import AdvantageConfig
 from agentr.collect.grow import Grow
 from agentr.collect.job import Work
-from agentr.config.checks import number
 from agentr.methods.tree_grpo.branch import Branch, Select
 from agentr.rounds.method import read_presets
 from agentr.rounds.online import Online
@@ -38,7 +39,7 @@ class TreeGRPOConfig(BranchingConfig):
     """How a tree grows. For uct, initial, at_once and select do not matter."""
     search: UCTConfig = field(default_factory=lambda: UCTConfig(dedupe=Dedupe.none, enough_good=0))
     """For explore=uct: how a tree is searched; max_steps and max_invalid of the method hold, if they are set."""
-    at_once: int = number(2, least=1)
+    at_once: PositiveInt = 2
     """Branches of a task that begin together."""
     select: Select = Select.random
     """Where branches begin."""
