@@ -44,6 +44,6 @@ def test_every_setting_of_the_table_is_one(row: list[str]) -> None:
 
 @pytest.mark.parametrize("kind", CauseKind)
 def test_every_kind_is_provoked_by_a_test(kind: CauseKind) -> None:
-    files = ["rounds/test_causes.py", "rounds/test_experiment.py", "store/test_mirror.py", "cluster/test_lookouts.py"]
+    files = ["rounds/test_causes.py", "rounds/test_experiment.py", "store/test_mirror.py", "cluster/test_node_watch.py"]
     tests = "".join((ROOT / "tests" / file).read_text(encoding="utf-8") for file in files)
     assert f"Kind.{kind}" in tests or f'"{kind}"' in tests

@@ -74,6 +74,7 @@ def says(config: Path) -> str:
 
 @pytest.mark.slow
 @pytest.mark.installation
+@pytest.mark.timeout(1000)
 def test_the_others_work_without_it(tmp_path: Path) -> None:
     others: dict[str, list[str]] = {}
     for method in methods():
