@@ -87,7 +87,7 @@ def _problem(error: Any) -> Problem:
         return Problem(key, UNKNOWN)
     if error["type"] == "dataclass_type":
         return Problem(key, f"{_shown(error['input'])} is no section", "Give keys with values.")
-    return Problem(key, f"{_shown(error['input'])} is refused", f"{error['msg'].rstrip('.')}.")
+    return Problem(key, f"{_shown(error['input'])} is refused", f"{error['msg'].replace('Input should', 'It should', 1)}.")
 
 
 def _shown(value: Any) -> str:

@@ -8,7 +8,9 @@ import inspect
 import itertools
 import textwrap
 from collections.abc import Mapping
+from dataclasses import is_dataclass
 from enum import Enum
+from functools import cache
 from typing import Any
 
 from pydantic.json_schema import GenerateJsonSchema
@@ -28,10 +30,10 @@ def config_schema(methods: Mapping[str, MethodClass]) -> dict[str, Any]:
     Args:
         methods: The methods by name.
     """
-    schema = section_schema(Config)
+    schema = copy.deepcopy(section_schema(Config))
     definitions = schema.pop("$defs")
     for name, method in methods.items():
-        own = section_schema(method.Config)
+        own = copy.deepcopy(section_schema(method.Config))
         definitions |= own.pop("$defs", {})
         own["properties"]["type"] = {"const": name, "description": method.title}
         own["properties"]["preset"]["enum"] = list(dict.fromkeys(["default", *method.presets]))
@@ -98,11 +100,21 @@ class _Generator(GenerateJsonSchema):
     def field_title_should_be_set(self, schema: Any) -> bool:
         return False
 
+    def dataclass_schema(self, schema: Any) -> dict[str, Any]:
+        """Pydantic describes the fields that stand in the class itself; those that it inherits are described in its bases."""
+        found = super().dataclass_schema(schema)
+        for base in schema["cls"].__mro__[1:]:
+            for name, above in section_schema(base)["properties"].items() if is_dataclass(base) else ():
+                if "description" in above:
+                    found["properties"][name].setdefault("description", above["description"])
+        return found
+
     def enum_schema(self, schema: Any) -> dict[str, Any]:
         found, texts = super().enum_schema(schema), meanings(schema["cls"])
         return found | {"markdownEnumDescriptions": [texts.get(value, "") for value in found.get("enum", ())]} if texts else found
 
 
+@cache
 def section_schema(section: type[Section]) -> dict[str, Any]:
     """Returns the schema of one section, with those that it holds in ``$defs``."""
     return adapter(section).json_schema(schema_generator=_Generator)

@@ -8,6 +8,7 @@ so one file can hold a task's settings for every method that is compared on it.
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import difflib
 import json
@@ -129,7 +130,7 @@ def load(
         config.model.chat_template = template_text(config.model.chat_template, files=not whole)
     except ConfigError as error:
         problems.append(Problem("", error.message, error.hint))
-    _require(problems)
+    _require(dataclasses.replace(problem, source=problem.source or _origin(problem.key, origins)) for problem in problems)
     return Reading(config, origins)
 
 
@@ -430,20 +431,27 @@ def _parsed(data: dict[str, Any], method: type[MethodConfig], origins: Mapping[s
         config, other = parse(Config, {**data, "method": own or method()})
         if config is not None and not wrong:
             return config
-        for problem in (refused := [*wrong, *other]):
-            hint = _near(problem.key, plain(Config(method=method()))) if problem.message == UNKNOWN else problem.hint
-            problems.append(dataclasses.replace(problem, hint=hint, source=_origin(problem.key, origins)))
-        for problem in refused:
-            _drop(data, problem.key)
+        before = copy.deepcopy(data)
+        for problem in (*wrong, *other):
+            value = _drop(data, problem.key)
+            if problem.message != UNKNOWN:
+                problems.append(dataclasses.replace(problem, source=_origin(problem.key, origins)))
+                continue
+            for key, _ in flatten(value, problem.key):
+                hint = _near(key, plain(Config(method=method())))
+                problems.append(dataclasses.replace(problem, key=key, hint=hint, source=_origin(key, origins)))
+        if data == before:  # what is refused cannot be taken out
+            _require(problems)
 
 
 def _origin(key: str, origins: Mapping[str, str]) -> str:
-    """Returns the layer that gave a key, or something below it, its value; empty for a default."""
-    return next((origin for given, origin in origins.items() if given == key or given.startswith((f"{key}.", f"{key}["))), "")
+    """Returns the layer that gave a key its value, or what is below or above it; empty for a default."""
+    related = (origin for given, origin in origins.items() if f"{given}.".startswith((f"{key}.", f"{key}[")) or key.startswith(f"{given}["))
+    return origins.get(key) or next(related, "")
 
 
-def _drop(data: Any, key: str) -> None:
-    """Takes a key out of nested data; with an element of a list goes the list, which has a default."""
+def _drop(data: Any, key: str) -> Any:
+    """Takes a key out of nested data, and returns its value; with an element of a list goes the list, which has a default."""
     *above, last = re.findall(r"[^.\[\]]+|\[\d+\]", key)
     for depth, part in enumerate(above):
         inner = data[int(part[1:-1])] if part.startswith("[") else data.get(part)
@@ -451,8 +459,7 @@ def _drop(data: Any, key: str) -> None:
             last = part
             break
         data = inner
-    if isinstance(data, dict):
-        data.pop(last, None) or data.pop(int(last) if last.isdigit() else last, None)
+    return data.pop(int(last) if last.isdigit() and int(last) in data else last, None) if isinstance(data, dict) else None
 
 
 def _near(key: str, known: Any) -> str:
