@@ -111,7 +111,7 @@ class Mirror:
         self.store = store
         self.config = config
         self.bucket = Bucket(config.run.mirror)
-        self._say, self._tell_failing = say, failing
+        self._say, self._failing = say, failing
         self._complete = complete
         self._allow_change = allow_change
         self._poll_s = poll_s
@@ -125,8 +125,9 @@ class Mirror:
         self._checkpoints: dict[str, Any] = {}
         self._left_out: dict[str, Any] = {}
         self._told: set[str] = set()
+        #: Why nothing is mirrored; empty while it is.
         self._problem = ""
-        self._failing = self._finishing = self._stopping = self._over = False
+        self._finishing = self._stopping = self._over = False
         self._loop = asyncio.new_event_loop()
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -146,9 +147,9 @@ class Mirror:
         deadline = time.monotonic() + wait_s
         left = self._unmirrored()
         total = self.bucket.moved + sum(file.size for record in left for file in record.files.values())
-        self._failing, self._finishing = False, True
+        self._finishing = True
         self._call(self._wake.set)
-        while self._thread.is_alive() and time.monotonic() < deadline and (patient or not self._failing):
+        while self._thread.is_alive() and time.monotonic() < deadline and (patient or not self._problem):
             update(self.bucket.moved >> 20, max(total, self.bucket.moved) >> 20, "MiB")
             self._thread.join(0.2)
         self.stop()
@@ -191,27 +192,24 @@ class Mirror:
                     await self._claim()
                 while (record := self._next()) is not None:
                     await self._mirror(record)
-                if self._failing:
-                    self._failing = False
+                if self._problem:
                     self._say(f"{self.bucket.url}: mirrored again")
                 self._fails("")
                 if last:
                     return
                 failures, pause = 0, self._poll_s
-            except (BucketError, DataError) as error:
-                self._failing = True
-                self._fails(str(error))
-                self._tell(f"{error} The run goes on, and is mirrored once that is mended.")
+            except (BucketError, DataError, Changed) as error:
                 failures, pause = failures + 1, _PAUSES.pause_s(failures)
-            except Changed:  # another driver was faster, or somebody deleted the manifest: look again
-                failures, pause = failures + 1, _PAUSES.pause_s(failures)
+                if not isinstance(error, Changed):  # else another driver was faster, or somebody deleted the manifest: look again
+                    self._fails(str(error))
+                    self._tell(f"{error} The run goes on, and is mirrored once that is mended.")
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._wake.wait(), pause)
 
     def _fails(self, problem: str) -> None:
         """Tells a problem when there is one where there was none, and when it is over."""
         if bool(problem) != bool(self._problem):
-            self._tell_failing(problem)
+            self._failing(problem)
         self._problem = problem
 
     def _tell(self, text: str) -> None:
@@ -276,13 +274,13 @@ class Mirror:
     async def _store_files(self, record: StageRecord) -> Entry:
         """Stores the files of a stage as objects, and returns its entry."""
         folder = self.store.root / record.name
+        sources: dict[str, Path | bytes] = {name: folder / name for name in record.files}
         if not record.sealed:
-            sources: dict[str, Path | bytes] = dict(unfinished(folder, self._complete))
-            sources |= {name: _snapshot(path) for name, path in sources.items() if isinstance(path, Path) and path.name == _METRICS}
+            sources = {
+                name: _snapshot(path) if path.name == _METRICS else path for name, path in unfinished(folder, self._complete).items()
+            }
             if not sources:
                 raise Torn(f"{folder} has no checkpoint any more")
-        else:
-            sources = {name: folder / name for name in record.files}
         files = record.files or {name: await hashed(source) for name, source in sources.items()}
         await self._create({object_name(file): (file, sources[name]) for name, file in files.items()})
         return Entry(record, files)
