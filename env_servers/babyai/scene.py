@@ -216,7 +216,7 @@ def _actions(world: World, sightings: tuple[Sighting, ...], visible: set[int]) -
     return actions
 
 
-def _opens(world: World, thing: int) -> bool:
+def _opens(world: World, thing: Any) -> bool:
     """Checks whether ``toggle`` opens a thing: a door that is not locked against the agent, or a box."""
     if door_state(thing) == "locked":
         return world.can_unlock(thing)
