@@ -35,7 +35,7 @@ from agentr.store.layout import ROLLOUTS, TRAIN
 from agentr.store.mirror_manifest import MANIFEST, Entry, Manifest, read_manifest
 from agentr.store.records import read_records
 from agentr.store.run import RunStore
-from agentr.store.seal import FileRecord, StageRecord, files_of
+from agentr.store.seal import StageRecord, files_of
 from agentr.store.working import ALONE, PREFIX, working
 
 log = logging.getLogger(__name__)
@@ -117,8 +117,6 @@ class Mirror:
         self._poll_s = poll_s
         self._manifest: Manifest | None = None
         self._version: Version | None = None
-        #: Objects that are known to be there.
-        self._there: set[str] = set()
         self._records: dict[str, StageRecord] = {}
         self._seen: tuple[int, int, int] | None = None
         #: What was mirrored of unfinished trainings, and what cannot be mirrored as it is, by the stage.
@@ -234,8 +232,10 @@ class Mirror:
         if record.sealed:
             return record
         folder = self.store.root / record.name
+        # A training goes on from its own files alone, but an online one: that needs the steps that it was fed, too.
+        resumable = folder.name == TRAIN and not (folder.parent / ROLLOUTS).exists()
         with suppress(OSError):  # checkpoints come and go
-            files = unfinished(folder, self._complete) if _resumable(folder) else {}
+            files = unfinished(folder, self._complete) if resumable else {}
             return {name: path.stat().st_mtime_ns for name, path in files.items() if path.name != _METRICS} or None
         return None
 
@@ -282,13 +282,9 @@ class Mirror:
             if not sources:
                 raise Torn(f"{folder} has no checkpoint any more")
         files = record.files or {name: await hashed(source) for name, source in sources.items()}
-        await self._create({object_name(file): (file, sources[name]) for name, file in files.items()})
+        objects = {object_name(file): (file, sources[name]) for name, file in files.items()}  # equal files once
+        await together([lambda each=each: self.bucket.create(*each) for each in objects.values()])
         return Entry(record, files)
-
-    async def _create(self, files: dict[str, tuple[FileRecord, Path | bytes]]) -> None:
-        new = {name: each for name, each in files.items() if name not in self._there}
-        await together([lambda each=each: self.bucket.create(*each) for each in new.values()])
-        self._there |= new.keys()
 
     def _leave_out(self, record: StageRecord, state: Any, error: Exception) -> None:
         """Goes on without a stage whose files are not what they should be, unless it is another one meanwhile."""
@@ -344,7 +340,7 @@ class Mirror:
         if self.store.layout.events.exists():
             events = _snapshot(self.store.layout.events)
             entry = await hashed(events)
-            await self._create({object_name(entry): (entry, events)})
+            await self.bucket.create(entry, events)
             manifest = replace(manifest, log=entry)
         data = manifest.stored()
         try:
@@ -362,11 +358,6 @@ class Mirror:
         if there is not None and mine is not None and there.epoch >= mine.epoch:
             raise _Over(f"another driver mirrors this run to {self.bucket.url}: {there.writer}.")
         raise Changed
-
-
-def _resumable(folder: Path) -> bool:
-    """Returns whether an unfinished stage can go on from its own files alone: an online training needs the steps that it was fed, too."""
-    return folder.name == TRAIN and not (folder.parent / ROLLOUTS).exists()
 
 
 def _snapshot(path: Path) -> bytes:

@@ -145,7 +145,8 @@ class Points:
         return self._begins.get(source, 0) + self._lines.get((source, ""), 0)
 
     def _point(self, axis: str, step: int, name: str, numbers: Mapping[str, float], source: str, making: str, line: int = 0) -> Point:
-        named = {_plain(f"{name}/{key}"): float(value) for key, value in numbers.items()}
+        # What is left is a name that every tracker takes.
+        named = {re.sub(r"[^\w\-./ ]", "_", f"{name}/{key}"): float(value) for key, value in numbers.items()}
         return Point(len(self.all) + 1, round(time.time(), 3), axis, step, named, source, making, line)
 
     def _round(self, stage: str) -> int:
@@ -195,8 +196,3 @@ def _lines_so_far(file: Path) -> list[dict[str, Any]]:
     with suppress(OSError):
         return read_lines(file)
     return []
-
-
-def _plain(name: str) -> str:
-    """A name that every tracker takes."""
-    return re.sub(r"[^\w\-./ ]", "_", name)
