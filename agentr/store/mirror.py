@@ -276,11 +276,12 @@ class Mirror:
         folder = self.store.root / record.name
         sources: dict[str, Path | bytes] = {name: folder / name for name in record.files}
         if not record.sealed:
-            sources = {
-                name: _snapshot(path) if path.name == _METRICS else path for name, path in unfinished(folder, self._complete).items()
-            }
-            if not sources:
+            found: dict[str, Path] = {}
+            with suppress(OSError):  # a folder went away while it was read
+                found = unfinished(folder, self._complete)
+            if not found:
                 raise Torn(f"{folder} has no checkpoint any more")
+            sources = {name: _snapshot(path) if path.name == _METRICS else path for name, path in found.items()}
         files = record.files or {name: await hashed(source) for name, source in sources.items()}
         objects = {object_name(file): (file, sources[name]) for name, file in files.items()}  # equal files once
         await together([lambda each=each: self.bucket.create(*each) for each in objects.values()])
