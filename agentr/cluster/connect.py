@@ -119,7 +119,7 @@ def _start_here(ray: Any, config: Config, quiet: dict[str, Any], attempts: int =
         except Exception as error:  # Ray raises no type of its own here
             ray.shutdown()
             if not left:
-                hint = f"Is the machine overloaded, or short of memory or disk? Ray's logs are in {_session_logs()}."
+                hint = f"Is the machine overloaded, or short of memory or disk? Ray's logs are in {_ray_folder()}/ray/session_latest/logs."
                 raise InfraError(f"Ray did not start on this machine: {error}", hint=hint) from error
 
 
@@ -147,10 +147,6 @@ def _require_room(config: Config) -> None:
 def _ray_folder() -> str:
     """Returns the folder below which Ray keeps its own files, by its own rules."""
     return os.environ.get("RAY_TMPDIR") or os.environ.get("TMPDIR") or "/tmp"
-
-
-def _session_logs() -> str:
-    return f"{_ray_folder()}/ray/session_latest/logs"
 
 
 @contextmanager

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from agentr.cluster import metrics
-from agentr.cluster.metrics import Buckets, MetricSample, by_bucket, by_label
+from agentr.cluster.metrics import MetricSample, by_bucket, by_label, histogram
 from agentr.collect.units import StageProgress
 from agentr.policy.base import Policy
 from agentr.policy.router import Router
@@ -27,8 +27,8 @@ class Meter:
     def __init__(self) -> None:
         self.spent = Cost()
         self.again = 0
-        self.policy_s = Buckets()
-        self.env_s = Buckets()
+        self.policy_s = histogram()
+        self.env_s = histogram()
         self.causes: Counter[str] = Counter(dict.fromkeys(metrics.CAUSES, 0))
         self._stage = (0, StageProgress())
 
@@ -47,8 +47,8 @@ class Meter:
         spent.cached_tokens += cost.cached_tokens
         spent.completion_tokens += cost.completion_tokens
         self.again += max(0, computed - unseen(tree, node))
-        self.policy_s.add(policy_s)
-        self.env_s.add(env_s)
+        self.policy_s.observe(policy_s)
+        self.env_s.observe(env_s)
 
     def samples(self, policy: Policy | None, lag_s: float) -> Iterator[MetricSample]:
         """Yields what there is to say now.

@@ -30,7 +30,7 @@ from agentr.store.growing import GrowingForest
 from agentr.store.layout import MODEL, ROLLOUTS, TRAIN, Layout
 from agentr.store.records import read_config, read_index, read_records, write_index
 from agentr.store.run import RunStore, stale
-from agentr.store.seal import SEAL, Damage, StageRecord, hash_folder, read_seal, verify, write_seal
+from agentr.store.seal import SEAL, StageRecord, hash_folder, read_seal, verify, write_seal
 from agentr.store.tables import footer_hash, open_table, read_group
 from agentr.words import counted
 
@@ -78,7 +78,7 @@ def examine(path: Path) -> Iterator[StageProblem]:
     yield from _own_files(run)
     records = run.records()
     for name, record in records.items():
-        damages = list(_damages(run, record))
+        damages = list(verify(run.path, record)) if record.sealed else []
         problems = tuple(map(str, damages))
         about = {"stage": name, "seconds": record.seconds, "depends": _dependents(name, records)}
         if record.state == "damaged":
@@ -224,12 +224,6 @@ def _seal_problem(root: Path, record: StageRecord) -> str:
         return "is missing" if read_seal(root / record.name) is None else ""
     except DataError:
         return "is damaged"
-
-
-def _damages(run: Run, record: StageRecord) -> Iterator[Damage]:
-    if not record.sealed:
-        return
-    yield from verify(run.path, record)
 
 
 def _remedy(run: Run, name: str) -> Remedy:

@@ -213,10 +213,6 @@ class Layout:
         return self.root / "tracking"
 
     @property
-    def points(self) -> Path:
-        return self.tracking / "points.jsonl"
-
-    @property
     def report(self) -> Path:
         return self.root / "report.html"
 

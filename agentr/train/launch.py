@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from agentr.cluster.failures import hint_of
 from agentr.cluster.ray_private import trainer_without_idle_actors
 from agentr.config.identity import at_default, changed_keys, plain
 from agentr.cpu import OPENMP
@@ -47,13 +48,6 @@ _RAY_TRAIN = {
     "RAY_TRAIN_ENABLE_PRINT_PATCH": "0",
     # The watcher of preempted nodes is another process to start, and sealed checkpoints make it unnecessary.
     "RAY_TRAIN_ENABLE_PREEMPTION_WATCHER": "0",
-}
-
-_HINTS = {
-    "out of memory": "Lower train.micro_batch_size, or set train.gradient_checkpointing=true.",
-    "OutOfMemory": "Lower train.micro_batch_size, or set train.gradient_checkpointing=true.",
-    "No space left": "Free space where it wrote, on a disk or in /dev/shm (memory); the stage continues from its last checkpoint.",
-    "died": "Perhaps the machine ran out of memory, or an optimiser step took longer than the job's stall_s.",
 }
 
 
@@ -190,10 +184,8 @@ def _fit_once(jobs: Sequence[TrainJob]) -> None:
         if unfinished.failure.exists():
             raise _failure(unfinished) from error
         cause = _cause(error)
-        hint = next((hint for text, hint in _HINTS.items() if text in cause), "")
-        raise RunError(
-            f"{unfinished.title} failed: {cause.rstrip('.')}.", hint=f"{hint} See {unfinished.out / 'worker.log'}.".strip()
-        ) from error
+        hint = f"{hint_of(cause)} See {unfinished.out / 'worker.log'}.".strip()
+        raise RunError(f"{unfinished.title} failed: {cause.rstrip('.')}.", hint=hint) from error
     finally:
         for older in first.out.glob(".ray-*"):
             if older <= storage:

@@ -22,10 +22,10 @@ from agentr.cluster.metrics import (
     RETRIES,
     SECONDS,
     TREES,
-    Buckets,
     MetricKind,
     MetricSample,
     by_bucket,
+    histogram,
 )
 from agentr.cluster.metrics import POLICY_SECONDS as SECONDS_METRIC
 from agentr.cluster.push import Lag, Pusher, start
@@ -42,11 +42,12 @@ def test_names_are_prometheus_s_and_no_label_names_a_task() -> None:
 
 
 def test_buckets_count_what_is_at_most_their_bound() -> None:
-    buckets = Buckets((1.0, 10.0))
-    for value in (0.5, 1.0, 1.1, 10.0, 99.0):
-        buckets.add(value)
-    assert buckets.cumulative() == {"1.0": 2, "10.0": 4, "+Inf": 5}
-    assert [sample.labels["le"] for sample in by_bucket(SECONDS_METRIC, Buckets())] == [*map(str, SECONDS), "+Inf"]
+    counted = histogram()
+    for value in (0.5, 1.0, 1.1, 10.0, 999.0):
+        counted.observe(value)
+    found = {sample.labels["le"]: sample.value for sample in by_bucket(SECONDS_METRIC, counted)}
+    assert list(found) == [*map(str, SECONDS), "+Inf"]
+    assert (found["0.3"], found["1.0"], found["10.0"], found["300.0"], found["+Inf"]) == (0, 2, 4, 4, 5)
 
 
 def test_outside_of_ray_nothing_happens(monkeypatch: pytest.MonkeyPatch) -> None:
