@@ -41,6 +41,7 @@ class MethodClass(Protocol):
     """What a method tells the loader about itself. Each method does."""
 
     name: str
+    title: str
     Config: type[MethodConfig]
     #: Fragments of a whole configuration, by the preset's name.
     presets: Mapping[str, Mapping[str, Any]]

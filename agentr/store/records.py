@@ -145,10 +145,7 @@ def _completed(stored: Any, defaults: Any) -> Any:
     """Returns stored data with the defaults of the keys that somebody took out."""
     if not (isinstance(stored, dict) and isinstance(defaults, dict)):
         return stored
-    return {
-        **{name: value for name, value in defaults.items() if name not in stored},
-        **{k: _completed(v, defaults.get(k)) for k, v in stored.items()},
-    }
+    return {name: _completed(stored.get(name, value), defaults.get(name)) for name, value in {**defaults, **stored}.items()}
 
 
 def not_a_run(root: Path, problem: str = "") -> DataError:
