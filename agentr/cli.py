@@ -29,10 +29,10 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-env_cli.register(app)
+app.add_typer(env_cli.envs, name="envs")
 run_cli.register(app)
 cluster_cli.register(app)
-ui_cli.register(app)
+app.command()(ui_cli.ui)
 verify_cli.register(app)
 
 ConfigPath = Annotated[Path, typer.Argument(metavar="CONFIG", help="YAML file; see configs/.")]
@@ -46,29 +46,48 @@ def run(
     config: ConfigPath,
     overrides: Overrides = None,
     only: Annotated[list[str] | None, run_cli.stage_option("Run this stage alone; may be repeated.", "--only")] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Check the configuration, show it, and do nothing.")] = False,
+    dataset: Annotated[
+        Path | None, typer.Option("--dataset", help="Train on this folder of 'agentr import' alone, as the first round trains.")
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Do nothing but check: the configuration, and the cluster that it names; show both.")
+    ] = False,
+    origins: Annotated[bool, typer.Option("--origins", help="With --dry-run: show which file, preset or option gives each value.")] = False,
     allow_config_change: AllowChange = False,
     trust: run_cli.Trust = False,
 ) -> None:
     """Run an experiment, or continue it where it stopped."""
     from agentr.config.identity import to_yaml
     from agentr.config.named import looking
-    from agentr.methods import load
+    from agentr.methods import read
     from agentr.models.load import check_context
 
     with looking(dry_run and not trust), trusting(trust):
-        loaded = load(config, overrides or [])
+        reading = read(config, overrides or [])
+    loaded = reading.config
     check_context(loaded.model)
     if dry_run:
+        from agentr.cluster.connect import joined
         from agentr.launch.estimate import estimate
 
-        echo(to_yaml(loaded))
+        echo("\n".join(reading.lines()) if origins else to_yaml(loaded))
         echo(estimate(loaded).text())
+        if joined(loaded):
+            from agentr.launch.check import check
+            from agentr.observe.progress import Reporter
+
+            check(loaded, Reporter())
         return
+    from agentr.launch.run import opened
     from agentr.launch.run import run as run_experiment
     from agentr.observe.progress import Reporter
+    from agentr.store.layout import TRAIN
 
-    run_experiment(loaded, Reporter(), allow_change=allow_config_change, only=only or ())
+    if dataset is None:
+        run_experiment(loaded, Reporter(), allow_change=allow_config_change, only=only or ())
+        return
+    with opened(loaded, Reporter()) as experiment:
+        echo(experiment.train(f"imported/{TRAIN}", dataset.resolve(), experiment.base_model(), experiment.train_config(1)).path)
 
 
 @app.command()
@@ -95,8 +114,8 @@ def resume(
 
 
 @app.command()
-def status(run_dir: RunDir, as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False) -> None:
-    """Show the progress of a run or comparison, and the process that owns it."""
+def status(folders: ui_cli.Folders = None, as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False) -> None:
+    """Show how far a run or comparison is, and who works on it; or list those below folders, and what came of them."""
     from rich.table import Table
 
     from agentr.observe.comparison import PLAN, progress, read_plan
@@ -104,7 +123,12 @@ def status(run_dir: RunDir, as_json: Annotated[bool, typer.Option("--json", help
     from agentr.observe.status import describe_now, describe_outcome, describe_plan, describe_stage
     from agentr.observe.troubles import describe, troubles
     from agentr.store.layout import title_of
+    from agentr.ui.library import is_run
 
+    run_dir, *others = folders or [Path("runs")]
+    if others or not (is_run(run_dir) or (run_dir / PLAN).exists() or (folders and not run_dir.is_dir())):
+        ui_cli.list_runs([run_dir, *others], as_json)
+        return
     if (run_dir / PLAN).exists():
         runs = progress(read_plan(run_dir))
         if as_json:
@@ -141,25 +165,6 @@ def status(run_dir: RunDir, as_json: Annotated[bool, typer.Option("--json", help
         console.print(line, style="yellow", markup=False)
 
 
-@app.command()
-def train(
-    config: ConfigPath,
-    dataset: Annotated[Path, typer.Option(help="Folder of rows, as 'agentr import' writes it.")],
-    overrides: Overrides = None,
-    trust: run_cli.Trust = False,
-) -> None:
-    """Train the configured model on a dataset of your own, as the first round of the configuration trains."""
-    from agentr.launch.run import opened
-    from agentr.methods import load
-    from agentr.observe.progress import Reporter
-    from agentr.store.layout import TRAIN
-
-    with trusting(trust):
-        loaded = load(config, overrides or [])
-    with opened(loaded, Reporter()) as experiment:
-        echo(experiment.train(f"imported/{TRAIN}", dataset.resolve(), experiment.base_model(), experiment.train_config(1)).path)
-
-
 @app.command("import")
 def import_(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="JSON list, JSON lines, or Parquet.")],
@@ -170,7 +175,7 @@ def import_(
     kind: Annotated[str, typer.Option("--format", help="A format of 'agentr export', or auto.")] = "auto",
     overrides: Overrides = None,
 ) -> None:
-    """Make a dataset from trajectories or preference pairs of your own; train on it with 'agentr train --dataset'."""
+    """Make a dataset from trajectories or preference pairs of your own; train on it with 'agentr run CONFIG --dataset OUT'."""
     import tempfile
     from collections import Counter
 
@@ -234,18 +239,31 @@ def compare(
 @app.command()
 def report(
     run_dir: RunDir,
-    out: Annotated[Path | None, typer.Option("--out", help="Folder to write it into, such as for a run that may only be read.")] = None,
+    tree: Annotated[str, typer.Option("--tree", help="The page of this tree instead: its key, or its task's id.")] = "",
+    task: Annotated[str, typer.Option("--task", help="The page of a held-out task instead: its episodes under every policy.")] = "",
+    stage: Annotated[str, run_cli.stage_option("Stage of the tree, such as rounds/01/revise. [default: the last that has it]")] = "",
+    node: Annotated[
+        int | None, typer.Option("--node", "--turn", help="With --tree: print which rows this turn went into, or why into none.")
+    ] = None,
+    row: Annotated[int | None, typer.Option("--row", help="Print what this row of a round's dataset was made from.")] = None,
+    round_: run_cli.BestRound = None,
+    step: Annotated[int | None, typer.Option("--step", help="With --row, of online training: of which online step.")] = None,
+    out: Annotated[Path | None, typer.Option("--out", help="Folder of a report, or file of a page.")] = None,
 ) -> None:
-    """Write the report of a run or a comparison anew, finished or not, and show its table."""
+    """Write a page that opens in any browser: of a run or comparison, of one tree, or of one task; or print where a row is from."""
     from agentr.launch.run import report as make_report
     from agentr.observe.comparison import PLAN
     from agentr.observe.comparison_page import rewrite_comparison, table
     from agentr.observe.progress import Reporter
 
-    if (run_dir / PLAN).exists():
+    if row is not None or node is not None:
+        run_cli.trace(run_dir, round_, step, row, stage, tree, node)
+    elif tree or task:
+        ui_cli.show(run_dir, tree, task, stage, out)
+    elif (run_dir / PLAN).exists():
         Reporter().console.print(table(rewrite_comparison(run_dir)))
-        return
-    make_report(agentr.open(run_dir), Reporter(), out)
+    else:
+        make_report(agentr.open(run_dir), Reporter(), out)
 
 
 @app.command()
@@ -281,15 +299,15 @@ def _root(context: typer.Context, version: Annotated[bool, typer.Option("--versi
 
 
 #: The commands that only look: at runs, archives and models of anybody. They run no code that those name.
-LOOK = ("ls", "status", "ui", "show", "report", "trace", "logs", "export", "doctor", "pack", "unpack", "prune", "methods", "rewards")
+LOOK = ("status", "ui", "report", "logs", "export", "doctor", "pack", "unpack", "prune", "list", "init", "config")
 
 #: The commands as the help shows them, in this order.
 GROUPS: dict[str, tuple[str, ...]] = {
-    "Run experiments": ("run", "resume", "compare", "search", "submit", "stop", "check", "serve"),
-    "Look at runs": ("ls", "status", "ui", "show", "report", "trace", "logs"),
-    "Data in and out": ("import", "train", "export", "data"),
+    "Run experiments": ("init", "run", "resume", "compare", "search", "submit", "stop"),
+    "Look at runs": ("status", "ui", "report", "logs"),
+    "Data in and out": ("import", "export"),
     "Take care of runs": ("doctor", "pack", "unpack", "prune"),
-    "What there is": ("methods", "rewards", "envs", "verify"),
+    "What there is": ("list", "envs", "config", "verify"),
     "Measure": ("bench",),
 }
 

@@ -60,7 +60,7 @@ def stage_option(about: str, name: str = "--stage") -> Any:
 
 def register(app: typer.Typer) -> None:
     """Adds the commands to the command line."""
-    for command in (search, trace, doctor, pack, unpack, prune):
+    for command in (search, doctor, pack, unpack, prune):
         app.command()(command)
 
 
@@ -101,21 +101,11 @@ def search(
     found = search_on(planned, reporter)
     reporter.console.print(table(planned, found))
     shown = shlex.quote(os.path.relpath(planned.out))
-    reporter.say(f"agentr ui {shown}\nagentr show {shown} --tree {shlex.quote(found.task.key)}")
+    reporter.say(f"agentr ui {shown}\nagentr report {shown} --tree {shlex.quote(found.task.key)}")
 
 
-def trace(
-    run_dir: RunDir,
-    round_: BestRound = None,
-    step: Annotated[int | None, typer.Option("--step", help="Of online training: the rows of which online step.")] = None,
-    row: Annotated[int | None, typer.Option("--row", help="A row of the round's dataset: show what it was made from.")] = None,
-    stage: Annotated[str, stage_option("A stage of the round, such as collect, or of the run: rounds/01/collect.")] = "",
-    tree: Annotated[str, typer.Option("--tree", help="Key of a tree of that stage, or its task's id.")] = "",
-    node: Annotated[
-        int | None, typer.Option("--node", "--turn", help="A node of it: show which rows it went into, or why into none.")
-    ] = None,
-) -> None:
-    """Show what a row was made from, or which rows a turn went into."""
+def trace(run_dir: Path, round_: int | None, step: int | None, row: int | None, stage: str, tree: str, node: int | None) -> None:
+    """Prints what a row was made from, or which rows a turn went into."""
     from agentr.errors import ConfigError
     from agentr.launch.run import decoder
     from agentr.observe.traces import describe_node, describe_row
@@ -135,7 +125,7 @@ def trace(
         uses = trees.trace(tree, node)
         lines = describe_node(name, trees[tree].nodes[node], uses)
     else:
-        raise ConfigError("say what to trace", hint="Give --row N, or --stage NAME --tree KEY --node N.")
+        raise ConfigError("say whose rows", hint="Give --row N, or --stage NAME --tree KEY --node N.")
     for line in lines:
         echo(line)
 

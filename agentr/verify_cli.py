@@ -1,4 +1,4 @@
-"""The commands that list what there is and prove it: ``methods``, ``rewards``, ``verify`` and ``bench collect``. Thin, as `cli.py` is."""
+"""The commands that list what there is, describe it and prove it: ``list``, ``config``, ``verify`` and ``bench``. Thin, as `cli.py` is."""
 
 from __future__ import annotations
 
@@ -10,15 +10,23 @@ import typer
 
 from agentr.console import Console, echo
 
+#: The project that ``init`` copies; docs/add_an_environment.md explains its environment.
+PROJECT = Path(__file__).parent / "project"
+
 
 def register(app: typer.Typer) -> None:
     """Adds the commands."""
-    for command in (methods, rewards, verify):
-        app.command()(command)
+    app.command()(init)
+    app.command("list")(list_)
+    app.command()(verify)
+    config = typer.Typer(help="Configurations.", no_args_is_help=True)
+    app.add_typer(config, name="config")
+    config.command("schema")(config_schema)
+    config.callback()(lambda: None)  # a group even with one command
     bench = typer.Typer(help="Measure on this machine.", no_args_is_help=True)
     app.add_typer(bench, name="bench")
     bench.command("collect")(bench_collect)
-    bench.callback()(lambda: None)  # a group even with one command
+    bench.callback()(lambda: None)
 
 
 def verify(
@@ -45,8 +53,53 @@ def verify(
         raise RunError(f"{len(differing)} rules differ: {', '.join(differing)}", hint="Each method's folder has its vectors.")
 
 
-def methods() -> None:
-    """List the methods: values of method.type, their presets and pages."""
+def list_(
+    what: Annotated[
+        str, typer.Argument(metavar="[WHAT]", help="methods, rewards, environments; or an environment: what it needs. [default: all]")
+    ] = "",
+    as_json: Annotated[bool, typer.Option("--json", help="The environments, for programs.")] = False,
+) -> None:
+    """List what there is: methods (values of method.type), rewards (method.rewards[i].name), environments (env.name)."""
+    from agentr.env_cli import list_environments, list_requirements
+
+    shown = {"methods": _methods, "rewards": _rewards, "environments": lambda: list_environments(as_json)}
+    if what and what not in shown:
+        list_requirements(what)
+    for name, show in shown.items():
+        if name == what or (not what and not as_json) or (as_json and not what and name == "environments"):
+            show()
+
+
+def init(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A new folder.")],
+) -> None:
+    """Write a project of your own: an environment, a configuration that runs a round on it, and a test."""
+    import shutil
+
+    from agentr.config.json_schema import config_schema as schema
+    from agentr.errors import ConfigError
+    from agentr.methods import methods
+
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise ConfigError(f"{folder} is already there", hint="Name a new folder.")
+    shutil.copytree(PROJECT, folder, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__"))
+    (folder / "schema.json").write_text(json.dumps(schema(methods()), indent=1), encoding="utf-8")
+    echo(f"{folder}: lamps/ is an environment, run.yaml a run on it, test_lamps.py its test. Go on in that folder:")
+    echo("  python -m pytest\n  PYTHONPATH=. agentr envs play lamps:Lamps\n  PYTHONPATH=. agentr run run.yaml")
+
+
+def config_schema() -> None:
+    """Print the JSON schema of configurations, by which editors complete and check them.
+
+    A file names it in its first line: # yaml-language-server: $schema=schema.json
+    """
+    from agentr.config.json_schema import config_schema as schema
+    from agentr.methods import methods
+
+    echo(json.dumps(schema(methods()), indent=1))
+
+
+def _methods() -> None:
     from rich.table import Table
 
     from agentr.methods import methods
@@ -60,8 +113,7 @@ def methods() -> None:
     Reporter().console.print(shown)
 
 
-def rewards() -> None:
-    """List the rewards of online methods: values of method.rewards[i].name, and their options."""
+def _rewards() -> None:
     import inspect
 
     from rich.table import Table

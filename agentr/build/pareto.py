@@ -52,7 +52,7 @@ class ParetoConfig(Section):
     settled: Settled = Settled.after
     """Tasks of which all episodes succeed, or none."""
     balance: str = ""
-    """A label of the tasks (``agentr envs``) of whose values each gets the same share; empty for none."""
+    """A label of the tasks (``agentr list environments``) of whose values each gets the same share; empty for none."""
 
     def problems(self) -> Iterator[Problem]:
         if self.tasks and self.episodes < 2:

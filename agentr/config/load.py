@@ -82,6 +82,11 @@ class Reading(NamedTuple):
     origins: dict[str, str]
     """The layer that gave a key its value, by the full keys of all that are not at their default."""
 
+    def lines(self) -> Iterator[str]:
+        """Yields each key with its value and where it is from."""
+        for key, value in flatten(plain(self.config)):
+            yield f"{key}: {json.dumps(value, default=str, ensure_ascii=False)}  # {_origin(key, self.origins) or 'default'}"
+
 
 def load(
     path: Path | None,
@@ -299,7 +304,7 @@ def _dotlist(overrides: Sequence[str], texts: bool = False) -> dict[str, Any]:
     given = [item.partition("=") for item in overrides if item not in overlays]
     try:
         data: Any = OmegaConf.to_container(
-            OmegaConf.from_dotlist([f"{key}={json.dumps(parse_texts(value)) if texts else value}" for key, _, value in given])
+            OmegaConf.from_dotlist([f"{key}={json.dumps(parse_texts(value) or '') if texts else value}" for key, _, value in given])
         )
         if overlays:
             data[SECTION] = {NAME: overlays[-1].partition("=")[2], **data.get(SECTION, {})}
@@ -358,7 +363,11 @@ def _as_texts(layer: Layer, method: MethodClass, find: FindMethod) -> Layer:
             return [read(found, one, inner) for found, one in zip(value, text, strict=True)]
         named = isinstance(kind, type) and issubclass(kind, str | Enum)
         number = kind in (int, float) and isinstance(value, bool)  # yes is no number
-        return text if (number or (named and isinstance(value, bool | int | float | date))) and isinstance(text, str) else value
+        return (
+            text
+            if (number or (named and (isinstance(value, bool | int | float | date) or text == ""))) and isinstance(text, str)
+            else value
+        )
 
     return Layer(layer.source, read(layer.data, layer.texts, sections))
 

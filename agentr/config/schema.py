@@ -39,7 +39,7 @@ class MethodConfig(Section):
     """What every method's section has; a method's own keys are in its subclass (docs of the method)."""
 
     type: str = ""
-    """The method: a name of ``agentr methods``, or a Python file with a method (docs/add_a_method.md), relative to the YAML file."""
+    """The method: a name of ``agentr list methods``, or a Python file with a method (docs/add_a_method.md), relative to the YAML file."""
     preset: str = "default"
     """Starting values: default (ours), or those that the method's paper or released code gives."""
 
@@ -114,7 +114,7 @@ class EnvConfig(Section):
     """Which environment, and how its servers run."""
 
     name: str = "textcraft"
-    """A name of ``agentr envs``, or ``module:class``."""
+    """A name of ``agentr list environments``, or ``module:class``."""
     options: dict[str, Any] = field(default_factory=dict)
     """Arguments of the environment's class, e.g. distractors: 3."""
     one_line: bool = False
@@ -142,7 +142,7 @@ class TaskSelection(Section):
     """Tasks of one split, filtered and in a seeded order."""
 
     split: str = "train"
-    """A split of the environment (``agentr envs``)."""
+    """A split of the environment (``agentr list environments``)."""
     where: dict[str, Any] = field(default_factory=dict)
     """Label filters: a value, a list of values, or {min: .., max: ..}."""
     limit: PositiveInt | None = None

@@ -197,10 +197,10 @@ def _check_environment(config: Config) -> None:
     try:
         known = registry.about(config.env.name)
     except registry.UnknownEnvironment as error:
-        raise ConfigError(str(error), hint="See `agentr envs`.") from error
+        raise ConfigError(str(error), hint="See `agentr list environments`.") from error
     if not known.available:
         lacks = known.fault or "; ".join(f"{missing.name}: {missing.how}" for missing in known.missing)
-        raise ConfigError(f"the environment {known.name} cannot be used here: {lacks}", hint="See `agentr envs`.")
+        raise ConfigError(f"the environment {known.name} cannot be used here: {lacks}", hint="See `agentr list environments`.")
 
 
 def _check_outside(out: Path, run: Path) -> None:

@@ -206,7 +206,6 @@ def submit(
     address: str,
     *,
     job: str = "experiment",
-    more: Sequence[str] = (),
     working_dir: Path | None = None,
     say: Callable[[str], None] = print,
     write: Callable[[str], None] = lambda text: print(text, end="", flush=True),
@@ -217,7 +216,6 @@ def submit(
     Args:
         config: Relative to ``working_dir``.
         job: One of ``JOBS``.
-        more: Further arguments of the job's entry point.
         working_dir: Travels to the cluster; by default the current folder.
 
     Raises:
@@ -242,7 +240,7 @@ def submit(
         say(f"{live[-1].id} works on {run} already: its output follows")
         job_id = live[-1].id
     else:
-        entry = _entrypoint(job, [inside.relative_to(folder).as_posix(), *more, *overrides], cluster, checked)
+        entry = _entrypoint(job, [inside.relative_to(folder).as_posix(), *overrides], cluster, checked)
         job_id = cluster.start(f"{job}-{checked.run.name}", run, entry, folder, selector(checked, Role.driver))
         say(f"submitted {job_id} for {run}")
     say(f"dashboard: {cluster.address}/#/jobs/{job_id}")

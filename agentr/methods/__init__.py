@@ -17,6 +17,7 @@ from types import ModuleType
 
 from agentr.cluster.connect import BY_VALUE
 from agentr.config import load as loading
+from agentr.config.load import Reading
 from agentr.config.named import may_run, only_looks
 from agentr.config.schema import Config
 from agentr.errors import ConfigError
@@ -72,7 +73,7 @@ def trains_online(config: Config) -> bool:
     return any(method_of(config_at(config, round_)).online for round_ in range(1, config.run.rounds + 1))
 
 
-def load(path: Path | None, overrides: Sequence[str] = (), base: Path | None = None, *, files: bool = True, whole: bool = False) -> Config:
+def read(path: Path | None, overrides: Sequence[str] = (), base: Path | None = None, *, files: bool = True, whole: bool = False) -> Reading:
     """Reads and checks a configuration; see ``agentr.config.load.load``. One that a run has stored is that run's to go on with.
 
     Raises:
@@ -83,7 +84,12 @@ def load(path: Path | None, overrides: Sequence[str] = (), base: Path | None = N
             check_folder(file.parent)
             if not only_looks():
                 needs_trust(file)
-    return loading.load(path, overrides, base, find=find_method, files=files, whole=whole).config
+    return loading.load(path, overrides, base, find=find_method, files=files, whole=whole)
+
+
+def load(path: Path | None, overrides: Sequence[str] = (), base: Path | None = None, *, files: bool = True, whole: bool = False) -> Config:
+    """Returns the configuration that ``read`` reads."""
+    return read(path, overrides, base, files=files, whole=whole).config
 
 
 @cache

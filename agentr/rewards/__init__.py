@@ -36,7 +36,7 @@ class RewardConfig(Section):
     """A reward, and how much it counts."""
 
     name: str = "outcome"
-    """A name of ``agentr rewards``, or ``module:class``."""
+    """A name of ``agentr list rewards``, or ``module:class``."""
     weight: float = 1.0
     """Factor of it in the sum of all rewards."""
     options: dict[str, Any] = field(default_factory=dict)

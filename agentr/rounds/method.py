@@ -36,7 +36,7 @@ C = TypeVar("C", bound=MethodConfig)
 class Method(ABC, Generic[C]):
     """A method: what both kinds have, those that learn from a round's rows (`Offline`) and those that learn while they collect (`Online`).
 
-    A subclass says ``name``, ``title`` and ``Config``. Its docstring is its entry in ``agentr methods``.
+    A subclass says ``name``, ``title`` and ``Config``. Its docstring is its entry in ``agentr list methods``.
 
     Args:
         config: The section ``method`` of the configuration.

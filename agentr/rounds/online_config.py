@@ -65,7 +65,7 @@ class OnlineConfig(MethodConfig):
 
     def problems(self) -> Iterator[Problem]:
         if not self.rewards:
-            yield Problem("rewards", "the list is empty", "Name at least one; see 'agentr rewards'.")
+            yield Problem("rewards", "the list is empty", "Name at least one; see 'agentr list rewards'.")
         if self.max_tasks and self.max_tasks < self.tasks:
             yield Problem("max_tasks", f"{self.max_tasks} is less than tasks = {self.tasks}", "Raise it, or set it to 0.")
         if self.validation.patience and not self.validation.every:

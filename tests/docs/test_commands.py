@@ -27,9 +27,8 @@ ALL = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 RUN = [ROOT / "docs" / f"{name}.md" for name in ("start", "your_model_and_gpu", "coming_from", "faq")]
 #: What is not run here, by how a command begins, and why.
 NOT_RUN = {
-    "agentr check": "starts Ray; tests/cluster does",
     "agentr verify": "half a minute; tests/fidelity does",
-    "agentr train configs/eto_textcraft.yaml --dataset": "trains a model; tests/train does",
+    "agentr run configs/eto_textcraft.yaml --dataset": "trains a model; tests/train does",
 }
 
 

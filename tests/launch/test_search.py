@@ -398,7 +398,7 @@ def test_a_checkpoint_searches_on_in_an_engine(stored: Path, tmp_path: Path) -> 
         command = [sys.executable, "-m", "agentr.cli", *said.split(), "--tree", tree.task.id, "--set", "cluster.dashboard=false"]
         done = subprocess.run(command, check=False, capture_output=True, text=True)  # its Ray has a token, which stays in a process
         assert done.returncode == 0, done.stdout + done.stderr
-        assert "visits" in done.stdout and f"agentr show {tmp_path / name}" not in done.stdout.split("agentr ui")[0]
+        assert "visits" in done.stdout and f"agentr report --tree {tmp_path / name}" not in done.stdout.split("agentr ui")[0]
         run = agentr.open(tmp_path / name)
         found = run.stage(STAGE)[tree.task.key]
         depth = tree.nodes[node].depth

@@ -61,7 +61,7 @@ def _card(run: Run, problems: list[Problem]) -> dict[str, Any]:
     rounds = [(arm, stage) for arm, stage in evaluated if arm.arm.kind is not ArmKind.CONTROL]
     last = rounds[-1] if len(rounds) > 1 else None
     cost = sum((stage.summary.cost for stage in explored(stages)), Cost())
-    imported = not run.arms and any(stage_of(name) is None and name != MODEL for name in stages)  # `agentr train --dataset` alone
+    imported = not run.arms and any(stage_of(name) is None and name != MODEL for name in stages)  # `agentr run --dataset` alone
     planned = 0 if imported else config["run"]["rounds"]
     wanted = planned + 1 + bool(config["run"]["control"] and planned)
     wrong = [line for trouble in troubles(events) for line in describe(trouble)]

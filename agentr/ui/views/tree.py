@@ -192,8 +192,8 @@ def _commands(run: Run, stage: str, key: str) -> list[dict[str, str]]:
     return [
         {"title": "act in this state yourself", "command": f"agentr envs play --run {where} --turn NODE"},
         {"title": "search on from this state", "command": f"agentr search --run {where} --turn NODE --policy POLICY"},
-        {"title": "which rows this turn went into", "command": f"agentr trace {where} --node NODE"},
-        {"title": "this tree as a file to send", "command": f"agentr show {where}"},
+        {"title": "which rows this turn went into", "command": f"agentr report {where} --node NODE"},
+        {"title": "this tree as a file to send", "command": f"agentr report {where}"},
     ]
 
 

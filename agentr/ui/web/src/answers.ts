@@ -1,4 +1,4 @@
-// Asks for answers: of the page itself if `agentr show` put them there, else of the server it came from.
+// Asks for answers: of the page itself if `agentr report --tree` put them there, else of the server it came from.
 
 import type { Failure, Problem, Turns, TurnView } from "./api";
 

@@ -1,4 +1,4 @@
-// What the server answers (agentr/ui/views). One address a view, GET alone; a file made by `agentr show` holds the same answers in itself.
+// What the server answers (agentr/ui/views). One address a view, GET alone; a file made by `agentr report --tree` holds the same answers in itself.
 //
 //   api/home                                              Home
 //   api/state?run                                         State         asked again and again while a run is worked on
@@ -16,7 +16,7 @@
 //   api/compare?run                                       Compare       `run` is the comparison's id
 //   api/log?run&name&end                                  Log
 //
-// A file that `agentr show` made has <script type="application/json" id="answers">{"route": "#/...", "answers": {ADDRESS: answer}}</script>:
+// A file that `agentr report --tree` made has <script type="application/json" id="answers">{"route": "#/...", "answers": {ADDRESS: answer}}</script>:
 // it opens at `route` if the address has no hash, and asks nobody. ADDRESS is as above with its parameters sorted by name and escaped by
 // encodeURIComponent. Turns are there one by one (nodes=3), however many are asked for together; what is not there (home, probe, ...)
 // is said to be in `agentr ui` alone.
