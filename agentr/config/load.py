@@ -361,13 +361,9 @@ def _as_texts(layer: Layer, method: MethodClass, find: FindMethod) -> Layer:
             return {key: read(found, text.get(str(key)), kinds.get(key, inner)) for key, found in value.items()}
         if isinstance(value, list) and isinstance(text, list):
             return [read(found, one, inner) for found, one in zip(value, text, strict=True)]
-        named = isinstance(kind, type) and issubclass(kind, str | Enum)
+        named = isinstance(kind, type) and issubclass(kind, str | Enum) and (isinstance(value, bool | int | float | date) or text == "")
         number = kind in (int, float) and isinstance(value, bool)  # yes is no number
-        return (
-            text
-            if (number or (named and (isinstance(value, bool | int | float | date) or text == ""))) and isinstance(text, str)
-            else value
-        )
+        return text if (named or number) and isinstance(text, str) else value
 
     return Layer(layer.source, read(layer.data, layer.texts, sections))
 

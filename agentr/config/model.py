@@ -40,7 +40,7 @@ class ModelConfig(Section):
     """Folder or name, for source=hf."""
     dtype: Dtype = Dtype.bfloat16
     """Number format of the weights in the engines and of the saved checkpoints."""
-    max_model_len: PositiveInt = 2048
+    max_model_len: PositiveInt = 1024
     """Longest context in tokens: prompts that would not leave room for a turn end the episode."""
     chat_template: str = ""
     """What writes conversations (docs/models.md): empty or auto means the model's own template; or the name of one that comes with agentr,

@@ -98,7 +98,7 @@ def test_every_method_of_a_comparison_is_valid_over_every_task(path: Path, base:
         (["policy.backend=openai"], r"needs policy\.openai\.model"),
         (["eval.episodes=4"], r"temperature 0 would repeat the same episode"),
         (["build.max_length=99999"], r"build\.max_length = 99999 is longer than model\.max_model_len"),
-        (["collect.sampling.max_tokens=4000"], r"4000 tokens for a turn leave no room for a prompt in model\.max_model_len = 2048"),
+        (["collect.sampling.max_tokens=4000"], r"4000 tokens for a turn leave no room for a prompt in model\.max_model_len = 1024"),
         (["run.control=true", "warm_start.enabled=false"], r"run\.control: the control trains on demonstrations"),
         (["method.type=eto", "method.pairs.baseline=own"], r"method\.episodes = 1 makes only one"),
         (
