@@ -11,7 +11,7 @@ import typer
 from agentr.console import Console, echo
 
 #: The project that ``init`` copies; docs/add_an_environment.md explains its environment.
-PROJECT = Path(__file__).parent / "project"
+PROJECT = Path(__file__).parent / "launch" / "project"
 
 
 def register(app: typer.Typer) -> None:

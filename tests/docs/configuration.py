@@ -111,8 +111,8 @@ def _uses() -> Counter[type]:
     walk(Config())
     for method in methods().values():
         for base in method.Config.__mro__[1:]:
-            if is_dataclass(base) and base is not MethodConfig and issubclass(base, MethodConfig):
-                found[base] += 1
+            if is_dataclass(base) and base is not MethodConfig and issubclass(base, MethodConfig) and base not in found:
+                walk(base())
         inherited = {each.name for base in method.Config.__mro__[1:] if is_dataclass(base) for each in fields(base)}
         section = method.Config()
         for each in fields(section):
