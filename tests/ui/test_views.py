@@ -278,7 +278,7 @@ def test_a_comparison_leads_to_both_episodes_of_each_seed(runs: Path) -> None:
     compared(runs)
     found = asking(runs, "compared")("compare")
     assert found["problems"] == [] and [method["stage"] for method in found["methods"]] == ["rounds/01/eval"] * 2
-    assert {task["key"]: (task["scores"], task["bySeed"]) for task in found["tasks"]} == {
+    assert {task["key"]: (task["scores"], task["by_seed"]) for task in found["tasks"]} == {
         "a": ([0.0, 1.0], {"0": [0.0, 1.0], "1": [0.0, 1.0]}),
         "b": ([0.0, 0.0], {"0": [0.0, 0.0], "1": [0.0, 0.0]}),
         "c": ([1.0, 0.0], {"0": [1.0, 0.0], "1": [1.0, 0.0]}),
