@@ -167,7 +167,7 @@ def progress(lines: Sequence[ComparedRun]) -> list[dict[str, Any]]:
     found = []
     for line in lines:
         sealed = [record for record in line.run.records().values() if record.sealed] if line.run else []
-        success = [stage.summary.success for arm in (line.run.arms if line.run else []) if (stage := arm.measured)]
+        success = [stage.summary.success for arm in (line.run.arms if line.run else []) if (stage := arm.measured) is not None]
         stages = {"stages": len(sealed), "planned": len(line.run.planned()) if line.run else 0}
         found.append({"method": line.label, "seed": line.seed, "state": line.state, **stages, "success": success})
     return found

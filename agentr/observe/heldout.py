@@ -24,7 +24,7 @@ OPENINGS = 12
 
 def evaluated(run: Run) -> list[tuple[str, Episodes]]:
     """Returns the evaluations of a run by the titles of their policies, in order."""
-    return [(arm.title, stage) for arm in run.arms if (stage := arm.measured)]
+    return [(arm.title, stage) for arm in run.arms if (stage := arm.measured) is not None]
 
 
 def first_and_last(run: Run) -> list[tuple[str, Episodes]]:

@@ -195,7 +195,7 @@ def _arm(round_: RunRound) -> ArmSummary:
     besides = [stage for name in (SHORTENED, JUDGED) if isinstance(stage := stages.get(name), Measured) and stage.sealed]
     return ArmSummary(
         arm=round_.arm,
-        evaluation=evaluated.evaluation if evaluated else None,
+        evaluation=evaluated.evaluation if evaluated is not None else None,
         besides={name: measured for stage in besides for name, measured in stage.measures.items()},
         trees=first.trees,
         solved=first.solved,

@@ -121,7 +121,7 @@ _BY_POLICY: tuple[tuple[str, Callable[[ArmSummary], Mapping[Any, Any]], bool, st
         lambda arm: {name.replace("_", " "): value for name, value in vars(arm.sharing).items()} if arm.sharing else {},
         False,
         "Turns and tokens of all rollouts, each counted whole, and what of them was drawn and carried out; computed: the share of the "
-        "trained tokens that went through the model. Independent rollouts draw and carry out all turns; branches that replay carry out all.",
+        "trained tokens that went through the model. Independent rollouts draw and carry out all; branches that replay carry out all.",
     ),
     (
         "Tasks that were chosen",

@@ -315,7 +315,7 @@ class Run:
             sealed = [record.sealed for record in self.records().values()]
             return len(sealed) > 1 and all(sealed)
         rounds = self.config["run"]["rounds"]
-        return len([arm for arm in self.arms if arm.measured]) >= rounds + 1 + bool(self.config["run"]["control"] and rounds)
+        return len([arm for arm in self.arms if arm.measured is not None]) >= rounds + 1 + bool(self.config["run"]["control"] and rounds)
 
     def round_with(self, holds: Callable[[RunRound], bool]) -> RunRound:
         """Returns the best round of which this holds, or the last one before the run has chosen its best.
@@ -344,7 +344,7 @@ class Run:
         for arm in self.arms:
             trained, measured = arm.stages().get(TRAIN), arm.measured
             if isinstance(trained, Training) and trained.sealed:
-                found.append(StoredPolicy(trained.name, trained.model, measured.summary.success if measured else None))
+                found.append(StoredPolicy(trained.name, trained.model, measured.summary.success if measured is not None else None))
         return found
 
     def policy(self, name: str) -> StoredPolicy:

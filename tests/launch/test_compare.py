@@ -13,7 +13,7 @@ from agentr.errors import ConfigError, RunError
 from agentr.launch.compare import SHARED, compare, plan, shared
 from agentr.methods import load, method_of
 from agentr.methods.dense_policy import DensePolicyConfig
-from agentr.observe.comparison import ComparedRun, compare_runs, progress, read_plan
+from agentr.observe.comparison import ComparedRun, compare_runs, progress, read_plan, write_plan
 from agentr.observe.progress import Reporter
 from agentr.read.run import Run
 from agentr.store.layout import WARM_START, arm_of
@@ -35,6 +35,7 @@ def test_the_comparison_pools_seeds_and_pairs_tasks(tmp_path: Path) -> None:
         ComparedRun("two", 1, Run(written(tmp_path, "two", 1, [set(), {"a", "b"}], 70).root)),
     ]
     result = compare_runs(lines, {})
+    write_plan(tmp_path, [(line.label, line.seed) for line in lines])
     write_comparison(result, tmp_path)
     warm, last = result.points["one"]
     assert (warm.arm, last.arm) == (WARM_START, arm_of(1))

@@ -37,7 +37,12 @@ def test_a_report_has_what_the_server_says(made: Path, ask: Ask, tmp_path: Path)
     differs = {"card", "logs", "problems"}
     assert {name: page[name] for name in page if name not in differs} == {name: theirs[name] for name in theirs if name not in differs}
     assert {**theirs["card"], "id": "run", "path": ""} == page["card"] and page["problems"] == theirs["problems"] == []
-    for name, query in (("tasks", {}), ("patterns", {}), ("forest", {"stage": "rounds/01/eval"}), ("dataset", {"stage": "rounds/01/dataset"})):
+    for name, query in (
+        ("tasks", {}),
+        ("patterns", {}),
+        ("forest", {"stage": "rounds/01/eval"}),
+        ("dataset", {"stage": "rounds/01/dataset"}),
+    ):
         assert held[address(name, run="run", **query)] == ask(name, **query), name
     trees = [name for name in held if name.startswith("api/tree?")]
     assert len(trees) == sum(forest["total"] for name, forest in held.items() if name.startswith("api/forest?")) == 9
@@ -58,7 +63,8 @@ def test_a_run_with_little_in_it_has_a_report(tmp_path: Path) -> None:
     root = written(tmp_path, "run", 0, ["a", "ab"], 1).root
     held = report(root, tmp_path / "out")
     page = held[address("run", run="run")]
-    assert page["claims"] and page["examples"] and page["problems"] == []
+    assert page["claims"] and page["examples"][0]["query"]["task"] == "b"
+    assert {problem["message"].split(" cannot")[0] for problem in page["problems"]} == {f"the tree b of rounds/0{n}/eval" for n in (0, 1)}
     assert run_table(write_report(agentr.open(root))).row_count == 2
     assert json.loads((root / "report.json").read_text())["complete"]
 

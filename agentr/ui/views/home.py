@@ -57,7 +57,7 @@ def events_of(run: Run, problems: list[Problem]) -> list[dict[str, Any]]:
 def _card(run: Run, problems: list[Problem]) -> dict[str, Any]:
     config, stages = run.config, run.stages()
     events = events_of(run, problems)
-    evaluated = [(arm, stage) for arm in run.arms if (stage := arm.measured)]
+    evaluated = [(arm, stage) for arm in run.arms if (stage := arm.measured) is not None]
     rounds = [(arm, stage) for arm, stage in evaluated if arm.arm.kind is not ArmKind.CONTROL]
     last = rounds[-1] if len(rounds) > 1 else None
     cost = sum((stage.summary.cost for stage in paid_once(stages.values())), Cost())

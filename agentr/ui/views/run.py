@@ -50,7 +50,7 @@ def run_page(name: str, run: Run) -> dict[str, Any]:
         "about": {},
         "arms": [],
         "tables": [],
-        "examples": read_or([], lambda: examples(run), problems, "examples of its episodes and rows"),
+        "examples": [],
         "splices": {},
         "troubles": read_or([], lambda: [line for trouble in troubles(events) for line in describe(trouble)], problems, "its troubles"),
         "config": yaml.safe_dump(run.config, sort_keys=False, allow_unicode=True),
@@ -71,6 +71,7 @@ def run_page(name: str, run: Run) -> dict[str, Any]:
     page["about"] = {key: str(value) for key, value in summary.about.items() if value not in ("", None, {}, [])}
     page["tables"] = [asdict(table) for table in tables(summary)]
     page["splices"] = summary.splices
+    page["examples"] = read_or([], lambda: examples(run), problems, "examples of its episodes and rows")
     return page
 
 
