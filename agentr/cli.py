@@ -213,8 +213,8 @@ def compare(
     from agentr.errors import RunError
     from agentr.launch.compare import compare as compare_methods
     from agentr.launch.compare import plan
-    from agentr.observe.comparison_page import table
     from agentr.observe.progress import Reporter
+    from agentr.ui.report import comparison_table
     from agentr.words import counted
 
     if mistaken := next((str(config) for config in configs if "=" in str(config) and not config.exists()), None):
@@ -229,7 +229,7 @@ def compare(
     arms = [f"{key}={value}" for value in values.split(",")] if vary else [""]
     reporter = Reporter()
     result = compare_methods(plan(configs, numbers, folder, override or [], arms, base), folder, reporter)
-    reporter.console.print(table(result))
+    reporter.console.print(comparison_table(result))
     reporter.say(f"Comparison: {folder.resolve() / 'comparison.html'}")
     if result.failed:
         hint = "What the others found stands. The same command tries these again."
@@ -253,15 +253,15 @@ def report(
     """Write a page that opens in any browser: of a run or comparison, of one tree, or of one task; or print where a row is from."""
     from agentr.launch.run import report as make_report
     from agentr.observe.comparison import PLAN
-    from agentr.observe.comparison_page import rewrite_comparison, table
     from agentr.observe.progress import Reporter
+    from agentr.ui.report import comparison_table, rewrite_comparison
 
     if row is not None or node is not None:
         run_cli.trace(run_dir, round_, step, row, stage, tree, node)
     elif tree or task:
         ui_cli.show(run_dir, tree, task, stage, out)
     elif (run_dir / PLAN).exists():
-        Reporter().console.print(table(rewrite_comparison(run_dir)))
+        Reporter().console.print(comparison_table(rewrite_comparison(run_dir)))
     else:
         make_report(agentr.open(run_dir), Reporter(), out)
 

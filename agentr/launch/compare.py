@@ -17,10 +17,10 @@ from agentr.errors import ConfigError, DataError, RunError
 from agentr.launch.run import run, run_dir, serving
 from agentr.methods import load, method_of
 from agentr.observe.comparison import Comparison, compare_runs, line, run_folder, write_plan
-from agentr.observe.comparison_page import write_comparison
 from agentr.observe.progress import Reporter
 from agentr.store.layout import DATASET, DEMONSTRATIONS, EVAL, JUDGED, MODEL, RECOVERY, SELECTION, SHORTENED, TRAIN, WARM_START, arm_of
 from agentr.store.run import RunStore
+from agentr.ui.report import write_comparison
 
 #: Keys that must be equal in all configurations of a comparison: the setting. Methods are free to differ in the rest.
 SAME = ("model.", "env.", "prompt.", "turns.", "eval.", "warm_start.", "build.max_length")

@@ -21,7 +21,6 @@ from agentr.methods import config_at, method_of, trains_online
 from agentr.models.load import load_codec, load_tokenizer
 from agentr.observe.card import write_cards
 from agentr.observe.progress import Reporter
-from agentr.observe.report import table, write_report
 from agentr.observe.summary import RunSummary
 from agentr.observe.troubles import MIRROR, note
 from agentr.policy.chat import ChatCodec
@@ -39,6 +38,7 @@ from agentr.store.run import RunStore
 from agentr.track.tracker import require
 from agentr.track.tracking import Tracking
 from agentr.train.checkpoints import is_complete
+from agentr.ui.report import run_table, write_report
 from env_servers.protocol import Tool
 
 #: Longest wait for experiment trackers at the end of a run, and of a process that is to end, in seconds.
@@ -203,10 +203,10 @@ def report(run: Run, reporter: Reporter, out: Path | None = None) -> RunSummary:
     """
     if out is not None:
         out.mkdir(parents=True, exist_ok=True)
-    summary = write_report(run, decoder(run), out)
+    summary = write_report(run, out)
     if out is None:
         write_cards(run)
-    reporter.show(table(summary))
+    reporter.show(run_table(summary))
     for comparison in summary.comparisons:
         reporter.say(comparison.words)
     if summary.selection:

@@ -127,6 +127,12 @@ class RunRound:
         return self.arm.title
 
     @property
+    def measured(self) -> Episodes | None:
+        """Its held-out episodes, once they are measured."""
+        stage = self.stages().get(EVAL)
+        return stage if isinstance(stage, Episodes) and stage.sealed else None
+
+    @property
     def dataset(self) -> Dataset:
         return self[DATASET]
 
@@ -297,6 +303,20 @@ class Run:
         place = place_of(str(found.get("round", "")))
         return place[0] if place else None
 
+    @property
+    def imported(self) -> bool:
+        """Whether it is no experiment, but a training on rows from files."""
+        return not self.arms and any(stage_of(name) is None and name != MODEL for name in self.records())
+
+    @property
+    def complete(self) -> bool:
+        """Whether all that it consists of is there: each policy is measured, or each stage is sealed of a run that is no experiment."""
+        if self.search or self.imported:
+            sealed = [record.sealed for record in self.records().values()]
+            return len(sealed) > 1 and all(sealed)
+        rounds = self.config["run"]["rounds"]
+        return len([arm for arm in self.arms if arm.measured is not None]) >= rounds + 1 + bool(self.config["run"]["control"] and rounds)
+
     def round_with(self, holds: Callable[[RunRound], bool]) -> RunRound:
         """Returns the best round of which this holds, or the last one before the run has chosen its best.
 
@@ -322,11 +342,9 @@ class Run:
         model = self.records().get(MODEL) if base else None
         found = [StoredPolicy(MODEL, self.model, None)] if model is not None and model.sealed else []
         for arm in self.arms:
-            stages = arm.stages()
-            trained, measured = stages.get(TRAIN), stages.get(EVAL)
+            trained, measured = arm.stages().get(TRAIN), arm.measured
             if isinstance(trained, Training) and trained.sealed:
-                success = measured.summary.success if measured is not None and measured.sealed else None
-                found.append(StoredPolicy(trained.name, trained.model, success))
+                found.append(StoredPolicy(trained.name, trained.model, measured.summary.success if measured is not None else None))
         return found
 
     def policy(self, name: str) -> StoredPolicy:

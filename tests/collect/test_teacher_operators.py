@@ -27,7 +27,7 @@ from agentr.errors import BudgetExceeded, ConfigError, InfraError, RunError
 from agentr.methods import load
 from agentr.methods.et_agent.evolve import Evolve
 from agentr.methods.et_agent.rows import FilterConfig, count_agreement, count_verdicts, evolved_rows
-from agentr.observe.flywheel import judge_warning
+from agentr.observe.tables import judge_warning
 from agentr.policy.base import GenerateRequest, Policy
 from agentr.search import Origin, Sample, Tree
 from agentr.search.evolution import Evolution

@@ -53,7 +53,7 @@ def test_the_example_is_a_method_like_any_other(example: Path) -> None:
     assert "sample" in method.describe()
     with pytest.raises(ConfigError, match=r"unknown key 'method\.nn'\. Did you mean 'method\.n'"):
         load(example, ["method.nn=3"])
-    with pytest.raises(ConfigError, match=r"method\.n: 1 is out of range"):
+    with pytest.raises(ConfigError, match=r"method\.n: 1 is refused"):
         load(example, ["method.n=1"])
 
 

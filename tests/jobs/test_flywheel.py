@@ -12,6 +12,7 @@ from agentr.collect.operators import OPERATORS
 from agentr.store.files import read_lines
 from agentr.store.forest import Forest
 from tests.chaos.driver import SMALL, end, kill, start, wait_for
+from tests.support import held_in
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
 
@@ -66,5 +67,6 @@ def test_the_flywheel_and_what_follows(tmp_path: Path) -> None:
     assert len(list(round_.shortened)) == successes and bool(round_.shortened.measures) == bool(successes)
     assert round_.judged.measures["judged right"].n == 4 and all(leaf.verdict for tree in round_.judged for leaf in tree.ended())
     assert round_.recovery.sealed
-    page = (root / "report.html").read_text()
-    assert "judge agrees" in page and "Flywheel, round 1" in page and "episodes the judge finds" in page
+    tables = {table["title"]: table for table in held_in(root / "report.html")["api/run?run=run"]["tables"]}
+    assert "judge agrees" in tables["Economy"]["lines"]["round 1"]
+    assert any("episodes the judge finds" in note for note in tables["Flywheel, round 1"]["notes"])

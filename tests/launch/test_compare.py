@@ -13,14 +13,15 @@ from agentr.errors import ConfigError, RunError
 from agentr.launch.compare import SHARED, compare, plan, shared
 from agentr.methods import load, method_of
 from agentr.methods.dense_policy import DensePolicyConfig
-from agentr.observe.comparison import ComparedRun, compare_runs, progress, read_plan
-from agentr.observe.comparison_page import rewrite_comparison, table, write_comparison
+from agentr.observe.comparison import ComparedRun, compare_runs, progress, read_plan, write_plan
 from agentr.observe.progress import Reporter
 from agentr.read.run import Run
 from agentr.store.layout import WARM_START, arm_of
 from agentr.store.run import RunStore
 from agentr.store.summaries import ModelSummary, TrainSummary, TreeSummary
+from agentr.ui.report import comparison_table, rewrite_comparison, write_comparison
 from tests.runs import written
+from tests.support import held_in
 
 CONFIGS = Path(__file__).parents[2] / "configs" / "compare"
 TEXTCRAFT = CONFIGS / "tasks" / "textcraft.yaml"
@@ -34,6 +35,7 @@ def test_the_comparison_pools_seeds_and_pairs_tasks(tmp_path: Path) -> None:
         ComparedRun("two", 1, Run(written(tmp_path, "two", 1, [set(), {"a", "b"}], 70).root)),
     ]
     result = compare_runs(lines, {})
+    write_plan(tmp_path, [(line.label, line.seed) for line in lines])
     write_comparison(result, tmp_path)
     warm, last = result.points["one"]
     assert (warm.arm, last.arm) == (WARM_START, arm_of(1))
@@ -44,8 +46,9 @@ def test_the_comparison_pools_seeds_and_pairs_tasks(tmp_path: Path) -> None:
     assert last.gain is not None and last.gain.mean == pytest.approx(2 / 6)
     assert result.against_first["two"].mean == pytest.approx(2 / 6)
     assert (tmp_path / "comparison.json").exists()
-    page = (tmp_path / "comparison.html").read_text()
-    assert page.count("<figure") == 3 and "round 1" in page
+    (answer,) = held_in(tmp_path / "comparison.html").values()
+    assert [point["success"]["mean"] for point in answer["methods"][0]["points"]] == [warm.success.mean, last.success.mean]
+    assert answer["differences"]["two"]["one"]["mean"] == pytest.approx(2 / 6) == -answer["differences"]["one"]["two"]["mean"]
 
 
 def test_a_run_that_has_begun_a_further_round_counts_with_the_rounds_it_has(tmp_path: Path) -> None:
@@ -59,7 +62,7 @@ def test_a_run_that_has_begun_a_further_round_counts_with_the_rounds_it_has(tmp_
     write_comparison(result, tmp_path)
     assert [point.arm for point in result.points["two"]] == [WARM_START, arm_of(1)]
     assert result.against_first["two"].n == 3, "its last measured round is compared"
-    assert table(result).row_count == 4
+    assert comparison_table(result).row_count == 4
 
 
 def test_a_run_that_has_just_begun_has_no_points(tmp_path: Path) -> None:
@@ -70,7 +73,7 @@ def test_a_run_that_has_just_begun_has_no_points(tmp_path: Path) -> None:
         [ComparedRun("begun", 0, Run(begun.root)), ComparedRun("one", 0, Run(written(tmp_path, "one", 0, [{"a"}, {"b"}], 1).root))], {}
     )
     write_comparison(result, tmp_path)
-    assert table(result).row_count == 2
+    assert comparison_table(result).row_count == 2
     assert (result.points["begun"], result.against_first) == ([], {})
 
 

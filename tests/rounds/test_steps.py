@@ -18,8 +18,8 @@ from agentr.collect.job import TreeJob
 from agentr.errors import ConfigError, DataError, InfraError, RunError
 from agentr.methods import load, method_of
 from agentr.observe.progress import Reporter
-from agentr.observe.report_plots import pareto_plots
 from agentr.observe.summary import summarise
+from agentr.observe.tables import tables
 from agentr.observe.troubles import troubles
 from agentr.rewards.group import Group, Reward
 from agentr.rounds.experiment import Experiment
@@ -265,8 +265,9 @@ def test_tasks_are_chosen_by_what_the_policy_makes_of_them(tmp_path: Path) -> No
     assert run.rounds[1].stages()["probe"].summary.trees == 5
     differing = {one["task"]: (one["earned"], one["calls"], one["chosen"]) for one in run.rounds[1].rollouts.differing()}
     assert differing == {f"train{n}": ((0.5, 0.0, True) if n in (1, 3) else (0.0, 0.0, False)) for n in range(5)}
-    (plot,) = pareto_plots(summarise(run))
-    assert "chosen: 2" in plot and "left out: 3" in plot
+    (table,) = [table for table in tables(summarise(run)) if table.title == "Tasks that were chosen"]
+    line = table.lines["round 1"]
+    assert (line["chosen"], line["left out"]) == (2, 3) and line["dispersion of returns, chosen"] == 0.5
 
 
 def test_a_run_that_goes_on_after_the_choice_makes_the_same_one(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ from agentr.config.policy import Who
 from agentr.config.schema import Config
 from agentr.methods.et_agent.evolve import Evolve
 from agentr.methods.et_agent.rows import FilterConfig, count_agreement, count_operators, count_verdicts, evolved_rows
-from agentr.observe.flywheel import judge_warning
+from agentr.observe.tables import judge_warning
 from agentr.rounds.method import Imitation, ImitationConfig, by_round, read_presets, sampling_problems
 from agentr.rounds.round import Round
 from agentr.search import Sample

@@ -95,15 +95,11 @@ export interface Arm {
   policy: string;
   success: Estimate | null;
   recovery: Estimate | null;
-  behaviour: Record<string, Estimate>;
-  reflections: Record<string, Estimate>;
   trees: number;
   solved: number;
   rows: number;
   /** Rows by kind. */
   kinds: Record<string, number>;
-  /** Turns in rows that were chosen not to be learnt, by reason. */
-  context: Record<string, number>;
   calls: number;
   tokens: number;
   cached: number;
@@ -123,6 +119,8 @@ export interface RunPage {
   selection: string;
   about: Record<string, string>;
   arms: Arm[];
+  tables: { title: string; lines: Record<string, Record<string, number | Estimate | null>>; share: boolean; notes: string[] }[];
+  examples: { title: string; page: "episodes" | "row"; query: Record<string, string> }[];
   /** Executed splices: tried, kept, ... */
   splices: Record<string, number>;
   troubles: string[];
@@ -358,7 +356,7 @@ export interface RowView {
 
 // ---------------------------------------------------------------------------------------------------------------- comparisons
 
-export interface ComparePoint { title: string; success: Estimate; bySeed: Record<string, number>; calls: number; tokens: number; seconds: number; gain: Estimate | null }
+export interface ComparePoint { title: string; success: Estimate; by_seed: Record<string, number>; calls: number; tokens: number; seconds: number; gain: Estimate | null }
 
 export interface Compare {
   card: ComparisonCard;
@@ -366,9 +364,10 @@ export interface Compare {
   /** `stage` is the evaluation of a method's last policy that all its seeds have; empty if there is none. */
   methods: { label: string; points: ComparePoint[]; stage: string; runs: { seed: number; run: string; state: string }[] }[];
   /** Paired differences of the last policies: differences[a][b] is a less b; null on the diagonal or where there are none. */
-  differences: (Estimate | null)[][];
+  differences: Record<string, Record<string, Estimate>>;
+  failed: Record<string, string>;
   /** Held-out tasks by method (last policy): mean of the seeds, and each seed by itself. */
-  tasks: { key: string; problem: string; scores: (number | null)[]; bySeed: Record<string, (number | null)[]> }[];
+  tasks: { key: string; problem: string; scores: (number | null)[]; by_seed: Record<string, (number | null)[]> }[];
   problems: Problem[];
 }
 
