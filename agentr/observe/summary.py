@@ -134,6 +134,7 @@ def summarise(run: Run) -> RunSummary:
     Raises:
         DataError: The run has no stage yet.
     """
+    run = run.at_once()
     config, stages = run.config, run.stages()
     if not stages:
         raise DataError(f"{run.path} has no stage yet", hint="Start it with 'agentr run CONFIG'.")

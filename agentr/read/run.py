@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import os
 from collections.abc import Callable, Iterator, Sequence
+from copy import copy
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -201,6 +202,7 @@ class Run:
         if os.path.lexists(self.layout.config) or os.path.lexists(self.layout.manifest):
             check_folder(self.path)
         self.config = read_config(self.path)
+        self._kept: dict[str, StageRecord] | None = None
 
     def section(self, kind: type[T], name: str) -> T:
         """Returns a section of the configuration as its type, such as ``run.section(ModelConfig, "model")``; keys that came later have
@@ -228,7 +230,16 @@ class Run:
 
     def records(self) -> dict[str, StageRecord]:
         """Returns what is known of each stage, in the order of their first start."""
-        return read_records(self.path)
+        if self._kept is None:
+            return read_records(self.path)
+        self._kept = self._kept or read_records(self.path)
+        return self._kept
+
+    def at_once(self) -> Run:
+        """Returns the same run, whose stages are looked up once: for a page, which shows one moment of it and asks for them often."""
+        run = copy(self)
+        run._kept = {}
+        return run
 
     def stages(self) -> dict[str, Stage]:
         """Returns all stages by their names, in the order of their first start."""

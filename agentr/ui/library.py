@@ -63,7 +63,7 @@ class Library:
         Raises:
             DataError: There is none of this id, or it cannot be read.
         """
-        return Run(self._find(self._runs, name, "run"))
+        return Run(self._find(self._runs, name, "run")).at_once()
 
     def comparison(self, name: str) -> Path:
         """Returns the folder of a comparison.

@@ -53,6 +53,7 @@ def write_report(run: Run, out: Path | None = None) -> RunSummary:
 
 def report_of(run: Run) -> dict[str, Any]:
     """Returns the answers of a run's report by their addresses. What is left out is said in the problems of its pages."""
+    run = run.at_once()
     told = run_page(RUN, run)
     told |= {"card": {**told["card"], "path": ""}, "logs": []}
     if any(len(arm["curve"]) > POINTS for arm in told["arms"]):

@@ -36,6 +36,7 @@ def show_tree(run: Run, stage: str, key: str) -> str:
     Raises:
         DataError: There is no such tree, or it is damaged.
     """
+    run = run.at_once()
     answers = fitted(run, [(stage, key)], {address("run", run=RUN): _run(run)})
     return page(f"{key} of {stage}", _route("tree", stage=stage, key=key), answers)
 
@@ -46,6 +47,7 @@ def show_task(run: Run, key: str) -> str:
     Raises:
         DataError: No policy was measured on such a task.
     """
+    run = run.at_once()
     scores = tasks(run)
     wanted = [task for task in scores["tasks"] if key in (task["key"], task["task"])]
     if not wanted:

@@ -45,7 +45,7 @@ def card(name: str, path: Path) -> dict[str, Any]:
     }
     empty |= {"seconds": 0.0, "completions": 0, "tokens": 0, "started": ""}
     problems: list[Problem] = []
-    found = read_or({}, lambda: _card(Run(path), problems), problems, "")
+    found = read_or({}, lambda: _card(Run(path).at_once(), problems), problems, "")
     return empty | found | ({"problem": problems[0]["message"]} if problems else {})
 
 
