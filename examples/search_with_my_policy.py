@@ -1,4 +1,4 @@
-"""Searches a tree with a policy of one's own, here one that knows the expert's plan half of the time: ask what to expand, tell what came of it."""
+"""Searches a tree with a policy of one's own, here the expert with slips: ask what to expand, tell what came of it."""
 
 import copy
 import random
@@ -12,14 +12,14 @@ task = env.split("train")[0]
 start, seen = env.reset(task.id)
 plan = [step.action for step in env.expert(task.id) or ()]
 states = {0: start}
-tree = Tree.start(Task("household", task.id, "train"), [Message("user", seen.observation)], (), seed=0)
-search = UCT(UCTConfig(iterations=30, max_depth=12, width=3))
+tree = Tree.start(Task("household", task.id, "train"), (Message("user", seen.observation),), (), seed=0)
+search = UCT(UCTConfig(iterations=30, max_depth=20, width=3))
 while expansions := search.ask(tree):
     for expansion in expansions:
         drawn = []
         for _ in range(expansion.n):
             state, depth = copy.deepcopy(states[expansion.node]), tree.nodes[expansion.node].depth
-            known = depth < len(plan) and rng.random() < 0.5
+            known = depth < len(plan) and rng.random() < 0.8
             action = plan[depth] if known else rng.choice(env.actions(state))
             seen = env.step(state, action)
             ended = (Outcome.SUCCESS if seen.reward == 1.0 else Outcome.FAILURE) if seen.done else None
