@@ -50,7 +50,10 @@ def run(
         Path | None, typer.Option("--dataset", help="Train on this folder of 'agentr import' alone, as the first round trains.")
     ] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Do nothing but check: the configuration, and the cluster that it names; show both.")
+        bool, typer.Option("--dry-run", help="Check the configuration, show it and what it costs at most, and do nothing.")
+    ] = False,
+    check_cluster: Annotated[
+        bool, typer.Option("--check-cluster", help="With --dry-run: also join the cluster, and say whether it has what the run needs.")
     ] = False,
     origins: Annotated[bool, typer.Option("--origins", help="With --dry-run: show which file, preset or option gives each value.")] = False,
     allow_config_change: AllowChange = False,
@@ -62,17 +65,16 @@ def run(
     from agentr.methods import read
     from agentr.models.load import check_context
 
-    with looking(dry_run and not trust), trusting(trust):
+    with looking(dry_run and not (trust or check_cluster)), trusting(trust):
         reading = read(config, overrides or [])
     loaded = reading.config
     check_context(loaded.model)
     if dry_run:
-        from agentr.cluster.connect import joined
         from agentr.launch.estimate import estimate
 
         echo("\n".join(reading.lines()) if origins else to_yaml(loaded))
         echo(estimate(loaded).text())
-        if joined(loaded):
+        if check_cluster:
             from agentr.launch.check import check
             from agentr.observe.progress import Reporter
 

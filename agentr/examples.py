@@ -11,6 +11,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "agentr run configs/demo.yaml run.seed=1 run.dir=runs/demo-1",
         "agentr run configs/agent_r_llama3_8b.yaml --dry-run",
         "agentr run configs/demo.yaml --dry-run --origins",
+        "agentr run configs/demo.yaml --dry-run --check-cluster cluster=cpu_cluster",
         "agentr run configs/demo.yaml --only rounds/01/collect",
         "agentr run configs/demo.yaml --dataset data run.dir=runs/mine",
     ),

@@ -317,7 +317,7 @@ def test_an_operator_of_ones_own_is_used_and_counted_by_its_name(server: EnvServ
         ({"right": ["correct_flawed"]}, "right", "no operator for an episode that is right"),
         ({"wrong": ["drop_redundant"]}, "wrong", "There are rollout, correct_flawed"),
         ({"hints": []}, "hints", "at least one sentence"),
-        ({"samples": 0}, "samples", "at least 1"),
+        ({"samples": 0}, "samples", "greater than 0"),
         ({"teacher": AdvisorConfig(who=Who.openai)}, "teacher.openai.model", "Name the model"),
     ],
 )

@@ -27,6 +27,7 @@ ALL = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 RUN = [ROOT / "docs" / f"{name}.md" for name in ("start", "your_model_and_gpu", "coming_from", "faq")]
 #: What is not run here, by how a command begins, and why.
 NOT_RUN = {
+    "agentr run configs/demo.yaml --dry-run --check-cluster": "starts Ray; tests/cluster does",
     "agentr verify": "half a minute; tests/fidelity does",
     "agentr run configs/eto_textcraft.yaml --dataset": "trains a model; tests/train does",
 }

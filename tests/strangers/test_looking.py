@@ -46,31 +46,27 @@ COMMANDS: dict[str, str | list[str]] = {
     "compare": MAKES,
     "submit": MAKES,
     "stop": NEITHER,
-    "check": MAKES,
-    "serve": MAKES,
-    "collect": MAKES,
-    "build": MAKES,
-    "flywheel": MAKES,
-    "train": MAKES,
-    "eval": MAKES,
     "import": MAKES,
-    "ls": ["ls .", "ls . --json"],
-    "status": ["status r", "status r --json"],
+    "status": ["status r", "status r --json", "status .", "status . --json"],
     "ui": ["ui . --port 99999"],  # its pages are below
-    "show": ["show r --tree door --out door.html", "show r --task a --out a.html"],
-    "report": ["report r --out told"],
-    "trace": ["trace r --row 0", f"trace r --stage {COLLECT} --tree door --node 1"],
+    "report": [
+        "report r --out told",
+        "report r --tree door --out door.html",
+        "report r --task a --out a.html",
+        "report r --row 0",
+        f"report r --stage {COLLECT} --tree door --node 1",
+    ],
     "logs": ["logs r"],
     "export": ["export r --out rows.json", "export r --out rows.jsonl --format trl", "export r --out trees --format agent_r_trees"],
     "doctor": ["doctor r", "doctor r --json", "doctor r --repair --stale"],
     "pack": ["pack r", "pack r --for-sharing --out shared.tar.zst"],
     "unpack": ["unpack r.tar.zst --out there"],
     "prune": ["prune r --keep 'last 1' --yes"],
-    "data": NEITHER,
-    "methods": NEITHER,
-    "rewards": NEITHER,
     "verify": NEITHER,
-    **{f"envs {name}": NEITHER for name in ("serve", "check", "demos", "list", "expert")},
+    "list": NEITHER,
+    "init": NEITHER,
+    "config schema": NEITHER,
+    **{f"envs {name}": NEITHER for name in ("check", "demos")},
     "bench collect": MAKES,
 }
 
@@ -236,7 +232,7 @@ def test_the_first_looks_at_a_strangers_run(jail: Jail, capsys: pytest.CaptureFi
     """What most people do first, in seconds; the next test does the rest."""
     ATTACKS[name](jail.run, jail.outside)
     jail.close()
-    look(jail, capsys, ["ls", "status", "trace", "doctor", "run"])
+    look(jail, capsys, ["status", "report", "doctor", "run"])
     jail.check_files()
 
 

@@ -182,8 +182,8 @@ def test_a_damaged_configuration_is_refused_as_such(tmp_path: Path, text: str) -
 COMMANDS: dict[str, list[str]] = {
     "resume": ["resume", "r"],
     "run": ["run", "r/config.yaml"],
-    "train": ["train", "r/config.yaml", "--dataset", "x"],
-    "serve": ["serve", "r/config.yaml"],
+    "train": ["run", "r/config.yaml", "--dataset", "x"],
+    "check": ["run", "r/config.yaml", "--dry-run", "--check-cluster"],
     "compare": ["compare", "r/config.yaml"],
     "submit": ["submit", "r/config.yaml", "--address", "http://127.0.0.1:1"],
     "bench": ["bench", "collect", "--config", "r/config.yaml"],
