@@ -11,7 +11,7 @@ import typer
 from typer.models import CommandInfo, TyperInfo
 
 import agentr
-from agentr import __version__, bench_cli, chaos_cli, cluster_cli, env_cli, run_cli, ui_cli, verify_cli
+from agentr import __version__, cluster_cli, env_cli, run_cli, ui_cli, verify_cli
 from agentr.console import Console, echo
 from agentr.errors import AgentrError, ConfigError
 from agentr.examples import show_examples
@@ -29,47 +29,67 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-env_cli.register(app, bench_cli.register(app))
+app.add_typer(env_cli.envs, name="envs")
 run_cli.register(app)
 cluster_cli.register(app)
-chaos_cli.register(app)
-ui_cli.register(app)
+app.command()(ui_cli.ui)
 verify_cli.register(app)
 
 ConfigPath = Annotated[Path, typer.Argument(metavar="CONFIG", help="YAML file; see configs/.")]
 Overrides = Annotated[list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Override keys, such as run.seed=1.")]
 RunDir = run_cli.RunDir
 AllowChange = Annotated[bool, typer.Option("--allow-config-change", help="Continue although the configuration changed.")]
-RoundNumber = run_cli.RoundNumber
 
 
 @app.command()
 def run(
     config: ConfigPath,
     overrides: Overrides = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Check the configuration, show it, and do nothing.")] = False,
+    only: Annotated[list[str] | None, run_cli.stage_option("Run this stage alone; may be repeated.", "--only")] = None,
+    dataset: Annotated[
+        Path | None, typer.Option("--dataset", help="Train on this folder of 'agentr import' alone, as the first round trains.")
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Check the configuration, show it and what it costs at most, and do nothing.")
+    ] = False,
+    check_cluster: Annotated[
+        bool, typer.Option("--check-cluster", help="With --dry-run: also join the cluster, and say whether it has what the run needs.")
+    ] = False,
+    origins: Annotated[bool, typer.Option("--origins", help="With --dry-run: show which file, preset or option gives each value.")] = False,
     allow_config_change: AllowChange = False,
     trust: run_cli.Trust = False,
 ) -> None:
     """Run an experiment, or continue it where it stopped."""
     from agentr.config.identity import to_yaml
     from agentr.config.named import looking
+    from agentr.methods import read
     from agentr.models.load import check_context
-    from agentr.recipes import load
 
-    with looking(dry_run and not trust), trusting(trust):
-        loaded = load(config, overrides or [])
+    with looking(dry_run and not (trust or check_cluster)), trusting(trust):
+        reading = read(config, overrides or [])
+    loaded = reading.config
     check_context(loaded.model)
     if dry_run:
         from agentr.launch.estimate import estimate
 
-        echo(to_yaml(loaded))
+        echo("\n".join(reading.lines()) if origins else to_yaml(loaded))
         echo(estimate(loaded).text())
+        if check_cluster:
+            from agentr.launch.check import check
+            from agentr.observe.progress import Reporter
+
+            check(loaded, Reporter())
         return
+    from agentr.launch.run import opened
     from agentr.launch.run import run as run_experiment
     from agentr.observe.progress import Reporter
+    from agentr.store.layout import TRAIN
 
-    run_experiment(loaded, Reporter(), allow_change=allow_config_change)
+    if dataset is None:
+        run_experiment(loaded, Reporter(), allow_change=allow_config_change, only=only or ())
+        return
+    with opened(loaded, Reporter()) as experiment:
+        echo(experiment.train(f"imported/{TRAIN}", dataset.resolve(), experiment.base_model(), experiment.train_config(1)).path)
 
 
 @app.command()
@@ -86,8 +106,8 @@ def resume(
 
         relocate(run_dir, model)
     from agentr.launch.run import run as run_experiment
+    from agentr.methods import load
     from agentr.observe.progress import Reporter
-    from agentr.recipes import load
 
     opened = agentr.open(run_dir)
     with trusting(trust):
@@ -96,8 +116,8 @@ def resume(
 
 
 @app.command()
-def status(run_dir: RunDir, as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False) -> None:
-    """Show the progress of a run or comparison, and the process that owns it."""
+def status(folders: ui_cli.Folders = None, as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False) -> None:
+    """Show how far a run or comparison is, and who works on it; or list those below folders, and what came of them."""
     from rich.table import Table
 
     from agentr.observe.comparison import PLAN, progress, read_plan
@@ -105,7 +125,12 @@ def status(run_dir: RunDir, as_json: Annotated[bool, typer.Option("--json", help
     from agentr.observe.status import describe_now, describe_outcome, describe_plan, describe_stage
     from agentr.observe.troubles import describe, troubles
     from agentr.store.layout import title_of
+    from agentr.ui.library import is_run
 
+    run_dir, *others = folders or [Path("runs")]
+    if others or not (is_run(run_dir) or (run_dir / PLAN).exists() or (folders and not run_dir.is_dir())):
+        ui_cli.list_runs([run_dir, *others], as_json)
+        return
     if (run_dir / PLAN).exists():
         runs = progress(read_plan(run_dir))
         if as_json:
@@ -142,104 +167,6 @@ def status(run_dir: RunDir, as_json: Annotated[bool, typer.Option("--json", help
         console.print(line, style="yellow", markup=False)
 
 
-@app.command()
-def collect(config: ConfigPath, overrides: Overrides = None, round_: RoundNumber = None) -> None:
-    """Run one round's exploration: the method's stages of trees."""
-    from agentr.recipes import recipe_of
-    from agentr.rounds.round import Round
-    from agentr.store.layout import arm_of
-
-    with _experiment(config, overrides) as experiment:
-        experiment.base_model()
-        round_ = run_cli.working_round(experiment, round_, least=1)
-        recipe_of(experiment.config_at(round_)).explore(Round.of(experiment, round_))
-        echo(experiment.store.layout.stage(arm_of(round_).folder))
-
-
-@app.command()
-def build(config: ConfigPath, overrides: Overrides = None, round_: RoundNumber = None) -> None:
-    """Build one round's dataset from its trees."""
-    from agentr.recipes import recipe_of
-    from agentr.rounds.round import Round
-
-    with _experiment(config, overrides) as experiment:
-        experiment.base_model()
-        round_ = run_cli.working_round(experiment, round_)
-        if round_ == 0:
-            experiment.demonstrations()
-            echo(experiment.demonstration_dataset())
-        else:
-            echo(recipe_of(experiment.config_at(round_)).build(Round.of(experiment, round_)))
-
-
-@app.command()
-def flywheel(config: ConfigPath, overrides: Overrides = None, round_: RoundNumber = None) -> None:
-    """Evolve one round's episodes, build its dataset, and show what came of each operator (method et_agent)."""
-    from agentr.observe.flywheel import asked_lines, operator_table
-    from agentr.observe.progress import Reporter
-    from agentr.recipes import recipe_of
-    from agentr.rounds.round import Round
-    from agentr.store.layout import DATASET, arm_of
-    from agentr.store.summaries import DatasetSummary
-
-    with _experiment(config, overrides) as experiment:
-        round_ = run_cli.working_round(experiment, round_, least=1)
-        recipe = recipe_of(experiment.config_at(round_))
-        if recipe.name != "et_agent":
-            raise ConfigError(f"round {round_} is one of {recipe.name}, which has no operators", hint="Set method.type=et_agent.")
-        if round_ == 1:
-            experiment.warm_start()
-        experiment.base_model()
-        current = Round.of(experiment, round_)
-        recipe.explore(current)
-        folder = recipe.build(current)
-        record = experiment.store.record(arm_of(round_).stage(DATASET))
-        assert record is not None, "the dataset was just built"
-        made = record.read(DatasetSummary)
-        Reporter().console.print(operator_table(made))
-        for line in asked_lines(made):
-            echo(line)
-        echo(folder)
-
-
-@app.command()
-def train(
-    config: ConfigPath,
-    overrides: Overrides = None,
-    round_: RoundNumber = None,
-    dataset: Annotated[Path | None, typer.Option(help="Train the configured model on this dataset instead (see import).")] = None,
-) -> None:
-    """Train one round's policy on its dataset, or the model on a dataset of your own."""
-    from agentr.config.training import ContinueFrom
-    from agentr.recipes import recipe_of
-    from agentr.rounds.round import Round
-    from agentr.store.layout import TRAIN
-
-    with _experiment(config, overrides) as experiment:
-        if dataset is not None:
-            name = f"imported/{TRAIN}"
-            echo(experiment.train(name, dataset.resolve(), experiment.base_model(), experiment.train_config(1)).path)
-            return
-        round_ = run_cli.working_round(experiment, round_)
-        if round_ == 0:
-            echo(experiment.warm_start()[0].path)
-            return
-        experiment.base_model()
-        start = experiment.policy(round_ - 1 if experiment.config.trainer.continue_from is ContinueFrom.previous else 0)
-        echo(recipe_of(experiment.config_at(round_)).train(Round.of(experiment, round_), start).path)
-
-
-@app.command("eval")
-def evaluate(config: ConfigPath, overrides: Overrides = None, round_: RoundNumber = None) -> None:
-    """Evaluate one round's policy on the held-out tasks."""
-    from agentr.store.layout import arm_of
-
-    with _experiment(config, overrides) as experiment:
-        experiment.base_model()
-        round_ = run_cli.working_round(experiment, round_, trained=True)
-        experiment.evaluate(arm_of(round_), experiment.policy(round_))
-
-
 @app.command("import")
 def import_(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="JSON list, JSON lines, or Parquet.")],
@@ -250,13 +177,13 @@ def import_(
     kind: Annotated[str, typer.Option("--format", help="A format of 'agentr export', or auto.")] = "auto",
     overrides: Overrides = None,
 ) -> None:
-    """Make a dataset from trajectories or preference pairs of your own; train on it with 'agentr train --dataset'."""
+    """Make a dataset from trajectories or preference pairs of your own; train on it with 'agentr run CONFIG --dataset OUT'."""
     import tempfile
     from collections import Counter
 
     from agentr.build.imports import import_file
+    from agentr.methods import load
     from agentr.models.load import load_codec, resolve
-    from agentr.recipes import load
     from agentr.store.dataset import write_rows
 
     loaded = load(config, overrides or [])
@@ -288,8 +215,8 @@ def compare(
     from agentr.errors import RunError
     from agentr.launch.compare import compare as compare_methods
     from agentr.launch.compare import plan
-    from agentr.observe.comparison_page import table
     from agentr.observe.progress import Reporter
+    from agentr.ui.report import comparison_table
     from agentr.words import counted
 
     if mistaken := next((str(config) for config in configs if "=" in str(config) and not config.exists()), None):
@@ -304,7 +231,7 @@ def compare(
     arms = [f"{key}={value}" for value in values.split(",")] if vary else [""]
     reporter = Reporter()
     result = compare_methods(plan(configs, numbers, folder, override or [], arms, base), folder, reporter)
-    reporter.console.print(table(result))
+    reporter.console.print(comparison_table(result))
     reporter.say(f"Comparison: {folder.resolve() / 'comparison.html'}")
     if result.failed:
         hint = "What the others found stands. The same command tries these again."
@@ -314,18 +241,31 @@ def compare(
 @app.command()
 def report(
     run_dir: RunDir,
-    out: Annotated[Path | None, typer.Option("--out", help="Folder to write it into, such as for a run that may only be read.")] = None,
+    tree: Annotated[str, typer.Option("--tree", help="The page of this tree instead: its key, or its task's id.")] = "",
+    task: Annotated[str, typer.Option("--task", help="The page of a held-out task instead: its episodes under every policy.")] = "",
+    stage: Annotated[str, run_cli.stage_option("Stage of the tree, such as rounds/01/revise. [default: the last that has it]")] = "",
+    node: Annotated[
+        int | None, typer.Option("--node", "--turn", help="With --tree: print which rows this turn went into, or why into none.")
+    ] = None,
+    row: Annotated[int | None, typer.Option("--row", help="Print what this row of a round's dataset was made from.")] = None,
+    round_: run_cli.BestRound = None,
+    step: Annotated[int | None, typer.Option("--step", help="With --row, of online training: of which online step.")] = None,
+    out: Annotated[Path | None, typer.Option("--out", help="Folder of a report, or file of a page.")] = None,
 ) -> None:
-    """Write the report of a run or a comparison anew, finished or not, and show its table."""
+    """Write a page that opens in any browser: of a run or comparison, of one tree, or of one task; or print where a row is from."""
     from agentr.launch.run import report as make_report
     from agentr.observe.comparison import PLAN
-    from agentr.observe.comparison_page import rewrite_comparison, table
     from agentr.observe.progress import Reporter
+    from agentr.ui.report import comparison_table, rewrite_comparison
 
-    if (run_dir / PLAN).exists():
-        Reporter().console.print(table(rewrite_comparison(run_dir)))
-        return
-    make_report(agentr.open(run_dir), Reporter(), out)
+    if row is not None or node is not None:
+        run_cli.trace(run_dir, round_, step, row, stage, tree, node)
+    elif tree or task:
+        ui_cli.show(run_dir, tree, task, stage, out)
+    elif (run_dir / PLAN).exists():
+        Reporter().console.print(comparison_table(rewrite_comparison(run_dir)))
+    else:
+        make_report(agentr.open(run_dir), Reporter(), out)
 
 
 @app.command()
@@ -360,26 +300,17 @@ def _root(context: typer.Context, version: Annotated[bool, typer.Option("--versi
         raise typer.Exit
 
 
-def _experiment(config: Path, overrides: list[str] | None):
-    from agentr.launch.run import opened
-    from agentr.observe.progress import Reporter
-    from agentr.recipes import load
-
-    return opened(load(config, overrides or []), Reporter())
-
-
 #: The commands that only look: at runs, archives and models of anybody. They run no code that those name.
-LOOK = ("ls", "status", "ui", "show", "report", "trace", "logs", "export", "doctor", "pack", "unpack", "prune", "methods", "rewards")
+LOOK = ("status", "ui", "report", "logs", "export", "doctor", "pack", "unpack", "prune", "list", "init", "config")
 
 #: The commands as the help shows them, in this order.
 GROUPS: dict[str, tuple[str, ...]] = {
-    "Run experiments": ("run", "resume", "compare", "submit", "stop", "check", "serve"),
-    "Look at runs": ("ls", "status", "ui", "show", "report", "trace", "logs"),
-    "One stage at a time": ("collect", "build", "flywheel", "train", "eval", "search"),
-    "Data in and out": ("import", "export", "data"),
+    "Run experiments": ("init", "run", "resume", "compare", "search", "submit", "stop"),
+    "Look at runs": ("status", "ui", "report", "logs"),
+    "Data in and out": ("import", "export"),
     "Take care of runs": ("doctor", "pack", "unpack", "prune"),
-    "What there is": ("methods", "rewards", "envs", "verify"),
-    "Measure": ("bench", "chaos"),
+    "What there is": ("list", "envs", "config", "verify"),
+    "Measure": ("bench",),
 }
 
 
@@ -397,7 +328,7 @@ _ORDER = [name for names in GROUPS.values() for name in names]
 app.registered_commands.sort(key=lambda info: _ORDER.index(info.name or getattr(info.callback, "__name__", "")))
 
 
-def main() -> None:
+def main(app: typer.Typer = app) -> None:
     """Runs the command line. Shows errors that a person can act on without a traceback."""
     clean_output()
     try:

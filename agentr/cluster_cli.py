@@ -1,4 +1,4 @@
-"""Commands of a cluster: check, submit, follow, stop."""
+"""Commands of a cluster: submit, follow, stop."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import typer
 
 from agentr.console import echo
 from agentr.errors import ConfigError
-from agentr.run_cli import round_option
 
 ConfigPath = Annotated[Path, typer.Argument(metavar="CONFIG", help="YAML file; see configs/.")]
 Overrides = Annotated[list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Override keys, such as cluster=gpu_cluster.")]
@@ -22,41 +21,27 @@ Run = Annotated[str, typer.Argument(metavar="RUN", help="Its run directory on th
 
 def register(app: typer.Typer) -> None:
     """Adds the commands."""
-    for command in (check, submit, stop, logs, serve):
+    for command in (submit, stop, logs):
         app.command()(command)
-
-
-def check(config: ConfigPath, overrides: Overrides = None) -> None:
-    """Say whether the cluster has what a run needs, without starting it."""
-    from agentr.launch.check import check as check_cluster
-    from agentr.observe.progress import Reporter
-    from agentr.recipes import load
-
-    check_cluster(load(config, overrides or []), Reporter())
 
 
 def submit(
     config: ConfigPath,
     overrides: Overrides = None,
     address: Address = "",
-    check: Annotated[bool, typer.Option("--check", help="Only say whether the cluster has what the run needs.")] = False,
-    job: Annotated[
-        str, typer.Option("--job", help="experiment, collect, build, train, evaluate, environments or smoke: an entry point of ray_jobs.")
-    ] = "experiment",
-    round_: Annotated[int | None, round_option("Of a job of one round: which.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say whether the cluster has what the run needs.")] = False,
+    job: Annotated[str, typer.Option("--job", help="experiment, environments or smoke: an entry point of ray_jobs.")] = "experiment",
     working_dir: Annotated[Path | None, typer.Option("--working-dir", help="Folder that travels along; by default this one.")] = None,
     no_wait: Annotated[bool, typer.Option("--no-wait", help="Do not follow the job.")] = False,
 ) -> None:
     """Run an experiment as a job of a Ray cluster, or follow the job that works on it; what was begun is continued."""
     from agentr.launch.submit import submit as submit_job
 
-    more = [] if round_ is None else ["--round", str(round_)]
     submit_job(
         config,
         overrides or [],
         address,
-        job="check" if check else job,
-        more=more,
+        job="check" if dry_run else job,
         working_dir=working_dir,
         say=echo,
         write=lambda text: echo(text, nl=False),
@@ -94,12 +79,3 @@ def logs(
     from agentr.launch.submit import logs as job_logs
 
     job_logs(run, address, follow, lambda text: echo(text, nl=False))
-
-
-def serve(config: ConfigPath, overrides: Overrides = None) -> None:
-    """Run the environment servers of a configuration on the cluster until this is ended, for agents elsewhere (env.url)."""
-    from agentr.launch.serve import serve as serve_environments
-    from agentr.observe.progress import Reporter
-    from agentr.recipes import load
-
-    serve_environments(load(config, overrides or []), Reporter())

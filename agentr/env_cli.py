@@ -1,8 +1,9 @@
-"""The commands about environments: ``agentr envs``, ``agentr data`` and ``agentr bench envs``. Thin, as `cli.py` is."""
+"""The commands about environments: ``agentr list environments``. Thin, as `cli.py` is."""
 
 from __future__ import annotations
 
 import asyncio
+import difflib
 import json
 import tempfile
 from collections.abc import Iterable, Sequence
@@ -27,26 +28,15 @@ if TYPE_CHECKING:
     from env_servers.conformance import Check
     from env_servers.registry import Description
 
-envs = typer.Typer(help="Environments: list, serve, play, check, demonstrate.", no_args_is_help=False)
+envs = typer.Typer(help="Environments: play, check, demonstrate.", no_args_is_help=True)
 
-Name = Annotated[str, typer.Argument(metavar="NAME", help="An environment of `agentr envs`, or module:class.")]
 Target = Annotated[str, typer.Argument(metavar="NAME|URL", help="An environment, or the address of a server (token in AGENTR_ENV_TOKEN).")]
 Options = Annotated[list[str] | None, typer.Option("--option", metavar="KEY=VALUE", help="An option of the environment; may be repeated.")]
 AsJson = Annotated[bool, typer.Option("--json", help="For programs.")]
 
 
-def register(app: typer.Typer, bench: typer.Typer) -> None:
-    """Adds these commands to the program's."""
-    app.add_typer(envs, name="envs")
-    app.command("data")(data)
-    bench.command("envs")(bench_envs)
-
-
-@envs.callback(invoke_without_command=True)
-def list_(context: typer.Context, as_json: AsJson = False) -> None:
-    """List the environments: which can be used here, and what the others lack. The subcommands do something with one."""
-    if context.invoked_subcommand is not None:
-        return
+def list_environments(as_json: bool = False) -> None:
+    """Prints the environments: which can be used here, and what the others lack."""
     from env_servers.registry import describe
 
     found = describe()
@@ -60,20 +50,24 @@ def list_(context: typer.Context, as_json: AsJson = False) -> None:
     Console().print(table)
 
 
-@envs.command()
-def serve(
-    name: Name,
-    option: Options = None,
-    host: Annotated[str, typer.Option(help="Address to bind; any but loopback needs a token in AGENTR_ENV_TOKEN.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="0 lets the system choose.")] = 0,
-    agentgym: Annotated[bool, typer.Option("--agentgym", help="Also speak AgentGym's protocol.")] = False,
-) -> None:
-    """Serve one environment until Ctrl-C. Prints a line of JSON with the address once it listens."""
-    from env_servers.serving import main
+def list_requirements(name: str) -> None:
+    """Prints which files and programs an environment can use that a user has to get.
 
-    arguments = ["serve", name, "--host", host, "--port", str(port)]
-    arguments += [part for text in option or [] for part in ("--option", text)]
-    raise typer.Exit(main(arguments + ["--agentgym"] * agentgym))
+    Raises:
+        ConfigError: There is no such environment.
+    """
+    from env_servers.registry import describe
+
+    found = {d.name: d for d in describe()}
+    if name not in found:
+        near = difflib.get_close_matches(name, found, n=1)
+        hint = f"Did you mean {near[0]!r}?" if near else "Say methods, rewards, environments, or an environment's name."
+        raise ConfigError(f"there is no list {name!r}, and no environment of that name", hint=hint)
+    table = Table("what", "", "how to get it", title=f"{name}: from outside", show_lines=True)
+    for r in found[name].requirements:
+        state = Text("here", "green") if r.present else "optional" if r.optional else Text("missing", "red")
+        table.add_row(r.name, state, r.how)
+    Console().print(table)
 
 
 @envs.command()
@@ -205,58 +199,6 @@ def demos(
         written = len(forest) if kind == "trees" else export_demonstrations(out, forest)
     failed = progress.done - progress.successes
     echo(f"{counted(written, 'demonstration')} in {out}; {failed} did not succeed, {progress.skipped} without an expert")
-
-
-def data(
-    name: Annotated[str, typer.Argument(metavar="[NAME]", help="With --option: check these files.")] = "", option: Options = None
-) -> None:
-    """Show which files and programs the environments can use that you have to get yourself; with options, check those given."""
-    from env_servers.registry import BadOptions, UnknownEnvironment, describe, load
-
-    if name and option:
-        try:
-            environment = load(name, _parsed(option))
-        except (BadOptions, UnknownEnvironment) as error:
-            raise ConfigError(str(error), hint=f"See `agentr data {name}` for what is needed and where it comes from.") from error
-        counts = ", ".join(f"{split} {len(environment.split(split))}" for split in environment.spec.splits)
-        echo(f"{name} takes these options: {counts} tasks")
-        return
-    found = [d for d in describe() if not name or d.name == name]
-    if not found:
-        raise ConfigError(f"no environment is called {name!r}", hint="See `agentr envs`.")
-    table = Table("environment", "what", "", "how to get it", title="From outside", show_lines=True)
-    for d in found:
-        for r in d.requirements:
-            state = Text("here", "green") if r.present else "optional" if r.optional else Text("missing", "red")
-            table.add_row(d.name, r.name, state, r.how)
-    Console().print(table)
-
-
-def bench_envs(
-    names: Annotated[
-        list[str] | None, typer.Argument(metavar="[NAME]...", help="Environments; all that can be used here if none is given.")
-    ] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="Rough figures in seconds.")] = False,
-    as_json: AsJson = False,
-) -> None:
-    """Actions a second, forks against replays, memory: every environment through HTTP on this machine."""
-    from agentr.bench.envs import QUICK, Effort, measure
-    from agentr.observe.progress import Reporter
-    from env_servers.registry import describe
-
-    reporter = Reporter(Console(stderr=True, soft_wrap=True))
-    results = []
-    for name in names or [d.name for d in describe() if d.available]:
-        with reporter.task(name):
-            results.append(asyncio.run(measure(name, effort=QUICK if quick else Effort())))
-    if as_json:
-        echo(json.dumps([asdict(r) for r in results], indent=2))
-        return
-    columns = [name.replace("steps", "actions") for name in asdict(results[0])] if results else []
-    table = Table(*(c.replace("_", " ") for c in columns), title="Environments through HTTP, one client process")
-    for r in results:
-        table.add_row(*(v if isinstance(v, str) else f"{v:,.4g}" for v in asdict(r).values()))
-    Console().print(table)
 
 
 def _lacks(found: Description) -> str:

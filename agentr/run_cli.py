@@ -18,8 +18,7 @@ from agentr.store.layout import Arm, arm_of, name_of, round_number
 from agentr.store.trust import trusting
 
 if TYPE_CHECKING:
-    from agentr.read.run import Round, Run
-    from agentr.rounds.experiment import Experiment
+    from agentr.read.run import Run, RunRound
 
 #: What is said of a run in which nothing was found wrong.
 WHOLE = "every file is what it was when its stage was sealed; reports, events, logs and the cards of models are not sealed"
@@ -42,11 +41,10 @@ def round_option(about: str) -> Any:
     return typer.Option("--round", parser=_round, metavar="N", help=about)
 
 
-RoundNumber = Annotated[int | None, round_option("Which round: 1, or rounds/01; 0 is the warm start. [default: the next to train]")]
 BestRound = Annotated[int | None, round_option("Which round: 1, or rounds/01; 0 is the warm start. [default: the best, or the last]")]
 
 
-def chosen(run: Run, round_: int | None, holds: Callable[[Round], bool]) -> Arm:
+def chosen(run: Run, round_: int | None, holds: Callable[[RunRound], bool]) -> Arm:
     """Returns the round that is named, or else the best or the last of which this holds, and says which."""
     if round_ is not None:
         return arm_of(round_)
@@ -55,25 +53,14 @@ def chosen(run: Run, round_: int | None, holds: Callable[[Round], bool]) -> Arm:
     return found.arm
 
 
-def working_round(experiment: Experiment, given: int | None, *, least: int = 0, trained: bool = False) -> int:
-    """Returns the round that is named, or else the next to train or the last that is trained, and says which."""
-    if given is not None:
-        return given
-    last = experiment.trained()
-    found = min(max(least, last if trained else last + 1), experiment.config.run.rounds)
-    why = "the last that is trained" if trained or found == last else "the next to train"
-    experiment.reporter.say(f"{arm_of(found).title}, {why} (--round names another)")
-    return found
-
-
-def stage_option(about: str) -> Any:
+def stage_option(about: str, name: str = "--stage") -> Any:
     """Returns an option that names a stage, by its name or as tables do."""
-    return typer.Option("--stage", parser=lambda text: name_of(str(text)), metavar="STAGE", help=about)
+    return typer.Option(name, parser=lambda text: name_of(str(text)), metavar="STAGE", help=about)
 
 
 def register(app: typer.Typer) -> None:
     """Adds the commands to the command line."""
-    for command in (search, trace, doctor, pack, unpack, prune):
+    for command in (search, doctor, pack, unpack, prune):
         app.command()(command)
 
 
@@ -114,21 +101,11 @@ def search(
     found = search_on(planned, reporter)
     reporter.console.print(table(planned, found))
     shown = shlex.quote(os.path.relpath(planned.out))
-    reporter.say(f"agentr ui {shown}\nagentr show {shown} --tree {shlex.quote(found.task.key)}")
+    reporter.say(f"agentr ui {shown}\nagentr report {shown} --tree {shlex.quote(found.task.key)}")
 
 
-def trace(
-    run_dir: RunDir,
-    round_: BestRound = None,
-    step: Annotated[int | None, typer.Option("--step", help="Of online training: the rows of which online step.")] = None,
-    row: Annotated[int | None, typer.Option("--row", help="A row of the round's dataset: show what it was made from.")] = None,
-    stage: Annotated[str, stage_option("A stage of the round, such as collect, or of the run: rounds/01/collect.")] = "",
-    tree: Annotated[str, typer.Option("--tree", help="Key of a tree of that stage, or its task's id.")] = "",
-    node: Annotated[
-        int | None, typer.Option("--node", "--turn", help="A node of it: show which rows it went into, or why into none.")
-    ] = None,
-) -> None:
-    """Show what a row was made from, or which rows a turn went into."""
+def trace(run_dir: Path, round_: int | None, step: int | None, row: int | None, stage: str, tree: str, node: int | None) -> None:
+    """Prints what a row was made from, or which rows a turn went into."""
     from agentr.errors import ConfigError
     from agentr.launch.run import decoder
     from agentr.observe.traces import describe_node, describe_row
@@ -148,7 +125,7 @@ def trace(
         uses = trees.trace(tree, node)
         lines = describe_node(name, trees[tree].nodes[node], uses)
     else:
-        raise ConfigError("say what to trace", hint="Give --row N, or --stage NAME --tree KEY --node N.")
+        raise ConfigError("say whose rows", hint="Give --row N, or --stage NAME --tree KEY --node N.")
     for line in lines:
         echo(line)
 

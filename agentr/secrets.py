@@ -21,7 +21,7 @@ from urllib.parse import unquote
 from agentr.errors import ConfigError
 
 
-class Kind(StrEnum):
+class SecretKind(StrEnum):
     """What a secret lets one into."""
 
     API = "API"
@@ -65,16 +65,16 @@ class Secret:
 
     __slots__ = ("_value", "kind", "name")
 
-    def __init__(self, kind: Kind, name: str, value: str | Secret) -> None:
+    def __init__(self, kind: SecretKind, name: str, value: str | Secret) -> None:
         name, value = (value.name, value.reveal()) if isinstance(value, Secret) else (name, value.strip())
         if not value.isprintable():
             hint = "Was more than the secret copied? Set it anew."
             raise ConfigError(f"the value of {name} has a line break or another control character in it", hint=hint)
         self.kind, self.name, self._value = kind, name, value
-        _KNOWN.update(dict.fromkeys(_long(_passwords(value) if kind is Kind.PROXY else {value}), name))
+        _KNOWN.update(dict.fromkeys(_long(_passwords(value) if kind is SecretKind.PROXY else {value}), name))
 
     @classmethod
-    def read(cls, kind: Kind, name: str) -> Secret:
+    def read(cls, kind: SecretKind, name: str) -> Secret:
         """Reads a variable, which is set anew without blanks and line breaks around: a library may read it as well."""
         value = os.environ.get(name, "")
         secret = cls(kind, name, value)
@@ -102,11 +102,11 @@ class Secret:
     def __repr__(self) -> str:
         return f"({self.name})"
 
-    def __reduce__(self) -> tuple[type[Secret], tuple[Kind, str, str]]:
+    def __reduce__(self) -> tuple[type[Secret], tuple[SecretKind, str, str]]:
         return Secret, (self.kind, self.name, self._value)  # so that the process that gets it knows what not to show
 
 
-def read_all(kind: Kind, begins: tuple[str, ...]) -> None:
+def read_all(kind: SecretKind, begins: tuple[str, ...]) -> None:
     """Reads the secrets among the variables whose names begin so, on behalf of a library."""
     for name in tuple(os.environ):
         if name.startswith(begins) and _held(name, os.environ[name]):

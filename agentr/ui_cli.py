@@ -1,4 +1,4 @@
-"""The commands that show runs in a browser: ui and show. Thin, as `cli.py` is."""
+"""The commands that list runs and show them in a browser. Thin, as `cli.py` is."""
 
 from __future__ import annotations
 
@@ -9,23 +9,15 @@ import typer
 
 import agentr
 from agentr.console import echo
-from agentr.run_cli import RunDir, stage_option
-from agentr.secrets import Kind, Secret
-
-
-def register(app: typer.Typer) -> None:
-    """Adds the commands to the command line."""
-    for command in (list_runs, ui, show):
-        app.command("ls" if command is list_runs else None)(command)
-
+from agentr.secrets import Secret, SecretKind
 
 Folders = Annotated[
     list[Path] | None, typer.Argument(metavar="[DIR]...", help="Run directories, comparisons, or folders above them. [default: runs]")
 ]
 
 
-def list_runs(folders: Folders = None, as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False) -> None:
-    """List the runs and comparisons below folders: what they are, how far, and what came of them."""
+def list_runs(folders: list[Path], as_json: bool) -> None:
+    """Lists the runs and comparisons below folders: what they are, how far, and what came of them."""
     import json
 
     from rich.table import Table
@@ -35,7 +27,7 @@ def list_runs(folders: Folders = None, as_json: Annotated[bool, typer.Option("--
     from agentr.ui.library import Library
     from agentr.ui.views.home import home
 
-    found = home(Library(folders or [Path("runs")]))
+    found = home(Library(folders))
     if as_json:
         echo(json.dumps({"runs": found["runs"], "comparisons": found["comparisons"]}, indent=2))
         return
@@ -81,7 +73,7 @@ def ui(
     from agentr.words import counted
     from env_servers.connections import limited
 
-    library, word = Library(folders or [Path("runs")]), Secret(Kind.PAGES, "AGENTR_UI_TOKEN", token)
+    library, word = Library(folders or [Path("runs")]), Secret(SecretKind.PAGES, "AGENTR_UI_TOKEN", token)
     with listen(host, port) as socket:
         bound = socket.getsockname()[1]
         application = app(library, host, bound, word, allow_host or [])
@@ -94,20 +86,14 @@ def ui(
         uvicorn.Server(limited(application, connections=256, server_header=False)).run(sockets=[socket])
 
 
-def show(
-    run_dir: RunDir,
-    tree: Annotated[str, typer.Option("--tree", help="Key of a tree, or its task's id.")] = "",
-    task: Annotated[str, typer.Option("--task", help="A held-out task: its episodes under every policy.")] = "",
-    stage: Annotated[str, stage_option("Stage of the tree, such as rounds/01/revise. [default: the last that has it]")] = "",
-    out: Annotated[Path | None, typer.Option("--out", help="The file. [default: KEY.html in the current folder]")] = None,
-) -> None:
-    """Write one tree, or one task under every policy, into one HTML file that needs nothing else."""
+def show(run_dir: Path, tree: str, task: str, stage: str, out: Path | None) -> None:
+    """Writes one tree, or one task under every policy, into one HTML file that needs nothing else."""
     from agentr.errors import ConfigError
     from agentr.store.files import write_bytes
     from agentr.ui.show import show_task, show_tree
 
     if bool(tree) == bool(task):
-        raise ConfigError("say what to show", hint="Give --tree KEY or --task KEY.")
+        raise ConfigError("one page at a time", hint="Give --tree KEY or --task KEY.")
     run = agentr.open(run_dir)
     text = show_task(run, task) if task else show_tree(run, stage or run.last_trees(tree).name, tree)
     target = out or Path(f"{tree or task}.html".replace("/", "-"))

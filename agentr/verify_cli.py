@@ -1,23 +1,36 @@
-"""The commands that say what there is, and what of it is the papers': ``methods``, ``rewards`` and ``verify``. Thin, as `cli.py` is."""
+"""The commands that list what there is, describe it and prove it: ``list``, ``config``, ``verify`` and ``bench``. Thin, as `cli.py` is."""
 
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from agentr.console import Console, echo
 
+#: The project that ``init`` copies; docs/add_an_environment.md explains its environment.
+PROJECT = Path(__file__).parent / "launch" / "project"
+
 
 def register(app: typer.Typer) -> None:
     """Adds the commands."""
-    for command in (methods, rewards, verify):
-        app.command()(command)
+    app.command()(init)
+    app.command("list")(list_)
+    app.command()(verify)
+    config = typer.Typer(help="Configurations.", no_args_is_help=True)
+    app.add_typer(config, name="config")
+    config.command("schema")(config_schema)
+    config.callback()(lambda: None)  # a group even with one command
+    bench = typer.Typer(help="Measure on this machine.", no_args_is_help=True)
+    app.add_typer(bench, name="bench")
+    bench.command("collect")(bench_collect)
+    bench.callback()(lambda: None)
 
 
 def verify(
-    method: Annotated[str, typer.Option("--method", help="Only this one's rules: agent_r, eto, dense_policy, et_agent, rl or arpo.")] = "",
+    method: Annotated[str, typer.Option("--method", help="Only the rules of this method.")] = "",
     as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
 ) -> None:
     """Show which equations and rules of the papers agentr follows to the digit, and by which key where it does not by default.
@@ -37,26 +50,70 @@ def verify(
         Console(wide=200).print(table(findings))
         echo(summary(findings))
     if differing := [finding.rule.id for finding in findings if finding.difference]:
-        raise RunError(f"{len(differing)} rules differ: {', '.join(differing)}", hint="Their vectors are in agentr/fidelity/vectors.")
+        raise RunError(f"{len(differing)} rules differ: {', '.join(differing)}", hint="Each method's folder has its vectors.")
 
 
-def methods() -> None:
-    """List the methods: values of method.type, their presets and pages."""
+def list_(
+    what: Annotated[
+        str, typer.Argument(metavar="[WHAT]", help="methods, rewards, environments; or an environment: what it needs. [default: all]")
+    ] = "",
+    as_json: Annotated[bool, typer.Option("--json", help="The environments, for programs.")] = False,
+) -> None:
+    """List what there is: methods (values of method.type), rewards (method.rewards[i].name), environments (env.name)."""
+    from agentr.env_cli import list_environments, list_requirements
+
+    shown = {"methods": _methods, "rewards": _rewards, "environments": lambda: list_environments(as_json)}
+    if what and what not in shown:
+        list_requirements(what)
+    for name, show in shown.items():
+        if name == what or (not what and not as_json) or (as_json and not what and name == "environments"):
+            show()
+
+
+def init(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A new folder.")],
+) -> None:
+    """Write a project of your own: an environment, a configuration that runs a round on it, and a test."""
+    import shutil
+
+    from agentr.config.json_schema import config_schema as schema
+    from agentr.errors import ConfigError
+    from agentr.methods import methods
+
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise ConfigError(f"{folder} is already there", hint="Name a new folder.")
+    shutil.copytree(PROJECT, folder, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__"))
+    (folder / "schema.json").write_text(json.dumps(schema(methods()), indent=1), encoding="utf-8")
+    echo(f"{folder}: lamps/ is an environment, run.yaml a run on it, test_lamps.py its test. Go on in that folder:")
+    echo("  python -m pytest\n  PYTHONPATH=. agentr envs play lamps:Lamps\n  PYTHONPATH=. agentr run run.yaml")
+
+
+def config_schema() -> None:
+    """Print the JSON schema of configurations, by which editors complete and check them.
+
+    A file names it in its first line: # yaml-language-server: $schema=schema.json
+    """
+    from agentr.config.json_schema import config_schema as schema
+    from agentr.methods import methods
+
+    echo(json.dumps(schema(methods()), indent=1))
+
+
+def _methods() -> None:
     from rich.table import Table
 
+    from agentr.methods import methods
     from agentr.observe.progress import Reporter
-    from agentr.recipes import recipes
 
     shown = Table("method.type", "method", "what it does", "loss", "presets", "their environments", "page", title="Methods")
-    for name, recipe in recipes().items():
-        about = (recipe.__doc__ or "").strip().splitlines()[0]
-        presets, environments = ", ".join(["default", *recipe.presets]), ", ".join(recipe.environments)
-        shown.add_row(name, recipe.title, about, recipe.loss.value, presets, environments, recipe.page)
+    for name, method in methods().items():
+        about = (method.__doc__ or "").strip().splitlines()[0]
+        presets, environments = ", ".join(["default", *method.presets]), ", ".join(method.environments)
+        shown.add_row(name, method.title, about, method.loss.value, presets, environments, method.page)
     Reporter().console.print(shown)
 
 
-def rewards() -> None:
-    """List the rewards of online methods: values of method.rewards[i].name, and their options."""
+def _rewards() -> None:
     import inspect
 
     from rich.table import Table
@@ -69,3 +126,32 @@ def rewards() -> None:
         options = ", ".join(f"{p.name}={p.default}" for p in inspect.signature(reward).parameters.values())
         shown.add_row(name, (reward.__doc__ or "").strip().splitlines()[0], options)
     Reporter().console.print(shown)
+
+
+def bench_collect(
+    overrides: Annotated[list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Override keys, such as run.seed=1.")] = None,
+    config: Annotated[Path, typer.Option(help="Model, environment and tree sizes.")] = Path("configs/bench.yaml"),
+    trees: Annotated[int, typer.Option(help="Trees that agentr grows.")] = 16,
+    reference_trees: Annotated[int, typer.Option(help="Of these, trees that the reference grows.")] = 2,
+    as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
+) -> None:
+    """Measure trees per minute and their cost against the original's way: one call at a time, reset and replay, no prefix cache."""
+    from rich.table import Table
+
+    from agentr.launch.bench import compare
+    from agentr.methods import load
+    from agentr.observe.progress import Reporter
+
+    reporter = Reporter(Console(stderr=True, soft_wrap=True))
+    result = compare(load(config, overrides or []), reporter, trees=trees, reference_trees=reference_trees)
+    if as_json:
+        echo(json.dumps(result, indent=2))
+        return
+    shown = Table(title=f"{result['model']} on {result['environment']}, {result['search']}")
+    for column in ("", "agentr", "the original's way"):
+        shown.add_column(column, justify="left" if not column else "right")
+    for key in result["ours"]:
+        shown.add_row(key.replace("_", " "), f"{result['ours'][key]:,.6g}", f"{result['reference'][key]:,.6g}")
+    console = Console()
+    console.print(shown)
+    console.print(f"{result['speedup']:.1f} times the trees per minute")

@@ -13,7 +13,7 @@ it does not, N counts through the tasks of its splits in the order of the specif
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from functools import wraps
 from typing import Any
 
@@ -163,18 +163,45 @@ def paths(routes: APIRouter) -> set[str]:
     return {route.path for route in routes.routes if isinstance(route, APIRoute)}
 
 
-def shared_routes(games: Games) -> APIRouter:
-    """Makes the routes common to the dialects that answer errors as text and call an id ``id``; a dialect adds its own."""
+def shared_routes(games: Games, answer: Callable[[int, ObservedState, float], Awaitable[dict[str, Any]]]) -> APIRouter:
+    """Makes the routes common to the dialects that answer errors as text and call an id ``id``; a dialect adds its own.
+
+    Args:
+        answer: What ``/step`` answers beside ``observation`` and ``done``, from the id, what was observed and the reward before it.
+    """
     found = APIRouter()
+
+    @found.post("/step")
+    @errors_as_answers
+    async def step(body: ActionBody) -> Any:
+        observed, before = await games.step(body.id, body.action)
+        return {"observation": observed.observation, "done": observed.done, **await answer(body.id, observed, before)}
 
     @found.get("/observation")
     @errors_as_answers
     async def observation(id: int) -> Any:
         return games.observation(id)
 
+    @found.get("/detail")
+    @errors_as_answers
+    async def detail(id: int) -> Any:
+        last = games.session(id).last
+        return {"observation": last.observation, "reward": whole(last.reward), "done": last.done, "deleted": False}
+
     @found.post("/close")
     async def close(body: IdBody) -> bool:
         return games.close(body.id)
+
+    return found
+
+
+def with_empty_create(found: APIRouter, games: Games) -> APIRouter:
+    """Adds a ``/create`` without a body, which starts task 0."""
+
+    @found.post("/create")
+    @errors_as_answers
+    async def create() -> Any:
+        return {"id": await games.create(0)}
 
     return found
 

@@ -54,13 +54,8 @@ def serve(arguments: argparse.Namespace) -> None:
     """
     answer = os.dup(1)
     os.dup2(2, 1)
-    token = os.environ.pop(arguments.token_env, "") or None
-    listener = listen(arguments.host, arguments.port)
-    host, port = listener.getsockname()[:2]
-    loopback = ipaddress.ip_address(host).is_loopback
-    if token is None and not loopback:
-        listener.close()
-        raise ValueError(f"{host} can be reached from elsewhere: set a token in {arguments.token_env}, or bind 127.0.0.1")
+    listener, token, url = bind(arguments.host, arguments.port, arguments.token_env)
+    loopback = ipaddress.ip_address(listener.getsockname()[0]).is_loopback
 
     import uvicorn
 
@@ -78,7 +73,7 @@ def serve(arguments: argparse.Namespace) -> None:
         threads=arguments.threads,
     )
     app = create_app(environment, token=token, limits=limits, agentgym=arguments.agentgym, agentgym_needs_token=not loopback)
-    line = {"url": f"http://{f'[{host}]' if ':' in host else host}:{port}", "epoch": app.state.sessions.epoch, "pid": os.getpid()}
+    line = {"url": url, "epoch": app.state.sessions.epoch, "pid": os.getpid()}
 
     if arguments.agentgym and loopback:
         print("env_servers: AgentGym's paths need no token: whoever is on this machine may play and close its games", file=sys.stderr)
@@ -104,6 +99,22 @@ def die_with_parent(parent: int) -> None:
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         sys.exit("the parent is gone")
+
+
+def bind(host: str, port: int, token_env: str) -> tuple[socket.socket, str | None, str]:
+    """A bound socket, the bearer token that the environment holds, which leaves it, and the server's address.
+
+    Raises:
+        ValueError: There is no token, and others can reach the host.
+        OSError: The address cannot be bound.
+    """
+    token = os.environ.pop(token_env, "") or None
+    listener = listen(host, port)
+    found, number = listener.getsockname()[:2]
+    if token is None and not ipaddress.ip_address(found).is_loopback:
+        listener.close()
+        raise ValueError(f"{found} can be reached from elsewhere: set a token in {token_env}, or bind 127.0.0.1")
+    return listener, token, f"http://{f'[{found}]' if ':' in found else found}:{number}"
 
 
 def listen(host: str, port: int) -> socket.socket:

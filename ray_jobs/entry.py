@@ -9,8 +9,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from agentr.cluster import ray_private
 from agentr.errors import AgentrError, ConfigError
-from agentr.recipes import load
+from agentr.methods import load
 from agentr.store.trust import VARIABLE
 
 
@@ -61,11 +62,7 @@ def take_secrets(uri: str) -> dict[str, str]:
     Raises:
         ConfigError: It is not there.
     """
-    from ray._raylet import GcsClient  # pyright: ignore[reportAttributeAccessIssue]
-
-    client = GcsClient(address=os.environ["RAY_ADDRESS"])
-    found = client.internal_kv_get(uri.encode(), None)
-    client.internal_kv_del(uri.encode(), False, None)
+    found = ray_private.take(uri)
     if found is None:
         raise ConfigError("the secrets that were submitted are gone: a job can take them once", hint="Submit the run again.")
     return json.loads(found)

@@ -8,7 +8,7 @@ from typing import Any
 
 from agentr.collect.demonstrate import Demonstrate
 from agentr.collect.job import TreeJob
-from agentr.collect.units import Progress, as_dict
+from agentr.collect.units import StageProgress, as_dict
 from agentr.config.schema import Config, TaskSelection
 from agentr.errors import InfraError
 from agentr.search import Tree
@@ -65,7 +65,7 @@ class Notes:
     def run_job(self, title: str, job: TreeJob, policy: Checkpoint | None, update: Any = None) -> dict[str, Any]:
         assert title not in self.stages, f"{title} is made twice"
         self.stages[title] = job, policy.name if policy else ""
-        forest, progress = GrowingForest(job.folder), Progress()
+        forest, progress = GrowingForest(job.folder), StageProgress()
         for number, task in enumerate(job.tasks):
             won = number < self.solved.get(title, len(job.tasks))
             tree = Tree.start(task, OPENING, tuple(codec().prompt(OPENING)), job.seed, job.policy)

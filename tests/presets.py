@@ -14,15 +14,14 @@ from typing import TYPE_CHECKING, Any, cast
 
 from agentr.collect.agent import Agent
 from agentr.collect.job import TreeJob, run_job
-from agentr.collect.units import Progress, as_dict
+from agentr.collect.units import StageProgress, as_dict
 from agentr.config.schema import Config
 from agentr.envs.client import EnvClient
 from agentr.envs.connect import connect
 from agentr.errors import DataError
+from agentr.methods import load, method_of, methods
 from agentr.policy.base import GenerateRequest, PolicyStats
 from agentr.policy.chat import ChatCodec
-from agentr.recipes import load, recipe_of, recipes
-from agentr.rounds.online import Online
 from agentr.rounds.services import Services
 from agentr.tasks.formats import ActionFormat
 from agentr.train.job import TrainJob
@@ -162,7 +161,7 @@ class Here:
         async def work(env: EnvClient) -> dict[str, Any]:
             agent = Agent.of(self.config, cast(Any, None), env, self.codec, self._spec)
             agent = replace(agent, policy=Learner(self.codec, agent.format, {self.task.key: self.plan}))
-            return as_dict(await run_job(job, agent, Progress()))
+            return as_dict(await run_job(job, agent, StageProgress()))
 
         return self._with(work)
 
@@ -185,7 +184,7 @@ class Here:
 
 def configured(method: str, preset: str, env: str, *overrides: str) -> Config:
     """A preset in an environment, with a small exploration."""
-    own = recipes()[method].presets[preset].get("model", {})
+    own = methods()[method].presets[preset].get("model", {})
     context = CONTEXT if "max_model_len" not in own else []
     return small(
         load(None, [f"method.type={method}", f"method.preset={preset}", f"env.name={env}", *context, *SMALL.get(method, []), *overrides])
@@ -207,14 +206,14 @@ def datasets(config: Config, url: str, folder: Path, codec: ChatCodec) -> dict[i
         services = Here(config, url, codec)
         round_ = round_of(folder / str(number), (), number=number, config=config, services=cast(Services, services))
         round_.experiment.codec = codec
-        recipe = recipe_of(round_.config)
+        method = method_of(round_.config)
         try:
-            if isinstance(recipe, Online):
-                recipe.train(round_, round_.policy)
+            if method.online:
+                method.train(round_, round_.policy)
                 found[number] = services.jobs[0].rows_of(1)
             else:
-                recipe.explore(round_)
-                found[number] = recipe.build(round_)
+                method.explore(round_)
+                found[number] = method.build(round_)
         except DataError as error:
             found[number] = str(error)
         finally:

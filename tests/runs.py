@@ -12,8 +12,8 @@ from typing import Any, cast
 
 from agentr.config.schema import Config
 from agentr.evaluate.metrics import evaluate
+from agentr.methods import config_at, load, method_of
 from agentr.observe.progress import Reporter
-from agentr.recipes import config_at, load, recipe_of
 from agentr.rounds.experiment import Experiment
 from agentr.rounds.round import Round
 from agentr.rounds.services import Services
@@ -93,7 +93,7 @@ def _loaded(overrides: tuple[str, ...]) -> Config:
 
 def dataset(round_: Round) -> tuple[Path, dict[str, Any]]:
     """Makes the dataset of a round by its method, and returns its folder and its manifest."""
-    folder = recipe_of(round_.config).build(round_)
+    folder = method_of(round_.config).build(round_)
     return folder, read_manifest(folder)
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import re
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
@@ -81,3 +83,9 @@ def tiny_model(folder: Path, seed: int = 0) -> Path:
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder
+
+
+def held_in(file: Path) -> dict[str, Any]:
+    """Returns the answers that a page has in itself, by their addresses."""
+    (held,) = re.findall('<script type="application/json" id="answers">(.*?)</script>', file.read_text(encoding="utf-8"))
+    return json.loads(held)["answers"]

@@ -22,7 +22,7 @@ from typing import Any
 
 import pytest
 
-from agentr.secrets import Kind
+from agentr.secrets import SecretKind
 
 pytestmark = pytest.mark.slow
 
@@ -95,21 +95,21 @@ TRACKER = """
         MLflow().start(About("1", "name", {{}}, run))
 """
 #: What a canary's variable is, the code that fails, and variables beside it; a row for each kind.
-ROWS: dict[Kind, list[tuple[str, str, dict[str, str]]]] = {
-    Kind.API: [
+ROWS: dict[SecretKind, list[tuple[str, str, dict[str, str]]]] = {
+    SecretKind.API: [
         ("OPENAI_API_KEY", API.replace("{url!r}", "'{url}/v1'"), {}),
         ("OPENAI_API_KEY", API.replace("{url!r}", "'http://127.0.0.1:9'"), {}),
     ],
-    Kind.ENVIRONMENT: [("AGENTR_ENV_TOKEN", ENVIRONMENT.replace("{protocol}", name), {}) for name in ("agentr", "openenv")],
-    Kind.STORE: [
+    SecretKind.ENVIRONMENT: [("AGENTR_ENV_TOKEN", ENVIRONMENT.replace("{protocol}", name), {}) for name in ("agentr", "openenv")],
+    SecretKind.STORE: [
         (
             "AWS_SESSION_TOKEN",
             STORE,
             {"AWS_ENDPOINT_URL": "{url}", "AWS_ACCESS_KEY_ID": "me-myself", "AWS_SECRET_ACCESS_KEY": "secret-it-is"},
         )
     ],
-    Kind.RAY: [("RAY_AUTH_TOKEN", RAY, {})],
-    Kind.TRACKER: [
+    SecretKind.RAY: [("RAY_AUTH_TOKEN", RAY, {})],
+    SecretKind.TRACKER: [
         row
         for package, row in {
             "mlflow": ("MLFLOW_TRACKING_TOKEN", TRACKER, {"MLFLOW_TRACKING_URI": "{url}", "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0"}),
@@ -117,8 +117,8 @@ ROWS: dict[Kind, list[tuple[str, str, dict[str, str]]]] = {
         }.items()
         if importlib.util.find_spec(package)
     ],
-    Kind.PROXY: [("HTTP_PROXY", API.replace("{url!r}", "'http://api.example/v1'"), {"OPENAI_API_KEY": "sk-another-one"})],
-    Kind.PAGES: [("AGENTR_UI_TOKEN", "", {})],
+    SecretKind.PROXY: [("HTTP_PROXY", API.replace("{url!r}", "'http://api.example/v1'"), {"OPENAI_API_KEY": "sk-another-one"})],
+    SecretKind.PAGES: [("AGENTR_UI_TOKEN", "", {})],
 }
 FORMS = ("{}", "{}\n", " {}\r\n")
 
@@ -189,18 +189,18 @@ def run(place: Path, code: str, given: dict[str, str]) -> bytes:
 
 
 @pytest.mark.parametrize("form", FORMS, ids=["as given", "with a line break", "with blanks"])
-@pytest.mark.parametrize("kind", list(Kind))
-def test_a_canary_is_found_nowhere(kind: Kind, form: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", list(SecretKind))
+def test_a_canary_is_found_nowhere(kind: SecretKind, form: str, tmp_path: Path) -> None:
     if not ROWS[kind]:
         pytest.skip("no tracker is installed")
     for number, (variable, code, more) in enumerate(ROWS[kind]):
-        for status in (401, 302, 500) if kind is Kind.API and not number else (401,):
+        for status in (401, 302, 500) if kind is SecretKind.API and not number else (401,):
             place = tmp_path / f"{number}-{status}"
             place.mkdir()
             with echoing(status) as url:
-                value = form.format(f"http://me:{urllib.parse.quote(CANARY, safe='')}@{url[7:]}" if kind is Kind.PROXY else CANARY)
+                value = form.format(f"http://me:{urllib.parse.quote(CANARY, safe='')}@{url[7:]}" if kind is SecretKind.PROXY else CANARY)
                 given = environ(place, **{variable: value}, **{name: text.format(url=url) for name, text in more.items()})
-                if kind is Kind.PAGES:
+                if kind is SecretKind.PAGES:
                     shown = pages(place, given)
                 else:
                     (place / "program.py").write_text(PROGRAM.format(code=code.format(url=url).strip()))
@@ -234,7 +234,7 @@ def test_a_run_on_ray_that_fails_with_each_secret_set_leaves_none_of_them(what: 
     """In none of its processes' logs, Ray's own among them, which are kept after a failure; nor in the run directory or on the terminal."""
     place = Path(tempfile.mkdtemp(prefix="c", dir="/tmp"))  # Ray's sockets need a short path
     trackers = [name for name in ("wandb", "mlflow") if importlib.util.find_spec(name)]
-    names = {name for kind in Kind for name, *_ in ROWS[kind]} - {"HTTP_PROXY", "AGENTR_UI_TOKEN"}
+    names = {name for kind in SecretKind for name, *_ in ROWS[kind]} - {"HTTP_PROXY", "AGENTR_UI_TOKEN"}
     names |= {"WANDB_API_KEY", "MLFLOW_TRACKING_TOKEN", "AWS_SECRET_ACCESS_KEY", "HF_TOKEN", "RAY_AUTH_TOKEN"}
     try:
         with echoing(401) as url:
@@ -280,12 +280,12 @@ def pages(place: Path, given: dict[str, str]) -> bytes:
     return shown + server.communicate(timeout=20)[0]
 
 
-@pytest.mark.parametrize("kind", [kind for kind in Kind if kind is not Kind.PAGES])
-def test_a_secret_with_a_line_break_inside_is_refused_by_name(kind: Kind, tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", [kind for kind in SecretKind if kind is not SecretKind.PAGES])
+def test_a_secret_with_a_line_break_inside_is_refused_by_name(kind: SecretKind, tmp_path: Path) -> None:
     if not ROWS[kind]:
         pytest.skip("no tracker is installed")
     variable, code, more = ROWS[kind][0]
-    value = "http://me:sk-one-zeisig\nX-Evil@127.0.0.1:9" if kind is Kind.PROXY else "sk-one-zeisig\nX-Evil: 1"
+    value = "http://me:sk-one-zeisig\nX-Evil@127.0.0.1:9" if kind is SecretKind.PROXY else "sk-one-zeisig\nX-Evil: 1"
     given = environ(tmp_path, **{variable: value}, **{name: text.format(url="http://127.0.0.1:9") for name, text in more.items()})
     shown = run(tmp_path, code.format(url="http://127.0.0.1:9"), given).decode()
     assert f"the value of {variable} has a line break or another control character in it" in shown

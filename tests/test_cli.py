@@ -7,8 +7,11 @@ import subprocess
 import sys
 from contextlib import nullcontext
 from pathlib import Path
+from typing import cast
 
+import jsonschema
 import pytest
+import typer
 import yaml
 from typer.main import get_command
 from typer.testing import CliRunner, Result
@@ -53,7 +56,7 @@ def stored(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ("arguments", "message", "hint"),
     [
         ("run configs/demo.yaml run.sede=1 --dry-run", "sede", "seed"),
-        ("run configs/demo.yaml run.rounds=-1", "run.rounds: -1 is out of range", "at least 0"),
+        ("run configs/demo.yaml run.rounds=-1", "run.rounds: -1 is refused", "It should be greater than or equal to 0"),
         ("compare configs/compare/sft.yaml --seeds 0,x", "--seeds '0,x' is not a list of numbers", "For example --seeds 0,1,2."),
         ("compare configs/compare/sft.yaml --vary run.rounds", "--vary 'run.rounds' is not of the form key=value", ""),
         ("run {run}", "run is a folder, not a configuration file", "'agentr resume"),
@@ -61,7 +64,6 @@ def stored(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("run {run}/manifest.json run.name", "'run.name' is not of the form key=value", "For example: run.seed=1"),
         ("compare configs/compare/sft.yaml --base none.yaml", "there is no configuration file none.yaml", "See configs/ for examples."),
         ("status nowhere", "nowhere holds no run: there is no such folder", "Start one with 'agentr run CONFIG'."),
-        ("status {run}/rounds", "rounds holds no run: it has no config.yaml", ""),
         ("status {run}/config.yaml", "config.yaml holds no run: there is no such folder", ""),
         ("report nowhere", "nowhere holds no run", "Start one with"),
         ("doctor nowhere", "nowhere holds no run", "Start one with"),
@@ -70,30 +72,23 @@ def stored(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("resume nowhere", "nowhere holds no run", ""),
         ("prune {run} --keep last", "'last' does not say which checkpoints are kept", "such as 'last 2'"),
         ("doctor {run} --repair --stage rounds/01/colect", "has no stage 'rounds/01/colect'", "The nearest: rounds/01/collect"),
-        ("trace {run}", "say what to trace", "Give --row N, or --stage NAME --tree KEY --node N."),
-        ("trace {run} --row 99", "rounds/01/dataset has no row 99", "Its rows: 0 to 1."),
-        ("trace {run} --round 7 --row 0", "has no stage 'rounds/07/dataset'", "The nearest: rounds/01/dataset"),
-        ("trace {run} --round 1 --row 0 --step 3", "has no stage 'rounds/01/rollouts/000003/dataset'", "The nearest: rounds/01/dataset"),
-        ("trace {run} --row 0 --step 3", "has no round with what is asked for yet", "agentr status"),
-        ("trace {run} --stage revise --tree dor --node 0", "rounds/01/revise holds no tree 'dor'", "The nearest: door."),
-        ("trace {run} --stage revise --tree door --node 99", "has no node 99", "Its nodes: 0 to"),
-        ("trace {run} --stage dataset --tree door --node 0", "the stage rounds/01/dataset holds no trees", "--stage collect"),
+        ("report {run} --node 3", "say whose rows", "Give --row N, or --stage NAME --tree KEY --node N."),
+        ("report {run} --row 99", "rounds/01/dataset has no row 99", "Its rows: 0 to 1."),
+        ("report {run} --round 7 --row 0", "has no stage 'rounds/07/dataset'", "The nearest: rounds/01/dataset"),
+        ("report {run} --round 1 --row 0 --step 3", "has no stage 'rounds/01/rollouts/000003/dataset'", "The nearest: rounds/01/dataset"),
+        ("report {run} --row 0 --step 3", "has no round with what is asked for yet", "agentr status"),
+        ("report {run} --stage revise --tree dor --node 0", "rounds/01/revise holds no tree 'dor'", "The nearest: door."),
+        ("report {run} --stage revise --tree door --node 99", "has no node 99", "Its nodes: 0 to"),
+        ("report {run} --stage dataset --tree door --node 0", "the stage rounds/01/dataset holds no trees", "--stage collect"),
         ("unpack {run}/config.yaml", "config.yaml is no archive of a run, or damaged", "Make it with 'agentr pack RUN'."),
         ("logs nowhere", "there is no run directory nowhere here, and no cluster was named", "--address http://HEAD:8265"),
         ("logs nowhere --stage collect", "there is no run directory nowhere here", "such as runs/demo"),
         ("logs {run} --level loud", "there is no level 'loud'", "There are debug, info, warning, error, critical."),
         ("stop {run}", "no cluster was named", "Say --address http://HEAD:8265, or set RAY_API_SERVER_ADDRESS."),
-        ("check none.yaml", "there is no configuration file none.yaml", "See configs/ for examples."),
-        ("chaos none.yaml --list", "there is no configuration file none.yaml", "See configs/ for examples."),
-        (
-            "chaos configs/smoke.yaml --list --faults colect:engine",
-            "no fault of this configuration is called 'colect:engine'",
-            "collect:engine",
-        ),
         ("verify --method rlx", "there are no rules of 'rlx'", "Methods: agent_r"),
         ("import none.json --config configs/demo.yaml --out x", "none.json cannot be read", "Give a JSON list, one JSON object a line"),
         ("import {run}/manifest.json --config none.yaml --out x", "there is no configuration file none.yaml", "See configs/"),
-        ("train configs/demo.yaml --dataset nowhere", "nowhere holds no readable dataset", "agentr build"),
+        ("run configs/demo.yaml --dataset nowhere", "nowhere holds no readable dataset", "agentr import"),
         ("export {run} --out {run}", "run is a folder", "Name the file to write"),
         ("export {run} --out {run}/config.yaml/x", "config.yaml is a file, not a folder", "Name another place."),
         (
@@ -104,11 +99,8 @@ def stored(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("export {run} --out x --format cvs", "unknown export format 'cvs'", "Formats: messages, trl"),
         ("export {run} --out x --round 3", "has no round 3", "Its rounds: 0 to 1."),
         ("export nowhere --out x", "nowhere holds no run", ""),
-        ("collect configs/demo.yaml", "has no policy of round 0 yet", "agentr train CONFIG --round 0"),
-        ("build configs/demo.yaml --round 2", "has no policy of round 1 yet", "agentr train CONFIG --round 1"),
-        ("train configs/demo.yaml --round 2", "has no policy of round 1 yet", "agentr train CONFIG --round 1"),
-        ("eval configs/demo.yaml --round 1", "has no policy of round 1 yet", "agentr train CONFIG --round 1"),
-        ("flywheel configs/demo.yaml", "round 1 is one of agent_r, which has no operators", "Set method.type=et_agent."),
+        ("run configs/demo.yaml --only rounds/03/train", "the run has no stage rounds/03/train", "rounds/02/train, rounds/02/eval"),
+        ("run configs/demo.yaml --only train", "the run has no stage train", "Its stages: model, "),
     ],
 )
 def test_what_cannot_be_done_is_said_without_a_traceback(
@@ -137,54 +129,58 @@ def test_what_cannot_be_done_is_said_without_a_traceback(
     assert before == {path: path.read_bytes() for path in stored.rglob("*") if path.is_file()}
 
 
-def test_an_interrupted_command_ends_as_the_shell_expects(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_interrupted_command_ends_as_the_shell_expects(capsys: pytest.CaptureFixture[str]) -> None:
     def interrupted() -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("agentr.cli.app", interrupted)
     with pytest.raises(SystemExit) as ended:
-        main()
+        main(cast(typer.Typer, interrupted))
     assert ended.value.code == 130 and capsys.readouterr().err == "interrupted\n"
 
 
 @pytest.mark.slow
 def test_the_stages_of_a_run_one_by_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each command does its stage and says where it is; the whole run does what is left, and a second one nothing."""
+    """``--only`` does its stages, or says which are missing before them; the whole run does what is left, and a second one nothing."""
     notes, run = Notes(), tmp_path / "run"
     monkeypatch.setattr("agentr.launch.run.Services", lambda *_: notes)
     config = tmp_path / "config.yaml"
     config.write_text(
         f"method: {{type: rft}}\nmodel: {{max_model_len: 1024}}\nrun: {{dir: {run}, rounds: 2}}\n"
-        "collect: {tasks: {limit: 2}}\neval: {bootstrap: 100}\n"
+        "collect: {tasks: {limit: 2}}\neval: {judge: {who: policy}}\n"
     )
 
-    def said(*words: str) -> str:
-        result = agentr(words[0], config, *words[1:])
-        assert result.exit_code == 0, (words, result.exception, result.output)
-        return result.stdout
+    def only(*stages: str) -> Result:
+        return agentr("run", config, *(word for stage in stages for word in ("--only", stage)))
 
-    built = said("build")
-    assert "warm start, the next to train (--round names another)" in built and built.strip().endswith(f"{run}/rounds/00/dataset")
-    assert said("train", "--round", "0").strip().endswith(f"{run}/rounds/00/train/model")
-    assert "warm start: success 100.0 [100.0, 100.0] % on 4 held-out tasks" in said("eval")
-    assert said("collect").strip().endswith(f"{run}/rounds/01")
-    assert said("build").strip().endswith(f"{run}/rounds/01/dataset")
-    assert said("train").strip().endswith(f"{run}/rounds/01/train/model")
-    evaluated = said("eval")
-    assert "round 1: success 100.0" in evaluated and "round 1, the last that is trained" in evaluated
-    own = said("train", "--dataset", str(run / "rounds/01/dataset"))
-    assert own.strip().endswith(f"{run}/imported/train/model") and notes.trainings[-1].start == run / "model/nano"
-    assert list(notes.stages) == ["rounds/00/demonstrations", "rounds/00/eval", "rounds/01/collect", "rounds/01/eval"]
-    refused = agentr("build", config)
-    assert "round 2, the next to train" in refused.output and "Collect first" in str(refused.exception)
-    said("run")
+    def sealed() -> set[str]:
+        return {record.name for record in RunStore(run).records() if record.sealed}
+
+    refused = only("rounds/01/collect")
+    assert "rounds/01/collect needs model, which is not there yet" in str(refused.exception) and not sealed()
+    done = {"model", "rounds/00/demonstrations", "rounds/00/dataset"}
+    assert only("warm start: dataset", *done).exit_code == 0 and sealed() == done, "in any order, by any spelling"
+    for stage in ("rounds/00/train", "rounds/01/collect", "rounds/01/dataset", "rounds/01/train"):
+        assert only(stage).exit_code == 0
+        done.add(stage)
+        assert sealed() == done, "nothing besides: held-out episodes are not needed for what follows"
+    assert only("rounds/01/train").exit_code == 0 and sealed() == done, "once more is no error"
+    assert "rounds/01/judged needs rounds/01/eval" in str(only("rounds/01/judged").exception)
+    evaluated = only("rounds/01/eval")
+    done.add("rounds/01/eval")
+    assert "round 1: success 100.0" in evaluated.stdout and sealed() == done
+    assert "rounds/02/dataset needs rounds/02/collect" in str(only("rounds/02/dataset").exception) and sealed() == done
+    assert notes.engines_early is False, "no evaluation need follow a training"
+    own = agentr("run", config, "--dataset", str(run / "rounds/01/dataset"))
+    assert own.stdout.strip().endswith(f"{run}/imported/train/model") and notes.trainings[-1].start == run / "model/nano"
+    assert list(notes.stages) == ["rounds/00/demonstrations", "rounds/01/collect", "rounds/01/eval"]
+    assert agentr("run", config).exit_code == 0
     told = " ".join(agentr("status", run).stdout.split())
     assert "finished; " in told and "Best: rounds/00, held-out success 100.0 %" in told and "no evidence of a difference" in told
-    assert "round 2, the last that is trained" in said("train"), "nothing is left to train"
-    assert list(notes.stages)[4:] == ["rounds/02/collect", "rounds/02/eval"]
+    stages = ["rounds/00/eval", "rounds/00/judged", "rounds/01/judged", "rounds/02/collect", "rounds/02/eval", "rounds/02/judged"]
+    assert list(notes.stages)[3:] == stages and len(notes.trainings) == 4
     assert (run / "report.html").exists() and json.loads((run / "report.json").read_text())["complete"]
     resumed = agentr("resume", run)
-    assert resumed.exit_code == 0 and len(notes.stages) == 6 and len(notes.trainings) == 4
+    assert resumed.exit_code == 0 and len(notes.stages) == 9 and len(notes.trainings) == 4
 
 
 def test_a_comparison_with_a_run_that_failed_shows_the_others_and_ends_with_an_error(
@@ -210,26 +206,7 @@ def test_the_version_is_shown() -> None:
     assert agentr("no-such-command").exit_code == 2
 
 
-@pytest.mark.parametrize(
-    "command",
-    [
-        "run",
-        "resume",
-        "status",
-        "methods",
-        "rewards",
-        "collect",
-        "build",
-        "train",
-        "eval",
-        "import",
-        "compare",
-        "report",
-        "export",
-        "envs",
-        "data",
-    ],
-)
+@pytest.mark.parametrize("command", [name for names in GROUPS.values() for name in names])
 def test_every_command_explains_itself(command: str) -> None:
     shown = agentr(command, "--help")
     assert shown.exit_code == 0 and "Usage" in shown.stdout
@@ -248,12 +225,12 @@ def test_runs_are_listed_with_what_came_of_them(tmp_path: Path) -> None:
     written(tmp_path, "one", 0, ["a", "ab"], calls=10)
     (tmp_path / "broken").mkdir()
     (tmp_path / "broken/config.yaml").write_text("{")
-    shown = agentr("ls", tmp_path).output
+    shown = agentr("status", tmp_path).output
     assert "one/0" in shown and "1 of 1" in shown and "finished" in shown and "broken" in shown and "unreadable" in shown
-    listed = {run["id"]: run for run in json.loads(agentr("ls", tmp_path, "--json").output)["runs"]}
+    listed = {run["id"]: run for run in json.loads(agentr("status", tmp_path, "--json").output)["runs"]}
     assert listed["one/0"]["after"]["mean"] == pytest.approx(2 / 3) and listed["broken"]["problem"]
     (tmp_path / "empty").mkdir()
-    assert "no runs below" in agentr("ls", tmp_path / "empty").output
+    assert "no runs below" in agentr("status", tmp_path / "empty").output
 
 
 def test_a_run_whose_configuration_was_changed_is_resumed_when_that_is_wanted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -271,14 +248,14 @@ def test_a_key_among_the_files_of_a_comparison_is_told_how_to_say_it() -> None:
 
 
 def test_methods_are_listed() -> None:
-    shown = agentr("methods")
+    shown = agentr("list", "methods")
     assert shown.exit_code == 0
     for word in ("agent_r", "dense_policy", "eto", "grpo", "tree_grpo", "rft", "sft", "imitate", "prefer", "docs/eto.md", "released"):
         assert word in shown.stdout
 
 
 def test_rewards_are_listed_with_their_options() -> None:
-    shown = agentr("rewards")
+    shown = agentr("list", "rewards")
     assert shown.exit_code == 0
     for word in ("outcome", "success_only=False", "et_agent", "sigma_tool=0.1", "length", "calls"):
         assert word in shown.stdout
@@ -355,17 +332,17 @@ def test_a_run_is_traced_checked_packed_and_pruned(tmp_path: Path) -> None:
         assert result.exit_code == code, (words, result.exception, result.output)
         return result.stdout
 
-    which, _, traced = said("trace", run, "--row", "0").partition("\n")
+    which, _, traced = said("report", run, "--row", "0").partition("\n")
     assert which == "round 1, the last that is there (--round names another)"
     assert "row 0 of round 1: dataset" in traced and "made from: tree door of round 1: revise" in traced
-    assert traced == said("trace", run, "--row", "0", "--round", "round 1") == said("trace", run, "--row", "0", "--round", "rounds/01")
-    which, _, shown = said("trace", run, "--stage", "revise", "--tree", "door", "--turn", "5").partition("\n")
+    assert traced == said("report", run, "--row", "0", "--round", "round 1") == said("report", run, "--row", "0", "--round", "rounds/01")
+    which, _, shown = said("report", run, "--stage", "revise", "--tree", "door", "--turn", "5").partition("\n")
     assert which.startswith("round 1, ")
-    assert shown == said("trace", run, "--stage", "round 1: revise", "--tree", "door", "--node", "5"), "as the other one has named it"
-    refused = agentr("trace", run, "--row", "0", "--round", "last")
+    assert shown == said("report", run, "--stage", "round 1: revise", "--tree", "door", "--node", "5"), "as the other one has named it"
+    refused = agentr("report", run, "--row", "0", "--round", "last")
     assert refused.exit_code == 2 and "'last' is no round" in refused.output
     assert "node 5 (policy, return 0, failure)" in shown and "dropped from round 1: dataset, 1 time: trajectory with too low" in shown
-    assert "say what to trace" in str(agentr("trace", run).exception)
+    assert "say whose rows" in str(agentr("report", run, "--node", "1").exception)
     assert "every file is what it was" in said("doctor", run)
     assert json.loads(said("doctor", run, "--json")) == {"damaged": [], "stale": []}
     assert "set aside" in said("doctor", run, "--repair", "--stage", "rounds/01/dataset")
@@ -385,15 +362,6 @@ def test_a_run_is_traced_checked_packed_and_pruned(tmp_path: Path) -> None:
     assert "logs/server.log" in said("prune", run, "--keep", "last 2", "--yes")
     assert "nothing to delete" in said("prune", run, "--keep", "all")
     assert not (run / "logs/server.log").exists()
-
-
-@pytest.mark.slow
-def test_the_store_is_measured() -> None:
-    found = json.loads(agentr("bench", "store", "--trees", "40", "--nodes", "20", "--json").stdout)
-    assert found["trees"] == 40 and {"seal", "list", "one tree", "build", "export"} <= found.keys()
-    assert found["export"]["size"] > 0
-    shown = agentr("bench", "store", "--trees", "10", "--nodes", "20").stdout
-    assert "10 trees of 20 nodes" in shown
 
 
 def test_a_run_of_an_earlier_version_is_refused_with_what_to_do(tmp_path: Path) -> None:
@@ -425,7 +393,6 @@ def test_a_run_is_resumed_with_the_defaults_of_keys_that_its_preset_did_not_have
         ("export runs/demo --out x --round one", "Invalid value for '--round'"),
         ("status runs/demo --jsn", "No such option: --jsn"),
         ("unpack none.tar.zst", "'none.tar.zst' does not exist"),
-        ("bench scale --engines 1,x", "'1,x' are no numbers such as 1,8,32"),
     ],
 )
 def test_a_command_that_is_written_wrong_says_how_it_is_called(arguments: str, said: str) -> None:
@@ -457,3 +424,36 @@ def test_logs_of_a_run_are_read_here_and_chosen_by_stage_task_and_level(stored: 
 @pytest.mark.parametrize("made", ["runs/demo", "searches/demo-t-0-base", "demo.tar.zst"])
 def test_what_commands_leave_in_the_current_folder_is_ignored_by_git(made: str) -> None:
     assert subprocess.run(["git", "check-ignore", "-q", made], cwd=ROOT).returncode == 0
+
+
+def test_a_dry_run_shows_where_each_value_is_from(tmp_path: Path) -> None:
+    (tmp_path / "base.yaml").write_text("run: {rounds: 2, name: base}\ntrain: [{steps: 5}]")
+    (tmp_path / "top.yaml").write_text("include: [base.yaml]\nrun: {name: top}\nmethod: {preset: paper}\ncluster: cpu_cluster")
+    shown = agentr(
+        "run", tmp_path / "top.yaml", "cluster.address=", "run.dir=", "run.seed=3", "train[0].epochs=2", "--dry-run", "--origins"
+    )
+    lines = shown.output.splitlines()
+    for expected in (
+        f"run.rounds: 2  # {tmp_path / 'base.yaml'}",
+        f'run.name: "top"  # {tmp_path / "top.yaml"}',
+        "run.seed: 3  # the command line",
+        "run.control: false  # default",
+        f"train[0].steps: 5  # {tmp_path / 'base.yaml'}",
+        "train[0].epochs: 2.0  # the command line",
+        "method.search.max_depth: 20  # preset paper",
+        'policy.device: "cpu"  # cluster cpu_cluster',
+    ):
+        assert expected in lines, expected
+
+
+def test_a_project_of_ones_own_is_begun(tmp_path: Path) -> None:
+    """Its test plays its environment through a server; its configuration is checked by the schema beside it."""
+    project = tmp_path / "mine"
+    assert agentr("init", project).exit_code == 0
+    done = subprocess.run([sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"], cwd=project, capture_output=True, text=True)
+    assert done.returncode == 0 and "2 passed" in done.stdout, done.stdout
+    page = (ROOT / "docs/add_an_environment.md").read_text()
+    for file in ("lamps/__init__.py", "lamps/spec.yaml"):
+        assert (project / file).read_text() in page, "the page explains it"
+    jsonschema.validate(yaml.safe_load((project / "run.yaml").read_text()), json.loads((project / "schema.json").read_text()))
+    assert "already there" in str(agentr("init", project).exception)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -45,12 +43,12 @@ def token(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_list_says_what_is_here_and_what_is_missing():
-    found = {d["name"]: d for d in json.loads(output("envs", "--json"))}
+    found = {d["name"]: d for d in json.loads(output("list", "environments", "--json"))}
     assert found["textcraft"]["available"] and found["textcraft"]["requirements"] == []
     for d in found.values():
         assert d["available"] != bool(d["fault"] or [r for r in d["requirements"] if not (r["present"] or r["optional"])])
         assert all(r["name"] and r["how"] for r in d["requirements"])
-    assert "textcraft" in output("envs")
+    assert "textcraft" in output("list", "environments")
 
 
 def test_a_person_plays_takes_back_and_wins():
@@ -110,16 +108,10 @@ def test_demonstrations_as_trees_hold_the_tokens_of_a_model(tmp_path: Path, url:
     assert isinstance(error, ConfigError) and "already there" in error.message
 
 
-def test_data_says_where_files_come_from_and_checks_those_given():
-    assert "how to get it" in output("data")
-    assert "takes these options: train" in output("data", "textcraft", "--option", "distractors=2")
-    for arguments, reason in (
-        (["textcraft", "--option", "distractors=-1"], "negative"),
-        (["nothing"], "nothing"),
-        (["textcraft", "--option", "x"], "not name=value"),
-    ):
-        error = agentr("data", *arguments).exception
-        assert isinstance(error, ConfigError) and reason in error.message and error.hint
+def test_what_an_environment_needs_is_listed() -> None:
+    assert "how to get it" in output("list", "webshop")
+    error = agentr("list", "textcarft").exception
+    assert isinstance(error, ConfigError) and "textcarft" in error.message and "'textcraft'" in error.hint
 
 
 def test_a_server_that_cannot_start_says_why():
@@ -131,25 +123,6 @@ def test_a_server_that_cannot_start_says_why():
     assert isinstance(error, InfraError) and "'nowhere.to:Befound'" in error.message and "No module named 'nowhere'" in error.message
     error = agentr("envs", "play", "http://127.0.0.1:9", "--option", "a=1").exception
     assert isinstance(error, ConfigError) and "takes no options" in error.message
-
-
-def test_bench_measures_forks_against_replays():
-    (figures,) = json.loads(output("bench", "envs", "textcraft", "--quick", "--json"))
-    assert figures["depth"] >= 10 and figures["steps_ratio"] == figures["depth"] + 1
-    assert figures["time_ratio"] > 2, "a fork is cheaper than a replay of many steps"
-    assert all(figures[key] > 0 for key in ("start_s", "steps_per_s", "steps_per_s_many", "fork_ms", "replay_ms"))
-
-
-def test_memory_of_a_process_whose_child_has_ended() -> None:
-    from agentr.bench.envs import resident_kib
-
-    child = subprocess.Popen(["true"])
-    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)  # ended, and still there
-    try:
-        assert resident_kib(child.pid) == 0
-        assert resident_kib(os.getpid()) > 1000
-    finally:
-        child.wait()
 
 
 @pytest.mark.slow

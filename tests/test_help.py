@@ -31,8 +31,9 @@ OTHERS = {
     "start Ray": {"--temp-dir"},
     "head_start_ray_commands": {"--labels", "--num-cpus"},
     "a container": {"--cap-add", "--security-opt"},
-    "python -m agentr.models.pretrain": {"--out"},
+    "python -m tests.tools.nano.pretrain": {"--out"},
     "python -m env_servers serve": {"--max-sessions", "--expert-timeout-s"},
+    "AgentGym": {"--agentgym"},
     "python -m env_servers.retrieval": {"--timeout-s"},
 }
 
@@ -59,6 +60,10 @@ def named(words: list[str]) -> tuple[str, list[str]]:
     while rest and f"{name} {rest[0]}" in COMMANDS:
         name, rest = f"{name} {rest[0]}", rest[1:]
     return name, rest
+
+
+def test_there_are_24_commands() -> None:
+    assert len([name for name, command in COMMANDS.items() if not getattr(command, "commands", ())]) == 24
 
 
 def test_every_command_has_an_example() -> None:

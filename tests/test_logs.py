@@ -14,13 +14,13 @@ import pytest
 from typer.testing import CliRunner
 
 from agentr.cli import app
-from agentr.collect.units import Limits, Progress, run_units
+from agentr.collect.units import Limits, StageProgress, run_units
 from agentr.errors import ConfigError, InfraError, RunError
 from agentr.launch.run import logging_to, opened
 from agentr.logs import JsonLines, about, current, own_file, recording
+from agentr.methods import load
 from agentr.observe.logs import read_logs, shown
 from agentr.observe.progress import Reporter
-from agentr.recipes import load
 from agentr.search import Tree
 from agentr.store.growing import GrowingForest
 from agentr.store.summaries import TreeSummary
@@ -108,7 +108,7 @@ def test_units_that_fail_are_logged_with_their_task_and_cause(tmp_path: Path) ->
 
     with recording(tmp_path / "log.jsonl", "coordinator"):
         limits = Limits(infra_retries=1, max_failed=0.5)
-        asyncio.run(run_units(tasks, make, GrowingForest(tmp_path / "trees"), Progress(), limits))
+        asyncio.run(run_units(tasks, make, GrowingForest(tmp_path / "trees"), StageProgress(), limits))
     found = [(line["level"], line["task"], line["message"]) for line in lines(tmp_path / "log.jsonl")]
     weak, lost = tasks[1].key, tasks[2].key
     assert sorted(found) == [

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from agentr import secrets
 from agentr.errors import ConfigError
 from agentr.logs import JsonLines
-from agentr.secrets import Cleaned, Kind, Secret, quoted, redact
+from agentr.secrets import Cleaned, Secret, SecretKind, quoted, redact
 from agentr.store.files import append_line
 
 #: Ways in which libraries and servers write what they were given.
@@ -59,7 +59,7 @@ PRINTED = st.characters(codec="utf-8", categories=("L", "N", "P", "S"))
 )
 def test_no_form_of_a_secret_is_shown(value: str, how: str) -> None:
     with mock.patch.object(secrets, "_KNOWN", {}):  # of this example alone
-        Secret(Kind.API, "SOME_KEY", value)
+        Secret(SecretKind.API, "SOME_KEY", value)
         shown = redact(f"before {WRITTEN[how](value)} after")
     assert value not in shown and base64.b64encode(value.encode()).decode()[:-4] not in shown
     assert "(SOME_KEY)" in shown or how == "an address"
@@ -69,7 +69,7 @@ def test_no_form_of_a_secret_is_shown(value: str, how: str) -> None:
 @pytest.mark.parametrize("around", ["{}\n", "{}\r\n", " {} ", "{}\t"])
 def test_what_a_file_leaves_around_a_secret_is_no_part_of_it(around: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SOME_KEY", around.format("sk-around"))
-    read = Secret.read(Kind.API, "SOME_KEY")
+    read = Secret.read(SecretKind.API, "SOME_KEY")
     assert read.bearer() == {"Authorization": "Bearer sk-around"}
     assert f"{read} {read!r}" == "(SOME_KEY) (SOME_KEY)"
     assert os.environ["SOME_KEY"] == "sk-around", "a library that reads it gets it as it should be"
@@ -78,14 +78,14 @@ def test_what_a_file_leaves_around_a_secret_is_no_part_of_it(around: str, monkey
 @pytest.mark.parametrize("value", ["sk-one\nX-Evil: 1", "sk\0zero", "sk-esc\x1b[1m", "sk\r\nlines"])
 def test_a_secret_with_control_characters_is_refused_by_its_name(value: str) -> None:
     with pytest.raises(ConfigError, match="the value of SOME_KEY has a line break or another control character") as refused:
-        Secret(Kind.API, "SOME_KEY", value)
+        Secret(SecretKind.API, "SOME_KEY", value)
     assert value[:6] not in str(refused.value)
     with pytest.raises(ConfigError, match="SOME_KEY has a letter in it that no header can hold"):
-        Secret(Kind.API, "SOME_KEY", "sk-é-x").bearer()
+        Secret(SecretKind.API, "SOME_KEY", "sk-é-x").bearer()
 
 
 def test_a_process_that_is_handed_a_secret_knows_what_not_to_show() -> None:
-    handed = pickle.loads(pickle.dumps(Secret(Kind.ENVIRONMENT, "HANDED", "tok-handed-over")))
+    handed = pickle.loads(pickle.dumps(Secret(SecretKind.ENVIRONMENT, "HANDED", "tok-handed-over")))
     assert (handed.reveal(), repr(handed)) == ("tok-handed-over", "(HANDED)")
 
 
@@ -99,12 +99,12 @@ def test_what_libraries_read_by_themselves_is_known_by_its_name(monkeypatch: pyt
 
 
 def test_a_strangers_words_are_cut_only_after_secrets_are_taken_out() -> None:
-    Secret(Kind.API, "LONG_KEY", "sk-0123456789abcdef")
+    Secret(SecretKind.API, "LONG_KEY", "sk-0123456789abcdef")
     assert quoted(b"wrong key:\n sk-0123456789abcdef is not \xff known", 25) == "wrong key: (LONG_KEY) is "
 
 
 def test_what_is_written_is_clean(tmp_path: Path) -> None:
-    Secret(Kind.API, "WRITTEN_KEY", "sk-written")
+    Secret(SecretKind.API, "WRITTEN_KEY", "sk-written")
     append_line(tmp_path / "events.jsonl", {"error": ["sk-written", {"more": ("http://a:b@c", 1)}], "path": Path("/x/sk-written")})
     line = json.loads((tmp_path / "events.jsonl").read_text())
     assert line == {"error": ["(WRITTEN_KEY)", {"more": ["http://c", 1]}], "path": "/x/(WRITTEN_KEY)"}

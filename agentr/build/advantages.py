@@ -11,7 +11,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from statistics import fmean, stdev
 
-from agentr.config.checks import Problem, number
+from pydantic import NonNegativeFloat
+
+from agentr.config.checks import Problem, Section
 from agentr.search.episode import Episode
 
 #: Spread of rewards below which all rollouts of a group are equal, and say nothing.
@@ -33,20 +35,20 @@ class Scale(StrEnum):
 
 
 @dataclass
-class AdvantageConfig:
+class AdvantageConfig(Section):
     """What rollouts and turns are compared with."""
 
     baseline: Baseline = Baseline.mean
     """What a rollout's reward is compared with."""
     scale: Scale = Scale.std
     """What differences are divided by."""
-    trajectory: float = number(1.0, least=0)
+    trajectory: NonNegativeFloat = 1.0
     """Weight of the comparison of whole rollouts; all turns of a rollout have it alike (Tree-GRPO's inter-tree term)."""
-    subtree: float = number(0.0, least=0)
+    subtree: NonNegativeFloat = 0.0
     """Weight of the comparison of whole rollouts with those of the same tree alone (Tree-GRPO's intra-tree term, arXiv 2509.21240,
     section 3.3: 1, as trajectory). A tree is what branched off one of the method.initial rollouts, or off its opening; elsewhere what has
     the same first turn."""
-    turn: float = number(0.0, least=0)
+    turn: NonNegativeFloat = 0.0
     """Weight of the comparison of each turn with the turns taken in the same state (GiGPO, arXiv 2505.10978, Eq. 8: 1)."""
 
     def problems(self) -> Iterator[Problem]:

@@ -10,9 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
+from pydantic import NonNegativeInt
+
 from agentr.build.dataset import Keep
 from agentr.build.imports import import_file
-from agentr.config.checks import number, share
+from agentr.config.checks import Proportion, Section
 from agentr.errors import DataError
 from agentr.policy.chat import ChatCodec
 from agentr.store.rows import Preference
@@ -22,28 +24,26 @@ T = TypeVar("T")
 
 
 @dataclass
-class MixtureConfig:
+class MixtureConfig(Section):
     """Rows that a round trains on beside its own, for methods that imitate."""
 
-    demonstrations: float = share(0.0)
+    demonstrations: Proportion = 0.0
     """Share of rows taken from the demonstrations."""
-    earlier_rounds: int = number(0, least=0)
+    earlier_rounds: NonNegativeInt = 0
     """Number of rounds before this one whose own rows are trained on again."""
     general_path: str = ""
     """General conversations in ShareGPT format."""
-    eta: float = share(1.0)
+    eta: Proportion = 1.0
     """Share of agent rows when general_path is set (Eq. 6; 0.2 in the paper)."""
-    balance_tasks: bool = False
-    """Repeat the rows of tasks with few rows, so that every task weighs the same."""
 
 
 @dataclass
-class ExtraPairs:
+class ExtraPairs(Section):
     """Preference pairs from a file, trained on beside the agent's own; in DensePolicy they keep the model from drifting."""
 
     path: str = ""
     """JSON with prompt/chosen/rejected or conversations/chosen/rejected; see 'agentr import --help'."""
-    limit: int = number(0, least=0)
+    limit: NonNegativeInt = 0
     """Pairs to draw; 0 means all."""
 
 
@@ -67,7 +67,7 @@ def mix_rows(
         keep: Keeps the rows of a file.
         max_length: Longest general conversation, in tokens.
     """
-    rows = mix([*earlier, *(_balanced(own) if mixture.balance_tasks else own)], demonstrations, mixture.demonstrations, seed)
+    rows = mix([*earlier, *own], demonstrations, mixture.demonstrations, seed)
     dropped = Counter[str]()
     if mixture.general_path:
         general, dropped = import_file(Path(mixture.general_path), "sharegpt", codec, max_length, kind="general", dialect=None)
@@ -113,12 +113,3 @@ def mix(own: Sequence[T], other: Sequence[T], share_: float, seed: int) -> list[
     shuffled = list(other)
     random.Random(f"mix/{seed}").shuffle(shuffled)
     return [*own, *itertools.islice(itertools.cycle(shuffled), wanted)]
-
-
-def _balanced(rows: Sequence[Kept]) -> list[Kept]:
-    """Repeats all rows of each task as often as fits into the number of rows of the task with most."""
-    by_task: dict[str, list[Kept]] = {}
-    for row in rows:
-        by_task.setdefault(row.tree, []).append(row)
-    most = max(map(len, by_task.values()), default=0)
-    return [row for found in by_task.values() for row in found * max(1, most // len(found))]

@@ -13,7 +13,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from statistics import pstdev, pvariance
 
-from agentr.config.checks import Problem, number
+from pydantic import NonNegativeInt, PositiveInt
+
+from agentr.config.checks import Problem, Section
 from agentr.search.episode import episodes
 from agentr.search.tree import Tree
 from agentr.types import Task
@@ -38,19 +40,19 @@ class Settled(StrEnum):
 
 
 @dataclass
-class ParetoConfig:
+class ParetoConfig(Section):
     """Which of a round's tasks are trained on: those on which the present policy's episodes differ most."""
 
-    tasks: int = number(0, least=0)
+    tasks: NonNegativeInt = 0
     """Most tasks; 0 means all tasks of the round, without a look at them (ET-Agent: 8000)."""
-    episodes: int = number(8, least=1)
+    episodes: PositiveInt = 8
     """Episodes of each task that show how much they differ (ET-Agent: 16 in the paper, 8 in the released code)."""
     dispersion: Dispersion = Dispersion.std
     """How a task's episodes differ."""
     settled: Settled = Settled.after
     """Tasks of which all episodes succeed, or none."""
     balance: str = ""
-    """A label of the tasks (``agentr envs``) of whose values each gets the same share; empty for none."""
+    """A label of the tasks (``agentr list environments``) of whose values each gets the same share; empty for none."""
 
     def problems(self) -> Iterator[Problem]:
         if self.tasks and self.episodes < 2:
@@ -58,7 +60,7 @@ class ParetoConfig:
 
 
 @dataclass(frozen=True)
-class Measured:
+class MeasuredTask:
     """How much a task's episodes differ.
 
     Attributes:
@@ -73,7 +75,7 @@ class Measured:
     settled: bool
 
 
-def measure(trees: Iterable[Tree], dispersion: Dispersion, answer_prefix: str) -> list[Measured]:
+def measure(trees: Iterable[Tree], dispersion: Dispersion, answer_prefix: str) -> list[MeasuredTask]:
     """Measures the episodes of each tree; a tree without any is left out."""
     spread = pstdev if dispersion is Dispersion.std else pvariance
     found = []
@@ -82,14 +84,14 @@ def measure(trees: Iterable[Tree], dispersion: Dispersion, answer_prefix: str) -
         if group:
             right = sum(episode.succeeded for episode in group)
             earned, calls = spread([e.earned for e in group]), spread([float(e.calls) for e in group])
-            found.append(Measured(tree.task, earned, calls, right in (0, len(group))))
+            found.append(MeasuredTask(tree.task, earned, calls, right in (0, len(group))))
     return found
 
 
-def choose(measured: Sequence[Measured], config: ParetoConfig) -> list[Measured]:
+def choose(measured: Sequence[MeasuredTask], config: ParetoConfig) -> list[MeasuredTask]:
     """Chooses tasks, front by front; of the front that does not fit, those that stand most alone. In the order of ``measured``."""
     open_ = [one for one in measured if not (one.settled and config.settled is Settled.before)]
-    shares: dict[object, list[Measured]] = {}
+    shares: dict[object, list[MeasuredTask]] = {}
     for one in open_:
         shares.setdefault(one.task.labels.get(config.balance) if config.balance else None, []).append(one)
     chosen: set[int] = set()

@@ -2,8 +2,8 @@
 
 Three splices of a bad prefix and a good end:
 
-- ``executed``: the branch that `agentr.collect.revise` ran in the environment, if it earned the good path's return. The bad prefix is
-  context; all turns from the one with the reflection on are trained on.
+- ``executed``: the branch that was run in the environment, if it earned the good path's return. The bad prefix is context; all turns from
+  the one with the reflection on are trained on.
 - ``paper``: texts. Bad prefix, then a turn with the reflection and ``Action: wait`` that is answered "ok.", then the good path after
   the last common node of both paths. The environment never saw this conversation.
 - ``direct``: the same with the whole bad path as prefix (the Direct-Revision baseline).

@@ -7,7 +7,7 @@ from enum import StrEnum
 from typing import Any
 
 
-class Kind(StrEnum):
+class CauseKind(StrEnum):
     """Kinds of causes, for whoever counts or filters them. ``docs/cluster.md`` has a line on each."""
 
     unschedulable = "unschedulable"
@@ -46,7 +46,7 @@ class Cause:
         setting: What to do or to set.
     """
 
-    kind: Kind
+    kind: CauseKind
     what: str
     evidence: str
     setting: str

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from agentr.cluster.causes import Cause, Kind
-from agentr.cluster.lookouts import Disk, Lookouts, silence
+from agentr.cluster.causes import Cause, CauseKind
 from agentr.cluster.needs import needs, shortages
-from agentr.cluster.nodes import Node, nodes
+from agentr.cluster.node_watch import DiskSpace, Lookouts, silence
+from agentr.cluster.nodes import ClusterNode, nodes
 from agentr.cluster.roles import Role
 from agentr.config.schema import Config
 
@@ -25,10 +25,10 @@ def check_head() -> Iterator[Cause]:
     address, _, port = ray.get_runtime_context().gcs_address.rpartition(":")
     if said := silence(address.strip("[]"), int(port)):
         hint = "Is it alive, and its machine up? If it stays silent, end this run and start it again. Ray ends it a minute after its head."
-        yield Cause(Kind.head_silent, "the head of the Ray cluster does not answer", said, hint)
+        yield Cause(CauseKind.head_silent, "the head of the Ray cluster does not answer", said, hint)
 
 
-def check_nodes(known: Sequence[Node], there: Sequence[Node]) -> Iterator[Cause]:
+def check_nodes(known: Sequence[ClusterNode], there: Sequence[ClusterNode]) -> Iterator[Cause]:
     """Yields the nodes that are gone.
 
     Args:
@@ -40,18 +40,18 @@ def check_nodes(known: Sequence[Node], there: Sequence[Node]) -> Iterator[Cause]
     if lost:
         evidence = f"{len(known) - len(lost)} of {len(known)} nodes are alive"
         hint = "Start it again, or a new one." if there else "None is left: end this run (Ctrl-C) and start it again; it goes on."
-        yield Cause(Kind.node_lost, f"lost: the node {', '.join(lost)}", evidence, hint)
+        yield Cause(CauseKind.node_lost, f"lost: the node {', '.join(lost)}", evidence, hint)
 
 
 def check_disks(run_dir: Path, lookouts: Lookouts) -> Iterator[Cause]:
     """Yields the nodes that do not answer, and the disks that are full: the run directory's once, Ray's with its node."""
-    full: dict[str, tuple[Disk, list[str]]] = {}
+    full: dict[str, tuple[DiskSpace, list[str]]] = {}
     for node, said in lookouts.ask(run_dir).items():
         if isinstance(said, str):
             hint = (
                 "Is its network up, and is its disk or memory not full? Ray gives a node up after about a minute, and what ran there moves."
             )
-            yield Cause(Kind.node_unreachable, f"the node {node.name} is alive for Ray, and does not answer", said, hint)
+            yield Cause(CauseKind.node_unreachable, f"the node {node.name} is alive for Ray, and does not answer", said, hint)
             continue
         for disk in said:
             if disk.free < FULL_BYTES:
@@ -62,7 +62,7 @@ def check_disks(run_dir: Path, lookouts: Lookouts) -> Iterator[Cause]:
         setting = "Free some space; the run goes on by itself."
         if disk.path != str(run_dir):
             setting = "Free some space there, or start Ray with another --temp-dir: no process of Ray's starts on a full disk."
-        yield Cause(Kind.disk_full, f"the disk of {where} is full", f"{disk.free / 2**20:.0f} MiB are free", setting)
+        yield Cause(CauseKind.disk_full, f"the disk of {where} is full", f"{disk.free / 2**20:.0f} MiB are free", setting)
 
 
 def check_places(config: Config, role: Role, what: str, evidence: str) -> Cause:
@@ -79,7 +79,7 @@ def check_places(config: Config, role: Role, what: str, evidence: str) -> Cause:
     seen = f"{evidence}; {mine.message}" if mine else f"{evidence}; the cluster has room for it, which something else takes"
     if config.cluster.wait_s:
         hint = "Does the cluster grow? See its autoscaler, and cluster.wait_s; policy.timeout_s is how long a call waits."
-        return Cause(Kind.resources_awaited, f"{what} waits for nodes that are to come", seen, hint)
+        return Cause(CauseKind.resources_awaited, f"{what} waits for nodes that are to come", seen, hint)
     setting = "policy.engines or policy.tensor_parallel_size" if role is Role.engine else "trainer.workers"
     hint = mine.hint if mine else f"Lower {setting}, add nodes, or end what takes them; cluster.nodes.{role.value} says where it may be."
-    return Cause(Kind.unschedulable, f"{what} cannot be placed", seen, hint)
+    return Cause(CauseKind.unschedulable, f"{what} cannot be placed", seen, hint)

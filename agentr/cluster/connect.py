@@ -16,13 +16,16 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from agentr.cluster.nodes import session_folder
+from agentr.cluster.ray_private import session_folder, started_here
 from agentr.config.schema import Config
 from agentr.errors import InfraError
-from agentr.secrets import Kind, Secret, quoted
+from agentr.secrets import Secret, SecretKind, quoted
 
 #: Beginning of the names of modules whose classes are sent to other processes by value: those that were read from a user's file.
 BY_VALUE = "agentr_method_"
+
+#: Shared memory of a local cluster's object store: trees and weights travel as files.
+OBJECT_STORE_MIB = 200
 
 #: What Ray writes to its folder at the least: logs of its processes.
 _LEAST_BYTES = 4 * 2**20
@@ -43,7 +46,7 @@ def connect(config: Config) -> Any:
         InfraError: The cluster cannot be joined; says what to check.
     """
     address = config.cluster.address or os.environ.get("RAY_ADDRESS", "")
-    token = Secret.read(Kind.RAY, "RAY_AUTH_TOKEN")
+    token = Secret.read(SecretKind.RAY, "RAY_AUTH_TOKEN")
     if not address:
         # Ray reads these once, when it is imported.
         os.environ["RAY_AUTH_MODE"] = "token"
@@ -74,10 +77,7 @@ def leave(ray: Any, *, keep_logs: bool = False) -> None:
         ray: What ``connect`` returned.
         keep_logs: Keep these files, for their logs.
     """
-    import ray._private.worker as worker
-
-    own = worker._global_node is not None and worker._global_node.is_head()
-    session = session_folder()
+    own, session = started_here(), session_folder()
     ray.shutdown()
     if own and not keep_logs:
         shutil.rmtree(session, ignore_errors=True)
@@ -112,14 +112,14 @@ def _start_here(ray: Any, config: Config, quiet: dict[str, Any], attempts: int =
                 address="local",
                 num_cpus=max(config.cluster.cpus or (os.cpu_count() or 1), 2),
                 include_dashboard=config.cluster.dashboard,
-                object_store_memory=config.cluster.object_store_mib * 2**20,
+                object_store_memory=OBJECT_STORE_MIB * 2**20,
                 **quiet,
             )
             return
         except Exception as error:  # Ray raises no type of its own here
             ray.shutdown()
             if not left:
-                hint = f"Is the machine overloaded, or short of memory or disk? Ray's logs are in {_session_logs()}."
+                hint = f"Is the machine overloaded, or short of memory or disk? Ray's logs are in {_ray_folder()}/ray/session_latest/logs."
                 raise InfraError(f"Ray did not start on this machine: {error}", hint=hint) from error
 
 
@@ -129,9 +129,9 @@ def _require_room(config: Config) -> None:
     Raises:
         InfraError: A limit of this process, or of the disk that Ray's own files are on.
     """
-    limit, wanted = resource.getrlimit(resource.RLIMIT_FSIZE)[0], (config.cluster.object_store_mib + 1) * 2**20
+    limit, wanted = resource.getrlimit(resource.RLIMIT_FSIZE)[0], (OBJECT_STORE_MIB + 1) * 2**20
     if limit != resource.RLIM_INFINITY and limit < wanted:
-        hint = "Raise the limit (ulimit -f unlimited), or lower cluster.object_store_mib."
+        hint = "Raise the limit (ulimit -f unlimited)."
         allowed = f"this process may write files of {limit / 2**20:.1f} MiB at most"
         raise InfraError(f"Ray cannot start on this machine: {allowed}, and Ray's object store is one of {wanted // 2**20} MiB", hint=hint)
     folder = _ray_folder()
@@ -147,10 +147,6 @@ def _require_room(config: Config) -> None:
 def _ray_folder() -> str:
     """Returns the folder below which Ray keeps its own files, by its own rules."""
     return os.environ.get("RAY_TMPDIR") or os.environ.get("TMPDIR") or "/tmp"
-
-
-def _session_logs() -> str:
-    return f"{_ray_folder()}/ray/session_latest/logs"
 
 
 @contextmanager

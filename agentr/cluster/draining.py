@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from agentr.cluster import ray_private
 from agentr.cluster.nodes import nodes
 from agentr.cluster.roles import Role, engines_on_gpu, matches, role_of, selector
 from agentr.config.schema import Config
@@ -24,17 +25,13 @@ LOOK_S = 2.0
 
 def draining() -> dict[str, float]:
     """Returns the nodes that are about to be taken away, by id, and how many seconds they have; 0 if nobody said."""
-    from ray._private.state import state
-
     now = time.time()
-    return {node: max(0.0, deadline / 1000 - now) if deadline else 0.0 for node, deadline in state.get_draining_nodes().items()}
+    return {node: max(0.0, deadline / 1000 - now) if deadline else 0.0 for node, deadline in ray_private.draining_nodes().items()}
 
 
 def elsewhere(labels: Mapping[str, str], gpus: float) -> bool:
     """Returns whether a node that stays has these labels and so many free GPUs."""
-    from ray._private.state import available_resources_per_node
-
-    going, free = draining(), available_resources_per_node() if gpus else {}
+    going, free = draining(), ray_private.free_resources() if gpus else {}
     stay = [node for node in nodes() if node.id not in going and matches(node.labels, dict(labels))]
     return any(not gpus or free.get(node.id, {}).get("GPU", 0.0) >= gpus for node in stay)
 
@@ -70,14 +67,13 @@ class Draining:
 
     def _look(self) -> None:
         import ray
-        from ray._private.state import actors
 
         going = draining()
         if not going:
             return
         context: Any = ray.get_runtime_context()
         named = {node.id: node.name for node in nodes()}
-        own = [entry for entry in actors(job_id=context.job_id).values() if entry["State"] == "ALIVE"]
+        own = [entry for entry in ray_private.actors_of(context.job_id) if entry["State"] == "ALIVE"]
         for node, seconds in going.items():
             moved = [name for entry in own if entry["Address"]["NodeID"] == node and (name := self._move(entry))]
             here = "; the driver is on it: submit the same run again if it dies" if node == context.get_node_id() else ""

@@ -12,10 +12,14 @@ from agentr.errors import AgentrError, InfraError, RunError, first_line
 
 log = logging.getLogger(__name__)
 
+_MEMORY = (
+    "Use a machine with more memory, or lower what is there at a time: collect.in_flight, policy.max_num_seqs, or of a training "
+    "train.micro_batch_size (train.gradient_checkpointing=true needs less, too)."
+)
 #: What to do about an error of somebody else's, by a part of its text.
 _HINTS = {
-    "out of memory": "Use a machine with more memory, or lower what is there at a time: collect.in_flight, policy.max_num_seqs, batches.",
-    "OutOfMemory": "Use a machine with more memory, or lower what is there at a time: collect.in_flight, policy.max_num_seqs, batches.",
+    "out of memory": _MEMORY,
+    "OutOfMemory": _MEMORY,
     "Cannot allocate memory": "Use a machine with more memory, or start fewer parts: policy.engines, env.servers, collect.coordinators.",
     "No space left": "Free space where it wrote, on a disk or in /dev/shm (memory), and start the same run again: it goes on where it was.",
     "died": "Perhaps its machine ran out of memory, or went away. Start the same run again: it goes on where it was.",

@@ -7,10 +7,11 @@ and adds the node and the process, so whoever asks sums over those.
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+
+from prometheus_client import Histogram
 
 #: Labels that every metric has.
 COMMON = ("run", "part")
@@ -29,7 +30,7 @@ CAUSES = {
 }
 
 
-class Kind(StrEnum):
+class MetricKind(StrEnum):
     COUNTER = "counter"
     """Only grows while its process lives."""
     GAUGE = "gauge"
@@ -59,7 +60,7 @@ class Metric:
     """
 
     name: str
-    kind: Kind
+    kind: MetricKind
     by: By
     help: str
     labels: tuple[str, ...] = ()
@@ -70,31 +71,13 @@ class Metric:
         return f"ray_{self.name}"
 
 
-@dataclass
-class Buckets:
-    """Counts values in buckets. To be used in one thread; others may read it."""
-
-    bounds: Sequence[float] = SECONDS
-    counts: list[int] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        self.counts = self.counts or [0] * (len(self.bounds) + 1)
-
-    def add(self, value: float) -> None:
-        """Counts a value."""
-        self.counts[bisect_left(self.bounds, value)] += 1
-
-    def cumulative(self) -> dict[str, int]:
-        """Returns how many values were at most as large as each bound, by the bound as Prometheus writes it."""
-        found, total = {}, 0
-        for bound, count in zip([*map(str, self.bounds), "+Inf"], list(self.counts), strict=True):
-            total += count
-            found[bound] = total
-        return found
+def histogram() -> Histogram:
+    """Makes what counts seconds in buckets, as ``by_bucket`` reads it; known to no registry."""
+    return Histogram("seconds", "Counted in this process", registry=None, buckets=SECONDS)
 
 
 @dataclass(frozen=True)
-class Sample:
+class MetricSample:
     """A metric's value now: of a counter the sum so far.
 
     Attributes:
@@ -106,28 +89,29 @@ class Sample:
     labels: Mapping[str, str] = field(default_factory=dict)
 
 
-def by_label(metric: Metric, **values: float) -> Iterator[Sample]:
+def by_label(metric: Metric, **values: float) -> Iterator[MetricSample]:
     """Yields the values of a metric with one label, by the label's value."""
     (label,) = metric.labels
     for which, value in values.items():
-        yield Sample(metric, value, {label: which})
+        yield MetricSample(metric, value, {label: which})
 
 
-def by_bucket(metric: Metric, buckets: Buckets) -> Iterator[Sample]:
-    """Yields the counts of buckets."""
-    yield from by_label(metric, **buckets.cumulative())
+def by_bucket(metric: Metric, counted: Histogram) -> Iterator[MetricSample]:
+    """Yields how many values were at most as large as each bound."""
+    for family in counted.collect():
+        yield from (MetricSample(metric, found.value, found.labels) for found in family.samples if "le" in found.labels)
 
 
 def _counter(name: str, by: By, about: str, *labels: str) -> Metric:
-    return Metric(f"agentr_{name}_total", Kind.COUNTER, by, about, labels)
+    return Metric(f"agentr_{name}_total", MetricKind.COUNTER, by, about, labels)
 
 
 def _gauge(name: str, by: By, about: str, *labels: str) -> Metric:
-    return Metric(f"agentr_{name}", Kind.GAUGE, by, about, labels)
+    return Metric(f"agentr_{name}", MetricKind.GAUGE, by, about, labels)
 
 
 def _buckets(name: str, by: By, about: str) -> Metric:
-    return Metric(f"agentr_{name}_bucket_total", Kind.BUCKETS, by, about, ("le",))
+    return Metric(f"agentr_{name}_bucket_total", MetricKind.BUCKETS, by, about, ("le",))
 
 
 # The run.

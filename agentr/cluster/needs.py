@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from agentr.cluster.nodes import Node
+from agentr.cluster.nodes import ClusterNode
 from agentr.cluster.roles import LABEL, NODE_ROLES, Role, engines_on_gpu, matches, selector, values_of
 from agentr.config.checks import Problem
 from agentr.config.policy import PolicyBackend
@@ -63,7 +63,7 @@ def needs(config: Config, gpus_there: float) -> list[Need]:
     return found
 
 
-def shortages(config: Config, wanted: Sequence[Need], there: Sequence[Node]) -> list[Problem]:
+def shortages(config: Config, wanted: Sequence[Need], there: Sequence[ClusterNode]) -> list[Problem]:
     """Returns what cannot be placed: the role, what it wants, what there is, and the setting to change."""
     problems = []
     left = {node.id: node.gpus for node in there}
@@ -100,7 +100,7 @@ def shortages(config: Config, wanted: Sequence[Need], there: Sequence[Node]) -> 
     return problems
 
 
-def label_problems(config: Config, there: Sequence[Node]) -> list[Problem]:
+def label_problems(config: Config, there: Sequence[ClusterNode]) -> list[Problem]:
     """Returns conditions on labels that nothing can mean: roles that there are not, labels that no node has."""
     problems = []
     known = {key for node in there for key in node.labels} | {LABEL}

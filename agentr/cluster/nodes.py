@@ -7,7 +7,7 @@ from typing import Any
 
 
 @dataclass(frozen=True)
-class Node:
+class ClusterNode:
     """A node that is alive.
 
     Attributes:
@@ -27,7 +27,7 @@ class Node:
         return f"{self.address} ({role})" if role else self.address
 
 
-def nodes() -> list[Node]:
+def nodes() -> list[ClusterNode]:
     """Returns the nodes that are alive, by their addresses."""
     import ray
 
@@ -49,16 +49,9 @@ def own_address() -> str:
     return ray.util.get_node_ip_address()
 
 
-def session_folder() -> str:
-    """Returns the folder of Ray's own files on this node; empty where this process has joined no cluster."""
-    import ray._private.worker as worker
-
-    return worker._global_node.get_session_dir_path() if worker._global_node is not None else ""
-
-
-def _node(entry: dict[str, Any]) -> Node:
+def _node(entry: dict[str, Any]) -> ClusterNode:
     resources = entry["Resources"]
-    return Node(
+    return ClusterNode(
         entry["NodeID"],
         entry["NodeManagerAddress"],
         entry.get("Labels") or {},

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from agentr.cluster.needs import Need, label_problems, needs, shortages
-from agentr.cluster.nodes import Node, nodes, on_node
+from agentr.cluster.nodes import ClusterNode, nodes, on_node
 from agentr.cluster.roles import Role, matches
 from agentr.config.checks import Problem
 from agentr.config.model import ModelSource
@@ -73,7 +73,7 @@ class Report:
         notes: What would not, and should be known.
     """
 
-    there: list[Node]
+    there: list[ClusterNode]
     wanted: list[Need]
     seen: dict[str, Seen]
     problems: list[Problem]
@@ -174,7 +174,7 @@ def _sessions(config: Config) -> list[Problem]:
     return [Problem("env.servers", message, f"Set env.servers={servers}, or lower collect.in_flight.")]
 
 
-def _places(config: Config, say: Callable[[str], None]) -> tuple[list[Node], list[Need], list[Problem]]:
+def _places(config: Config, say: Callable[[str], None]) -> tuple[list[ClusterNode], list[Need], list[Problem]]:
     """The nodes, what is needed, and what is missing once the cluster has grown as far as it does."""
     deadline = time.monotonic() + config.cluster.wait_s
     said = ""
@@ -204,7 +204,7 @@ def _ask_for(wanted: Sequence[Need]) -> None:
 
 
 def _look_everywhere(
-    config: Config, run_dir: Path, there: Sequence[Node], wanted: Sequence[Need], say: Callable[[str], None]
+    config: Config, run_dir: Path, there: Sequence[ClusterNode], wanted: Sequence[Need], say: Callable[[str], None]
 ) -> dict[str, Seen]:
     import ray
 
@@ -214,7 +214,7 @@ def _look_everywhere(
     canary = folder / word
     write_bytes(canary, word.encode())
     labels = {need.role: need.labels for need in wanted}
-    asked: dict[Any, Node] = {}
+    asked: dict[Any, ClusterNode] = {}
     task: Any = ray.remote(look)
     for node in there:
         serves = Role.environment in labels and matches(node.labels, labels[Role.environment])
@@ -263,7 +263,7 @@ def _models(config: Config) -> tuple[str, ...]:
     return (str(Path(model.path).expanduser().resolve()),) if is_folder else ()
 
 
-def _of_nodes(run_dir: Path, there: Sequence[Node], seen: dict[str, Seen]) -> list[Problem]:
+def _of_nodes(run_dir: Path, there: Sequence[ClusterNode], seen: dict[str, Seen]) -> list[Problem]:
     problems = []
     silent = [node.name for node in there if node.id not in seen]
     if silent:

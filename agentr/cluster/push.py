@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from agentr.cluster.metrics import COMMON, CPU, Kind, Metric, Sample
+from agentr.cluster.metrics import COMMON, CPU, Metric, MetricKind, MetricSample
 
 log = logging.getLogger(__name__)
 
@@ -24,7 +24,7 @@ EVERY_S = 1.0
 #: What a counter begins with, so that its first event is a step that Prometheus sees. Ray takes no 0, and no sum shows this.
 _NOTHING = 1e-300
 
-Read = Callable[[], Iterable[Sample]]
+Read = Callable[[], Iterable[MetricSample]]
 
 
 class Pusher:
@@ -53,9 +53,9 @@ class Pusher:
 
     def push(self) -> None:
         """Hands over what the samples are now."""
-        for sample in (*self._read(), Sample(CPU, time.process_time())):
+        for sample in (*self._read(), MetricSample(CPU, time.process_time())):
             labels = self._common | dict(sample.labels)
-            if sample.metric.kind is Kind.GAUGE:
+            if sample.metric.kind is MetricKind.GAUGE:
                 self._of_ray(sample.metric).set(sample.value, labels)
                 continue
             key = (sample.metric.name, *labels.values())
@@ -70,7 +70,7 @@ class Pusher:
         if metric.name not in self._made:
             from ray.util import metrics
 
-            kind = metrics.Gauge if metric.kind is Kind.GAUGE else metrics.Counter
+            kind = metrics.Gauge if metric.kind is MetricKind.GAUGE else metrics.Counter
             self._made[metric.name] = kind(metric.name, metric.help, (*COMMON, *metric.labels))
         return self._made[metric.name]
 

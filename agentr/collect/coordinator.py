@@ -17,7 +17,7 @@ from agentr.collect.agent import Agent
 from agentr.collect.demonstrate import NoPolicy
 from agentr.collect.job import TreeJob, run_job
 from agentr.collect.meter import Meter
-from agentr.collect.units import Progress, as_dict
+from agentr.collect.units import StageProgress, as_dict
 from agentr.config.policy import PolicyBackend
 from agentr.config.schema import Config, TaskSelection
 from agentr.cpu import look_for_cycles_rarely
@@ -51,7 +51,7 @@ class Coordinator:
         self.secrets = secrets
         self.env = connect(config.env, urls, token)
         self.codec = load_codec(model, config.model)
-        self._progress = Progress()
+        self._progress = StageProgress()
         self._policy: Policy | None = None
         self._engines: tuple = ()
         self._number = number
@@ -94,7 +94,7 @@ class Coordinator:
         Raises:
             RunError: Too many units failed. AgentrError in general: with what was wrong.
         """
-        self._progress = Progress()
+        self._progress = StageProgress()
         self._meter.begin(self._progress)
         spec = await self.env.spec()
         agent = Agent.of(self.config, await self._ready_policy(policy, engines), self.env, self.codec, spec, self.secrets, self._meter)

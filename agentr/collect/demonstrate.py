@@ -10,7 +10,7 @@ from typing import cast
 
 from agentr.collect.agent import Agent, Sessions
 from agentr.collect.job import TreeJob, Unit, Work, run_job
-from agentr.collect.units import Limits, Progress
+from agentr.collect.units import Limits, StageProgress
 from agentr.config.policy import SamplingConfig
 from agentr.config.turns import PromptConfig
 from agentr.envs.client import EnvClient
@@ -128,7 +128,7 @@ class NoTokens:
 
 async def demonstrate_all(
     client: EnvClient, tasks: Sequence[Task], folder: Path, codec: ChatCodec | None = None, in_flight: int = 16
-) -> Progress:
+) -> StageProgress:
     """Carries out the expert's actions on each task, into a forest at ``folder``; tasks without an expert are skipped.
 
     Args:
@@ -150,4 +150,4 @@ async def demonstrate_all(
     )
     limits = Limits(in_flight=in_flight, max_failed=0.0)
     job = TreeJob(folder=folder, tasks=tuple(tasks), seed=0, policy="expert", work=Demonstrate(), limits=limits)
-    return await run_job(job, agent, Progress())
+    return await run_job(job, agent, StageProgress())

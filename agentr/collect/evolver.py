@@ -6,9 +6,11 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from pydantic import NonNegativeInt, PositiveInt
+
 from agentr.collect.advisor import Advisor
 from agentr.collect.agent import Agent, Expanded, Sessions, take_turn
-from agentr.config.checks import number
+from agentr.config.checks import Section
 from agentr.config.policy import AdvisorConfig, SamplingConfig, Who
 from agentr.search.episode import Episode
 from agentr.search.strategy import cut_off
@@ -19,10 +21,10 @@ from agentr.types import Outcome
 
 
 @dataclass
-class EvolveConfig:
+class EvolveConfig(Section):
     """How better episodes are made of those that are there."""
 
-    evolutions: int = number(3, least=0)
+    evolutions: NonNegativeInt = 3
     """How often an episode of each task is chosen (ET-Agent: 3)."""
     right: list[str] = field(default_factory=lambda: ["rollout", "drop_redundant"])
     """Operators for an episode that is right: rollout, drop_redundant; asked of a teacher: refine_redundant, rewrite_thoughts; your own:
@@ -30,7 +32,7 @@ class EvolveConfig:
     wrong: list[str] = field(default_factory=lambda: ["correct_flawed", "hint_step", "hint_end"])
     """Operators for one that is wrong: rollout, correct_flawed, hint_step, hint_end; asked of a teacher: correct_step; your own:
     module:name."""
-    samples: int = number(2, least=1)
+    samples: PositiveInt = 2
     """Continuations that are drawn from a state to see whether the policy still succeeds from there."""
     hints: list[str] = field(
         default_factory=lambda: [

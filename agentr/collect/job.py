@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 from agentr import logs
 from agentr.collect.agent import Agent
-from agentr.collect.units import Limits, Progress, run_units
+from agentr.collect.units import Limits, StageProgress, run_units
 from agentr.config.policy import SamplingConfig
 from agentr.search import Tree
 from agentr.seeds import derived_seed
@@ -141,7 +141,7 @@ def _share(amount: int, part: int, number: int) -> int:
     return amount * (part + 1) // number - amount * part // number
 
 
-async def run_job(job: TreeJob, agent: Agent, progress: Progress, forest: GrowingForest | None = None) -> Progress:
+async def run_job(job: TreeJob, agent: Agent, progress: StageProgress, forest: GrowingForest | None = None) -> StageProgress:
     """Runs a job to its end; trees that are already there are not made again.
 
     Args:

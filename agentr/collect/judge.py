@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from agentr.collect.agent import Agent
+from agentr.config.checks import Section
 from agentr.config.policy import SamplingConfig
 from agentr.policy.base import GenerateRequest
 from agentr.search import Tree
@@ -46,7 +47,7 @@ class Judge(StrEnum):
 
 
 @dataclass
-class JudgeConfig:
+class JudgeConfig(Section):
     """Who says which step of a bad path was wrong."""
 
     judge: Judge = Judge.actor

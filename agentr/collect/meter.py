@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Iterator
 
 from agentr.cluster import metrics
-from agentr.cluster.metrics import Buckets, Sample, by_bucket, by_label
-from agentr.collect.units import Progress
+from agentr.cluster.metrics import MetricSample, by_bucket, by_label, histogram
+from agentr.collect.units import StageProgress
 from agentr.policy.base import Policy
 from agentr.policy.router import Router
 from agentr.search.tree import Origin, Tree
@@ -27,12 +27,12 @@ class Meter:
     def __init__(self) -> None:
         self.spent = Cost()
         self.again = 0
-        self.policy_s = Buckets()
-        self.env_s = Buckets()
+        self.policy_s = histogram()
+        self.env_s = histogram()
         self.causes: Counter[str] = Counter(dict.fromkeys(metrics.CAUSES, 0))
-        self._stage = (0, Progress())
+        self._stage = (0, StageProgress())
 
-    def begin(self, progress: Progress) -> None:
+    def begin(self, progress: StageProgress) -> None:
         """Looks at the progress of another stage from now on."""
         earlier, before = self._stage
         self._stage = (earlier + before.retried, progress)
@@ -47,10 +47,10 @@ class Meter:
         spent.cached_tokens += cost.cached_tokens
         spent.completion_tokens += cost.completion_tokens
         self.again += max(0, computed - unseen(tree, node))
-        self.policy_s.add(policy_s)
-        self.env_s.add(env_s)
+        self.policy_s.observe(policy_s)
+        self.env_s.observe(env_s)
 
-    def samples(self, policy: Policy | None, lag_s: float) -> Iterator[Sample]:
+    def samples(self, policy: Policy | None, lag_s: float) -> Iterator[MetricSample]:
         """Yields what there is to say now.
 
         Args:
@@ -58,13 +58,13 @@ class Meter:
         """
         spent, (retried, progress) = self.spent, self._stage
         prefilled = spent.prompt_tokens - spent.cached_tokens
-        yield Sample(metrics.EXPANSIONS, spent.calls)
+        yield MetricSample(metrics.EXPANSIONS, spent.calls)
         yield from by_label(metrics.TOKENS, generated=spent.completion_tokens, prefilled=prefilled, cached=spent.cached_tokens)
-        yield Sample(metrics.AGAIN, self.again)
+        yield MetricSample(metrics.AGAIN, self.again)
         yield from by_bucket(metrics.POLICY_SECONDS, self.policy_s)
         yield from by_bucket(metrics.ENV_SECONDS, self.env_s)
         yield from by_label(metrics.RETRIES, **{**self.causes, "tree": retried + progress.retried})
-        yield Sample(metrics.LAG, lag_s)
+        yield MetricSample(metrics.LAG, lag_s)
         if isinstance(policy, Router):
             out = len(policy.problems())
             yield from by_label(metrics.CALLS, running=policy.running, waiting=policy.waiting)

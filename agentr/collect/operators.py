@@ -2,8 +2,8 @@
 
 Where the original asks a larger model which step was redundant or wrong, ``drop_redundant`` and ``correct_flawed`` find out: a step is
 redundant if the episode earns as much without it, and wrong if the policy still succeeds from before it and no more from after it. An
-answer is no proof by itself, for it may repeat what the step left out had found: it is drawn anew. ``agentr.collect.asked`` has the
-operators that ask.
+answer is no proof by itself, for it may repeat what the step left out had found: it is drawn anew. The operators that ask are in
+``agentr.collect.teacher_operators``.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
-from agentr.collect.asked import correct_step, refine_redundant, rewrite_thoughts
 from agentr.collect.evolver import EvolveConfig, Evolver, above
+from agentr.collect.teacher_operators import correct_step, refine_redundant, rewrite_thoughts
 from agentr.config.checks import Problem
 from agentr.config.named import imported
 from agentr.config.policy import Who

@@ -60,7 +60,7 @@ class Limits:
 
 
 @dataclass
-class Progress:
+class StageProgress:
     """Progress of a running stage.
 
     Attributes:
@@ -121,8 +121,8 @@ class Progress:
 
 
 async def run_units(
-    tasks: Sequence[Task], make: MakeTree, forest: GrowingForest, progress: Progress, limits: Limits, per_tree: int = 0
-) -> Progress:
+    tasks: Sequence[Task], make: MakeTree, forest: GrowingForest, progress: StageProgress, limits: Limits, per_tree: int = 0
+) -> StageProgress:
     """Makes the trees of ``tasks`` that the forest does not have yet.
 
     Args:
@@ -189,7 +189,7 @@ async def run_units(
     return progress
 
 
-def as_dict(progress: Progress) -> dict[str, Any]:
+def as_dict(progress: StageProgress) -> dict[str, Any]:
     """Returns progress as plain data: with seconds since its start, and the cost of the growing trees so far."""
     left_out = ("growing", "cost", "events", "env_steps_executed")
     plain = {f.name: getattr(progress, f.name) for f in fields(progress) if f.name not in left_out}

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from agentr.config.checks import number
+from pydantic import NonNegativeFloat, NonNegativeInt, PositiveFloat
+
+from agentr.config.checks import Section
 
 
 @dataclass
-class NodesConfig:
+class NodesConfig(Section):
     """Nodes on which each part runs: values of their Ray labels, such as agentr-role: env, in(env, head) or !rollout; a node without the
     label is none of them. Empty means any node."""
 
@@ -25,35 +27,31 @@ class NodesConfig:
 
 
 @dataclass
-class ClusterConfig:
+class ClusterConfig(Section):
     """The Ray cluster that everything runs on. The key cluster itself names a set of values: local, gpu_node, gpu_cluster, cpu_cluster, or
     a YAML file."""
 
     address: str = ""
     """Ray cluster to join; empty starts one on this machine, 'auto' joins the one that runs here."""
-    cpus: int = number(0, least=0)
+    cpus: NonNegativeInt = 0
     """CPUs of a local cluster; 0 means all."""
-    object_store_mib: int = number(200, least=80)
-    """Shared memory of a local cluster's object store."""
     dashboard: bool = False
     """Start Ray's dashboard with a local cluster."""
     nodes: NodesConfig = field(default_factory=NodesConfig)
     """Where each part runs."""
-    wait_s: float = number(0.0, least=0)
+    wait_s: NonNegativeFloat = 0.0
     """Longest wait for nodes that the cluster has yet to start; 0 for a cluster that does not grow."""
-    actor_restarts: int = number(3, least=0)
+    actor_restarts: NonNegativeInt = 3
     """How often a dead engine, coordinator or supervisor of a server is started again within restart_window_s."""
-    restart_window_s: float = number(600.0, above=0)
+    restart_window_s: PositiveFloat = 600.0
     """Seconds within which restarts are counted."""
-    lease_s: float = number(30.0, above=0)
+    lease_s: PositiveFloat = 30.0
     """After so many seconds of silence a driver on another machine counts as dead, and the run may be taken over."""
 
 
 @dataclass
-class WatchdogConfig:
+class WatchdogConfig(Section):
     """Who looks for the cause when nothing moves."""
 
-    after_s: float = number(180.0, above=0)
+    after_s: PositiveFloat = 180.0
     """Seconds without progress after which the cause is looked for and said, in the terminal, the log and the events."""
-    end_s: float = number(7200.0, above=0)
-    """Seconds without any progress after which the run ends, with what was found and how to go on; longer than the longest step."""

@@ -34,7 +34,7 @@ def environment_problems(config: Config) -> Iterator[Problem]:
         yield Problem("env.name", error.message, error.hint)
         return
     except registry.UnknownEnvironment as error:
-        yield Problem("env.name", str(error).rstrip("."), "See `agentr envs`.")
+        yield Problem("env.name", str(error).rstrip("."), "See `agentr list environments`.")
         return
     for name in config.env.options:
         if name not in known.options:

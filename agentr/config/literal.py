@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from agentr.config.checks import Problem
-from agentr.config.identity import flatten, plain
-from agentr.config.schema import Config
+from agentr.config.identity import flatten
 
 #: What refers to something, less those that refer to a key. An escaped one (\${) refers to nothing.
 _RESOLVER = re.compile(r"(?<!\\)(?:\\\\)*\$\{(?![\w.\[\]-]+\})")
@@ -16,12 +15,12 @@ _RESOLVER = re.compile(r"(?<!\\)(?:\\\\)*\$\{(?![\w.\[\]-]+\})")
 _USER = re.compile(r"\S*?://[^/?#\s]*@")
 
 
-def resolvers(source: str, data: Any) -> Iterator[str]:
+def resolvers(source: str, data: Any) -> Iterator[Problem]:
     """Yields the values that would be more than a key of the configuration: a variable, or what a function of OmegaConf's returns."""
     for key, value in flatten(data):
         if any(map(_RESOLVER.search, _texts(value))):
             hint = 'Secrets are named by their variable, as in env.token_env; on the command line the shell fills in others: key="$NAME".'
-            yield f"{source}: {key}: only keys of the configuration stand in ${{...}}, such as ${{run.seed}}. {hint}"
+            yield Problem(key, "only keys of the configuration stand in ${...}, such as ${run.seed}", hint, source)
 
 
 def _texts(value: Any) -> Iterator[str]:
@@ -41,8 +40,8 @@ def literal(data: Any) -> Any:
     return re.sub(r"(\\*)\$\{", lambda found: 2 * found[1] + "\\${", data) if isinstance(data, str) else data
 
 
-def users(config: Config) -> Iterator[Problem]:
-    """Yields addresses with a user or a password, which would be kept and shown."""
-    for key, value in flatten(plain(config)):
+def users(data: Any) -> Iterator[Problem]:
+    """Yields addresses with a user or a password in plain data, which would be kept and shown."""
+    for key, value in flatten(data):
         if any(map(_USER.match, _texts(value))):
             yield Problem(key, "the address has a user or a password in it", "Leave them out; env.token_env names a variable with a token.")

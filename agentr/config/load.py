@@ -1,17 +1,20 @@
 """Reading a configuration: schema, preset, included files, the file itself, command-line overrides; later ones win.
 A layer that names another method than those below it starts from that method's defaults; another environment, without options.
 
-A file may give values for several methods in its section ``methods``, by type; those of the method that runs are laid under ``method``:
+A file may describe APIs in its section ``endpoints``, by names that roles give in the place of an API's own keys.
+It may give values for several methods in its section ``methods``, by type; those of the method that runs are laid under ``method``:
 so one file can hold a task's settings for every method that is compared on it.
 """
 
 from __future__ import annotations
 
+import copy
+import dataclasses
 import difflib
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import fields, is_dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import is_dataclass
 from datetime import date
 from enum import Enum
 from functools import cache
@@ -20,13 +23,13 @@ from typing import Any, NamedTuple, Protocol, get_args, get_type_hints
 
 import yaml
 from omegaconf import OmegaConf
-from omegaconf.errors import ConfigKeyError, OmegaConfBaseException
+from omegaconf.errors import OmegaConfBaseException
 
 from agentr.config.chat_template import template_text
-from agentr.config.checks import Problem, find_problems
+from agentr.config.checks import UNKNOWN, Problem, parse, rules
 from agentr.config.environment import environment_problems
 from agentr.config.files import file_problems
-from agentr.config.identity import plain
+from agentr.config.identity import flatten, plain
 from agentr.config.literal import literal, resolvers, users
 from agentr.config.overlays import NAME, SECTION, replace, take_overlay
 from agentr.config.schema import Config, MethodConfig
@@ -34,10 +37,11 @@ from agentr.config.text import parse_texts, parse_yaml, read_text
 from agentr.errors import ConfigError
 
 
-class Method(Protocol):
-    """What a method tells the loader about itself. Each recipe does."""
+class MethodClass(Protocol):
+    """What a method tells the loader about itself. Each method does."""
 
     name: str
+    title: str
     Config: type[MethodConfig]
     #: Fragments of a whole configuration, by the preset's name.
     presets: Mapping[str, Mapping[str, Any]]
@@ -51,7 +55,7 @@ class Method(Protocol):
 class FindMethod(Protocol):
     """Finds a method by its type; an empty one is the default."""
 
-    def __call__(self, type: str) -> Method:
+    def __call__(self, type: str) -> MethodClass:
         """Raises ConfigError for a type that is not known."""
         ...
 
@@ -65,8 +69,23 @@ class Layer(NamedTuple):
     """The same with each scalar as it is written, where that is known."""
 
 
+#: The section of a file that has APIs by names of the user's, for the roles that name them.
+ENDPOINTS = "endpoints"
 #: How the names of configurations that are included end.
 _ENDINGS = (".yaml", ".yml")
+
+
+class Reading(NamedTuple):
+    """A configuration, and where its values are from."""
+
+    config: Config
+    origins: dict[str, str]
+    """The layer that gave a key its value, by the full keys of all that are not at their default."""
+
+    def lines(self) -> Iterator[str]:
+        """Yields each key with its value and where it is from."""
+        for key, value in flatten(plain(self.config)):
+            yield f"{key}: {json.dumps(value, default=str, ensure_ascii=False)}  # {_origin(key, self.origins) or 'default'}"
 
 
 def load(
@@ -77,7 +96,7 @@ def load(
     find: FindMethod,
     files: bool = True,
     whole: bool = False,
-) -> Config:
+) -> Reading:
     """Reads and checks a configuration.
 
     Args:
@@ -96,42 +115,29 @@ def load(
     layers = [layer for file in (base, path) if file is not None for layer in _read(file, ())]
     layers = [Layer(layer.source, literal(layer.data), literal(layer.texts)) for layer in layers] if whole else layers
     layers += _with_overlay(Layer("the command line", _dotlist(overrides), _dotlist(overrides, texts=True)), Path())
-    if refused := [problem for layer in layers for problem in resolvers(layer.source, layer.data)]:
-        raise ConfigError(_joined(refused))
+    _require(problem for layer in layers for problem in resolvers(layer.source, layer.data))
+    layers = _with_endpoints(layers)
     replace([layer.data for layer in layers], "method", "type")
     replace([layer.data for layer in layers], "env", "name", owned=("options",))
     method = find(next((str(t) for layer in reversed(layers) if (t := _section(layer, "method").get("type"))), ""))
-    problems: list[str] = []
+    problems: list[Problem] = []
     by_type = _by_type(layers)
     layers = [_selected(_as_texts(layer, method, find), method, find, problems) for layer in layers]
-    merged = _defaults(method.Config)
-    preset = _preset(method, layers)
-    for layer in [*([] if whole else [preset]), *layers]:
-        below = OmegaConf.to_container(merged, throw_on_missing=False)
-        merged = _merge(merged, Layer(layer.source, _indexed(layer.data, below, layer.source, problems)), problems)
+    merged, origins = _merged(method.Config, layers if whole else [_preset(method, layers), *layers], problems)
     _complete_changes(merged, by_type)
-    try:
-        config = OmegaConf.to_object(merged)
-    except OmegaConfBaseException as error:
-        source = next((layer.source for layer in reversed(layers) if layer.data), "the configuration")
-        raise ConfigError(_joined([*problems, _explained(source, error.full_key or "", error, merged)])) from error
-    assert isinstance(config, Config)
-    if shown := [str(problem) for problem in users(config)]:
-        raise ConfigError(_joined(shown))  # others would quote them
-    problems += map(str, find_problems(config))
+    config = _parsed(merged, method.Config, origins, problems)
+    problems += rules(config)
     if not problems:
         problems += _later_problems(config, find, files)
-    problems += map(str, method.check(config))
+    problems += method.check(config)
     if files:
-        problems += map(str, file_problems(config))
-        problems += map(str, environment_problems(config))
+        problems += [*file_problems(config), *environment_problems(config)]
     try:
         config.model.chat_template = template_text(config.model.chat_template, files=not whole)
     except ConfigError as error:
-        problems.append(str(error))
-    if problems:
-        raise ConfigError(_joined(list(dict.fromkeys(problems))))
-    return config
+        problems.append(Problem("", error.message, error.hint))
+    _require(dataclasses.replace(problem, source=problem.source or _origin(problem.key, origins)) for problem in problems)
+    return Reading(config, origins)
 
 
 def at_round(config: Config, round_: int, find: FindMethod) -> Config:
@@ -144,26 +150,21 @@ def at_round(config: Config, round_: int, find: FindMethod) -> Config:
     if not changes:
         return config
     data = literal({**plain(config), "from_round": {}})
-    problems: list[str] = []
     for change in map(literal, changes):
         given = change.get("method") or {}
         if given.get("type", data["method"]["type"]) != data["method"]["type"]:
             data["method"] = {"type": given["type"]}
             data = _over(data, _preset(find(given["type"]), [Layer("", change)]).data)
         data = _over(data, change)
-    method = find(data["method"]["type"])
-    merged = _merge(_defaults(method.Config), Layer(f"from_round up to {round_}", data), problems)
-    if problems:
-        raise ConfigError(_joined(problems))
-    try:
-        found = OmegaConf.to_object(merged)
-    except OmegaConfBaseException as error:
-        raise ConfigError(_explained(f"from_round up to {round_}", error.full_key or "", error, merged)) from error
-    assert isinstance(found, Config)
+    problems: list[Problem] = []
+    later = find(data["method"]["type"]).Config
+    merged, origins = _merged(later, [Layer(f"from_round up to {round_}", data)], problems)
+    found = _parsed(merged, later, origins, problems)
+    _require(problems)
     return found
 
 
-def _later_problems(config: Config, find: FindMethod, files: bool) -> Iterator[str]:
+def _later_problems(config: Config, find: FindMethod, files: bool) -> Iterator[Problem]:
     """What is wrong in the configuration of later rounds."""
     if any(config.problems()):  # rounds that there are not, sections that cannot change
         return
@@ -171,11 +172,11 @@ def _later_problems(config: Config, find: FindMethod, files: bool) -> Iterator[s
         try:
             later = at_round(config, number, find)
         except ConfigError as error:
-            yield str(error)
+            yield Problem("", error.message, error.hint)
             continue
-        problems = [*find_problems(later), *find(later.method.type).check(later)]
+        problems = [*rules(later), *find(later.method.type).check(later)]
         problems += [*file_problems(later), *environment_problems(later)] if files else []
-        yield from (f"from round {number}: {problem}" for problem in problems)
+        yield from (dataclasses.replace(problem, source=f"from round {number}") for problem in problems)
 
 
 def _by_type(layers: Sequence[Layer]) -> dict[str, dict[str, Any]]:
@@ -191,7 +192,7 @@ def _by_type(layers: Sequence[Layer]) -> dict[str, dict[str, Any]]:
 @cache
 def _defaults(method: type[MethodConfig]) -> Any:
     """The configuration that says nothing but its method. It is merged over, which copies it, and never changed."""
-    return OmegaConf.structured(Config(method=method()))
+    return OmegaConf.create(literal(plain(Config(method=method()))))
 
 
 def _over(data: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
@@ -200,18 +201,22 @@ def _over(data: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
     return merged
 
 
-def _complete_changes(merged: Any, by_type: Mapping[str, dict[str, Any]]) -> None:
+def _complete_changes(merged: dict[str, Any], by_type: Mapping[str, dict[str, Any]]) -> None:
     """Puts the values that files give for a method by its type under those of the round from which it runs."""
-    for sections in merged.from_round.values():
-        given = sections.get("method") if OmegaConf.is_dict(sections) else None
-        if OmegaConf.is_dict(given) and (values := by_type.get(str(given.get("type", "")))):  # type: ignore[union-attr]
-            sections["method"] = OmegaConf.merge(values, given)
+    changes = merged["from_round"]
+    for sections in changes.values() if isinstance(changes, dict) else ():
+        given = sections.get("method") if isinstance(sections, dict) else None
+        if isinstance(given, dict) and (values := by_type.get(str(given.get("type", "")))):
+            sections["method"] = _over(values, given)
 
 
-def _joined(problems: list[str]) -> str:
-    if len(problems) == 1:
-        return problems[0]
-    return f"{len(problems)} things are wrong in the configuration:\n" + "\n".join(f"- {problem}" for problem in problems)
+def _require(problems: Iterable[Problem]) -> None:
+    """Raises ConfigError with all problems, each once."""
+    found = list(dict.fromkeys(map(str, problems)))
+    if len(found) > 1:
+        raise ConfigError(f"{len(found)} things are wrong in the configuration:\n" + "\n".join(f"- {problem}" for problem in found))
+    if found:
+        raise ConfigError(found[0])
 
 
 # layers ---------------------------------------------------------------------------------------------------------------
@@ -257,6 +262,29 @@ def _with_overlay(layer: Layer, folder: Path) -> list[Layer]:
     return [layer] if found is None else [Layer(*found), layer]
 
 
+def _with_endpoints(layers: Sequence[Layer]) -> list[Layer]:
+    """The layers with the endpoints that roles name (``openai: NAME``) in the place of their names."""
+    endpoints: dict[str, Any] = {}
+    for layer in layers:
+        endpoints = _over(endpoints, _section(layer, ENDPOINTS))
+
+    def named(value: Any, source: str, key: str = "") -> Any:
+        if isinstance(value, list):
+            return [named(one, source, f"{key}[{index}]") for index, one in enumerate(value)]
+        if isinstance(value, str) and key.endswith(".openai") and not value.startswith("${"):
+            if value not in endpoints:
+                near = difflib.get_close_matches(value, endpoints, n=1)
+                hint = f"Did you mean {near[0]!r}?" if near else f"The section {ENDPOINTS} has: {', '.join(endpoints) or 'none'}."
+                raise ConfigError(f"{source}: {key}: there is no endpoint {value!r}", hint=hint)
+            return endpoints[value]
+        if not isinstance(value, dict):
+            return value
+        inner = {name: (f"{key}.{name}" if key else str(name), one) for name, one in value.items() if key or name != ENDPOINTS}
+        return {name: one if name == "options" else named(one, source, at) for name, (at, one) in inner.items()}
+
+    return [Layer(layer.source, named(layer.data, layer.source), layer.texts) for layer in layers]
+
+
 def _later_methods(layer: Layer) -> Iterator[dict[str, Any]]:
     for sections in _section(layer, "from_round").values():
         if isinstance(sections, dict) and isinstance(sections.get("method"), dict):
@@ -276,7 +304,7 @@ def _dotlist(overrides: Sequence[str], texts: bool = False) -> dict[str, Any]:
     given = [item.partition("=") for item in overrides if item not in overlays]
     try:
         data: Any = OmegaConf.to_container(
-            OmegaConf.from_dotlist([f"{key}={json.dumps(parse_texts(value)) if texts else value}" for key, _, value in given])
+            OmegaConf.from_dotlist([f"{key}={json.dumps(parse_texts(value) or '') if texts else value}" for key, _, value in given])
         )
         if overlays:
             data[SECTION] = {NAME: overlays[-1].partition("=")[2], **data.get(SECTION, {})}
@@ -305,7 +333,7 @@ def _mapping(source: str, key: str, value: Any) -> dict[str, Any]:
     return value
 
 
-def _selected(layer: Layer, method: Method, find: FindMethod, problems: list[str]) -> Layer:
+def _selected(layer: Layer, method: MethodClass, find: FindMethod, problems: list[Problem]) -> Layer:
     """The layer with the values of its ``methods`` for the method that runs under those of its ``method``; the others are checked too."""
     data = dict(layer.data)
     given = _mapping(layer.source, "methods", data.pop("methods", None))
@@ -315,11 +343,12 @@ def _selected(layer: Layer, method: Method, find: FindMethod, problems: list[str
         if other.name == method.name:
             data["method"] = OmegaConf.to_container(OmegaConf.merge(values, _section(layer, "method")))
         else:
-            _merge(_defaults(other.Config), Layer(f"{layer.source}, {key}", {"method": values}), problems)
+            merged, origins = _merged(other.Config, [Layer(f"{layer.source}, {key}", {"method": values})], problems)
+            _parsed(merged, other.Config, origins, problems)
     return Layer(layer.source, data)
 
 
-def _as_texts(layer: Layer, method: Method, find: FindMethod) -> Layer:
+def _as_texts(layer: Layer, method: MethodClass, find: FindMethod) -> Layer:
     """The layer in which what a key wants as a text, or as a name, is what is written: YAML reads ``on`` and ``007`` otherwise."""
     sections: dict[str, Any] = {**get_type_hints(Config), "method": method.Config}
     sections["from_round"] = dict.fromkeys(_section(layer, "from_round"), sections)
@@ -332,13 +361,14 @@ def _as_texts(layer: Layer, method: Method, find: FindMethod) -> Layer:
             return {key: read(found, text.get(str(key)), kinds.get(key, inner)) for key, found in value.items()}
         if isinstance(value, list) and isinstance(text, list):
             return [read(found, one, inner) for found, one in zip(value, text, strict=True)]
-        named = isinstance(kind, type) and issubclass(kind, str | Enum)
-        return text if named and isinstance(value, bool | int | float | date) and isinstance(text, str) else value
+        named = isinstance(kind, type) and issubclass(kind, str | Enum) and (isinstance(value, bool | int | float | date) or text == "")
+        number = kind in (int, float) and isinstance(value, bool)  # yes is no number
+        return text if (named or number) and isinstance(text, str) else value
 
     return Layer(layer.source, read(layer.data, layer.texts, sections))
 
 
-def _preset(method: Method, layers: Sequence[Layer]) -> Layer:
+def _preset(method: MethodClass, layers: Sequence[Layer]) -> Layer:
     name = next((p for layer in reversed(layers) if (p := _section(layer, "method").get("preset"))), "default")
     presets = {"default": {}, **method.presets}
     if name not in presets:
@@ -350,7 +380,33 @@ def _preset(method: Method, layers: Sequence[Layer]) -> Layer:
 # merging --------------------------------------------------------------------------------------------------------------
 
 
-def _indexed(value: Any, below: Any, source: str, problems: list[str], key: str = "") -> Any:
+def _merged(method: type[MethodConfig], layers: Sequence[Layer], problems: list[Problem]) -> tuple[dict[str, Any], dict[str, str]]:
+    """Returns the layers over each other and over the defaults, as plain data; and which of them gave the keys their values.
+
+    Raises:
+        ConfigError: A value refers to a key that there is not.
+    """
+    merged = _defaults(method)
+    before, origins = dict(flatten(OmegaConf.to_container(merged))), {}
+    for layer in layers:
+        below = OmegaConf.to_container(merged)
+        try:
+            merged = OmegaConf.merge(merged, _indexed(layer.data, below, layer.source, problems))
+        except OmegaConfBaseException as error:
+            raise ConfigError(f"{layer.source}: {str(error).splitlines()[0]}.") from error
+        after, given = dict(flatten(OmegaConf.to_container(merged))), dict(flatten(layer.data))
+        changed = {key: layer.source for key, value in after.items() if key in given or key not in before or before[key] != value}
+        origins = {key: origin for key, origin in origins.items() if key in after} | changed
+        before = after
+    try:
+        data: Any = OmegaConf.to_container(merged, resolve=True)
+    except OmegaConfBaseException as error:
+        source = next((layer.source for layer in reversed(layers) if layer.data), "the configuration")
+        raise ConfigError(f"{source}: {str(error).splitlines()[0]} (key {error.full_key!r}).") from error
+    return data, origins
+
+
+def _indexed(value: Any, below: Any, source: str, problems: list[Problem], key: str = "") -> Any:
     """Returns values in which those for elements of a list (``train[0].steps=10``) have become the list, completed from ``below``."""
     if not isinstance(value, dict):
         return value
@@ -361,9 +417,11 @@ def _indexed(value: Any, below: Any, source: str, problems: list[str], key: str 
     for index, found in value.items():
         at = f"{key}[{index}]"
         if not str(index).isdigit():
-            problems.append(f"{source}: {key} is a list, and {index!r} is no place in it. Say {key}[0].{index} for its first element.")
+            message = f"{key} is a list, and {index!r} is no place in it"
+            problems.append(Problem("", message, f"Say {key}[0].{index} for its first element.", source))
         elif int(index) >= len(elements):
-            problems.append(f"{source}: {at} is not there: the length of the list is {len(elements)}, and places count from 0.")
+            hint = f"The length of the list is {len(elements)}, and places count from 0."
+            problems.append(Problem("", f"{at} is not there", hint, source))
         else:
             own = elements[int(index)]
             completed = _indexed(found, own, source, problems, at)
@@ -371,70 +429,66 @@ def _indexed(value: Any, below: Any, source: str, problems: list[str], key: str 
     return elements
 
 
-def _merge(config: Any, layer: Layer, problems: list[str]) -> Any:
-    """``config`` with a layer over it. If that fails, each value is tried by itself, so that all problems are found."""
-    try:
-        return OmegaConf.merge(config, layer.data)
-    except OmegaConfBaseException as whole:
-        found = len(problems)
-        for key, part in _parts(layer.data):
-            try:
-                tried = OmegaConf.merge(config, part)
-                config = config if "[" in key else tried
-            except OmegaConfBaseException as error:
-                problems.append(_explained(layer.source, key, error, config))
-        if len(problems) == found:
-            problems.append(f"{layer.source}: {str(whole).splitlines()[0]}.")
-        return config
+def _parsed(data: dict[str, Any], method: type[MethodConfig], origins: Mapping[str, str], problems: list[Problem]) -> Config:
+    """Returns the configuration. What is refused is added to ``problems`` and has its default, so that the rest is looked at, too."""
+    _require(users(data))  # an address with a password, which other errors would quote
+    while True:
+        own, wrong = parse(method, data["method"], "method")
+        config, other = parse(Config, {**data, "method": own or method()})
+        if config is not None and not wrong:
+            return config
+        before = copy.deepcopy(data)
+        for problem in (*wrong, *other):
+            value = _drop(data, problem.key)
+            if problem.message != UNKNOWN:
+                problems.append(dataclasses.replace(problem, source=_origin(problem.key, origins)))
+                continue
+            for key, _ in flatten(value, problem.key):
+                hint = _near(key, plain(Config(method=method())))
+                problems.append(dataclasses.replace(problem, key=key, hint=hint, source=_origin(key, origins)))
+        if data == before:  # what is refused cannot be taken out
+            _require(problems)
 
 
-def _parts(data: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Each value of a nested mapping by itself, as the mapping that holds nothing else, with its full key.
-
-    An element of a list stands in a list of its own; its key has its number.
-    """
-    for name, value in data.items():
-        if isinstance(value, dict) and value:
-            for key, part in _parts(value):
-                yield f"{name}.{key}", {name: part}
-        elif isinstance(value, list) and any(isinstance(v, dict) for v in value):
-            for index, element in enumerate(value):
-                if isinstance(element, dict):
-                    for key, part in _parts(element):
-                        yield f"{name}[{index}].{key}", {name: [part]}
-                else:
-                    yield f"{name}[{index}]", {name: [element]}
-        else:
-            yield str(name), {name: value}
+def _origin(key: str, origins: Mapping[str, str]) -> str:
+    """Returns the layer that gave a key its value, or what is below or above it; empty for a default."""
+    related = (origin for given, origin in origins.items() if f"{given}.".startswith((f"{key}.", f"{key}[")) or key.startswith(f"{given}["))
+    return origins.get(key) or next(related, "")
 
 
-def _explained(source: str, key: str, error: OmegaConfBaseException, config: Any) -> str:
-    if isinstance(error, ConfigKeyError):
-        return f"{source}: unknown key {key!r}. {_hint(key, config)}"
-    return f"{source}: {str(error).splitlines()[0]} (key {key!r})."
+def _drop(data: Any, key: str) -> Any:
+    """Takes a key out of nested data, and returns its value; with an element of a list goes the list, which has a default."""
+    *above, last = re.findall(r"[^.\[\]]+|\[\d+\]", key)
+    for depth, part in enumerate(above):
+        inner = data[int(part[1:-1])] if part.startswith("[") else data.get(part)
+        if not isinstance(inner, dict | list) or (isinstance(inner, list) and depth + 1 == len(above) and last.startswith("[")):
+            last = part
+            break
+        data = inner
+    return data.pop(int(last) if last.isdigit() and int(last) in data else last, None) if isinstance(data, dict) else None
 
 
-def _hint(key: str, config: Any) -> str:
-    known = list(_known_keys(OmegaConf.to_object(config))) if OmegaConf.is_config(config) else []
+def _near(key: str, known: Any) -> str:
+    """Returns which key may be meant by one that there is not."""
+    keys = list(dict.fromkeys(re.sub(r"\[\d+\]", "", at) for at in _paths(known)))
     plain_key = re.sub(r"\[\d+\]", "", key)
     # A misspelt last part beats a misspelt section: keys of a section look alike from afar.
     above, _, last = plain_key.rpartition(".")
-    beside = [k.rpartition(".")[2] for k in known if k.rpartition(".")[0] == above]
+    beside = [k.rpartition(".")[2] for k in keys if k.rpartition(".")[0] == above]
     if near := difflib.get_close_matches(last, beside, n=1, cutoff=0.6):
         return f"Did you mean {f'{above}.{near[0]}'.lstrip('.')!r}?"
-    if above not in known and (near := difflib.get_close_matches(plain_key, known, n=1, cutoff=0.8)):
+    if above not in keys and (near := difflib.get_close_matches(plain_key, keys, n=1, cutoff=0.8)):
         return f"Did you mean {near[0]!r}?"
     section = plain_key.rpartition(".")[0]
-    while section and section not in known:
+    while section and section not in keys:
         section = section.rpartition(".")[0]
-    of = f"{section} of {config.method.type}" if section.split(".")[0] == "method" else section or "a configuration"
-    return f"Keys of {of}: {', '.join(k.rpartition('.')[2] for k in known if k.rpartition('.')[0] == section)}."
+    of = f"{section} of {known['method']['type']}" if section.split(".")[0] == "method" else section or "a configuration"
+    return f"Keys of {of}: {', '.join(k.rpartition('.')[2] for k in keys if k.rpartition('.')[0] == section)}."
 
 
-def _known_keys(config: Any, prefix: str = "") -> Iterator[str]:
-    for each in fields(config):
-        value = getattr(config, each.name)
-        value = value[0] if isinstance(value, list) and value else value
-        yield f"{prefix}{each.name}"
-        if is_dataclass(value):
-            yield from _known_keys(value, f"{prefix}{each.name}.")
+def _paths(data: Any, prefix: str = "") -> Iterator[str]:
+    for name, value in data.items():
+        yield f"{prefix}{name}"
+        inner = value[0] if isinstance(value, list) and value else value
+        if isinstance(inner, dict):
+            yield from _paths(inner, f"{prefix}{name}.")

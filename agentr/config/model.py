@@ -7,7 +7,9 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from agentr.config.checks import Problem, number
+from pydantic import PositiveInt
+
+from agentr.config.checks import Problem, Section
 
 
 class ModelSource(StrEnum):
@@ -29,7 +31,7 @@ class Dtype(StrEnum):
 
 
 @dataclass
-class ModelConfig:
+class ModelConfig(Section):
     """The model that the experiment starts from."""
 
     source: ModelSource = ModelSource.nano
@@ -38,7 +40,7 @@ class ModelConfig:
     """Folder or name, for source=hf."""
     dtype: Dtype = Dtype.bfloat16
     """Number format of the weights in the engines and of the saved checkpoints."""
-    max_model_len: int = number(2048, least=1)
+    max_model_len: PositiveInt = 1024
     """Longest context in tokens: prompts that would not leave room for a turn end the episode."""
     chat_template: str = ""
     """What writes conversations (docs/models.md): empty or auto means the model's own template; or the name of one that comes with agentr,

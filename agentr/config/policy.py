@@ -6,8 +6,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
+from typing import Annotated
 
-from agentr.config.checks import Problem, number
+from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
+
+from agentr.config.checks import Problem, Section
 
 
 class PolicyBackend(StrEnum):
@@ -18,14 +21,14 @@ class PolicyBackend(StrEnum):
 
 
 @dataclass
-class SamplingConfig:
+class SamplingConfig(Section):
     """How completions are drawn."""
 
-    temperature: float = number(1.0, least=0)
+    temperature: NonNegativeFloat = 1.0
     """0 means greedy."""
-    top_p: float = number(1.0, above=0, most=1)
+    top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
     """Nucleus sampling: the most likely tokens that together have this probability; 1 means all."""
-    max_tokens: int = number(256, least=1)
+    max_tokens: PositiveInt = 256
     """Longest completion, in tokens; a turn that reaches it is cut off, and turns.cut_off says whether it is executed."""
 
 
@@ -34,7 +37,7 @@ PARAMETERS = ("n", "temperature", "top_p", "max_tokens", "seed", "stop", "parall
 
 
 @dataclass
-class OpenAIConfig:
+class OpenAIConfig(Section):
     """An OpenAI-compatible API as the policy (GPT-4o as Agent-R's actor, or a vLLM server elsewhere)."""
 
     base_url: str = "https://api.openai.com/v1"
@@ -43,13 +46,13 @@ class OpenAIConfig:
     """Name of the model there."""
     api_key_env: str = "OPENAI_API_KEY"
     """Environment variable that holds the key."""
-    max_cost: float = number(0.0, least=0)
+    max_cost: NonNegativeFloat = 0.0
     """Stop when this much was spent, in the currency of the prices; 0 means no limit."""
-    prompt_price_per_mtok: float = number(0.0, least=0)
+    prompt_price_per_mtok: NonNegativeFloat = 0.0
     """Price of a million prompt tokens."""
-    completion_price_per_mtok: float = number(0.0, least=0)
+    completion_price_per_mtok: NonNegativeFloat = 0.0
     """Price of a million generated tokens."""
-    concurrency: int = number(16, least=1)
+    concurrency: PositiveInt = 16
     """Requests at the same time."""
     parameters: dict[str, str] = field(default_factory=dict)
     """What the model calls parameters, such as {max_tokens: max_completion_tokens, seed: ''}; one with an empty name is left out."""
@@ -85,32 +88,30 @@ SHARED_MEMORY = Path("/dev/shm")
 
 
 @dataclass
-class PolicyConfig:
+class PolicyConfig(Section):
     """Who answers, and with how much of the machine."""
 
     backend: PolicyBackend = PolicyBackend.vllm
     """Our own engines, or an API."""
-    engines: int = number(1, least=1)
+    engines: PositiveInt = 1
     """vLLM engines; trees are spread over them."""
     device: Device = Device.auto
     """What engines run on."""
-    max_num_seqs: int = number(64, least=1)
+    max_num_seqs: PositiveInt = 64
     """Sequences that an engine decodes together."""
-    kv_cache_gib: float = number(1.0, above=0)
+    kv_cache_gib: PositiveFloat = 1.0
     """Memory for the key-value cache on a CPU."""
-    block_size: int = number(32, least=1)
-    """Tokens in a block of the prefix cache."""
-    gpu_memory_utilization: float = number(0.85, above=0, most=1)
+    gpu_memory_utilization: Annotated[float, Field(gt=0, le=1)] = 0.85
     """Share of a GPU's memory that an engine takes."""
-    tensor_parallel_size: int = number(1, least=1)
+    tensor_parallel_size: PositiveInt = 1
     """GPUs that share one engine's model."""
-    threads: int = number(1, least=1)
+    threads: PositiveInt = 1
     """OpenMP threads of an engine on a CPU."""
     sync: Sync = Sync.files
     """How weights get to the engines between online steps."""
-    timeout_s: float = number(300.0, above=0)
+    timeout_s: PositiveFloat = 300.0
     """Deadline of one call."""
-    retries: int = number(3, least=0)
+    retries: NonNegativeInt = 3
     """Attempts at a call after the first."""
     openai: OpenAIConfig = field(default_factory=OpenAIConfig)
     """For backend=openai."""
@@ -134,7 +135,7 @@ class Who(StrEnum):
 
 
 @dataclass
-class AdvisorConfig:
+class AdvisorConfig(Section):
     """Who is asked, and how."""
 
     who: Who = Who.policy
@@ -143,9 +144,9 @@ class AdvisorConfig:
     """For who=openai: address, model, prices, budget."""
     sampling: SamplingConfig = field(default_factory=lambda: SamplingConfig(temperature=0.7, top_p=0.95, max_tokens=512))
     """How answers are drawn."""
-    timeout_s: float = number(120.0, above=0)
+    timeout_s: PositiveFloat = 120.0
     """Deadline of an answer."""
-    retries: int = number(3, least=0)
+    retries: NonNegativeInt = 3
     """Attempts at an answer after the first."""
     required: bool = False
     """Stop if there is no answer; otherwise nothing comes of the question, which is counted, and the run goes on."""

@@ -1,6 +1,6 @@
 """The typed configuration. One dataclass for each section of the YAML; an unknown key is an error.
 
-What a method needs is in ``Config.method``, whose class the method's recipe brings along; nothing in this package knows a method by name.
+What a method needs is in ``Config.method``, whose class the method's method brings along; nothing in this package knows a method by name.
 Imports nothing heavy, so that ``agentr run --dry-run`` answers at once. Numbers that a paper gives say which.
 """
 
@@ -13,7 +13,9 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from agentr.config.checks import Problem, number, share
+from pydantic import NonNegativeFloat, NonNegativeInt, NonPositiveFloat, PositiveFloat, PositiveInt
+
+from agentr.config.checks import Problem, Proportion, Section
 from agentr.config.cluster import ClusterConfig, WatchdogConfig
 from agentr.config.model import ModelConfig
 from agentr.config.policy import AdvisorConfig, PolicyBackend, PolicyConfig, SamplingConfig, Who
@@ -33,11 +35,11 @@ class EnvProtocol(StrEnum):
 
 
 @dataclass
-class MethodConfig:
+class MethodConfig(Section):
     """What every method's section has; a method's own keys are in its subclass (docs of the method)."""
 
     type: str = ""
-    """The method: a name of ``agentr methods``, or a Python file with a recipe (docs/add_a_method.md), relative to the YAML file."""
+    """The method: a name of ``agentr list methods``, or a Python file with a method (docs/add_a_method.md), relative to the YAML file."""
     preset: str = "default"
     """Starting values: default (ours), or those that the method's paper or released code gives."""
 
@@ -75,16 +77,16 @@ def _mirror_problems(url: str) -> Iterator[Problem]:
 
 
 @dataclass
-class RunConfig:
+class RunConfig(Section):
     """What this experiment is called and how long it goes on."""
 
     name: str = "experiment"
     """Name in tables and pages."""
     dir: str = ""
     """Run directory; empty means runs/<name>."""
-    seed: int = number(0, least=0)
+    seed: NonNegativeInt = 0
     """Every random decision derives from it."""
-    rounds: int = number(3, least=0)
+    rounds: NonNegativeInt = 3
     """Rounds of self-training after the warm start; 0 evaluates the warm start only."""
     control: bool = False
     """Also train the warm start on demonstrations alone for as many optimiser steps, and evaluate it."""
@@ -94,7 +96,7 @@ class RunConfig:
     mirror: str = ""
     """Where stages are copied to once they are sealed, and checkpoints that a training may go on from: s3://bucket/prefix,
     gs://bucket/prefix or file:///folder, one for each run. A run directory that is lost is filled from there. Empty means nowhere."""
-    mirror_wait_s: float = number(600.0, least=0)
+    mirror_wait_s: NonNegativeFloat = 600.0
     """Longest wait for the mirror at the end of a run."""
 
     def problems(self) -> Iterator[Problem]:
@@ -108,18 +110,18 @@ class RunConfig:
 
 
 @dataclass
-class EnvConfig:
+class EnvConfig(Section):
     """Which environment, and how its servers run."""
 
     name: str = "textcraft"
-    """A name of ``agentr envs``, or ``module:class``."""
+    """A name of ``agentr list environments``, or ``module:class``."""
     options: dict[str, Any] = field(default_factory=dict)
     """Arguments of the environment's class, e.g. distractors: 3."""
     one_line: bool = False
     """Line breaks and tabs in answers to actions become spaces (the released code of Agent-R); the first observation stays as it is."""
     allow_leaks: bool = False
     """Train on tasks that are held out or evaluated on, as released splits of ETO and DensePolicy do; reports then say so."""
-    servers: int = number(1, least=1)
+    servers: PositiveInt = 1
     """Server processes; sessions are spread over them."""
     url: str = ""
     """An environment server that already runs; empty starts our own."""
@@ -129,28 +131,28 @@ class EnvConfig:
     """Environment variable that holds the bearer token of that server."""
     python: str = ""
     """Interpreter for the server's process; empty means this one."""
-    timeout_s: float = number(30.0, above=0)
+    timeout_s: PositiveFloat = 30.0
     """Deadline of one request; experts and lists of tasks have five minutes."""
-    retries: int = number(4, least=0)
+    retries: NonNegativeInt = 4
     """Attempts after the first, for requests that are safe to repeat."""
 
 
 @dataclass
-class TaskSelection:
+class TaskSelection(Section):
     """Tasks of one split, filtered and in a seeded order."""
 
     split: str = "train"
-    """A split of the environment (``agentr envs``)."""
+    """A split of the environment (``agentr list environments``)."""
     where: dict[str, Any] = field(default_factory=dict)
     """Label filters: a value, a list of values, or {min: .., max: ..}."""
-    limit: int | None = number(None, least=1)
+    limit: PositiveInt | None = None
     """Most tasks; none given means all."""
-    seed: int = number(0, least=0)
+    seed: NonNegativeInt = 0
     """Of the order in which tasks are taken."""
 
 
 @dataclass
-class CollectConfig:
+class CollectConfig(Section):
     """Which tasks a round explores, and with how much at a time. How it explores is the method's."""
 
     tasks: TaskSelection = field(default_factory=TaskSelection)
@@ -159,25 +161,25 @@ class CollectConfig:
     """Each round takes the next tasks of the selection's order (wrapping round) instead of the same ones."""
     sampling: SamplingConfig = field(default_factory=SamplingConfig)
     """How turns are drawn."""
-    in_flight: int = number(32, least=1)
+    in_flight: PositiveInt = 32
     """Trees that grow at the same time."""
-    coordinators: int = number(1, least=1)
+    coordinators: PositiveInt = 1
     """Processes that share the trees of each stage: one feeds about 400 expansions a second on a core."""
-    max_completions: int = number(0, least=0)
+    max_completions: NonNegativeInt = 0
     """Most completions that a round draws, for comparisons at equal cost; 0 means no limit. A tree starts only if the budget would hold
     even if it and every running tree used their maximum. If nothing is running one tree is always started, so the total can overshoot by
     at most one tree."""
-    infra_retries: int = number(3, least=0)
+    infra_retries: NonNegativeInt = 3
     """Attempts at a tree after an infrastructure failure."""
-    max_failed: float = share(0.05)
+    max_failed: Proportion = 0.05
     """Share of trees that may fail for infrastructure reasons before the stage is refused."""
 
 
 @dataclass
-class BuildConfig:
+class BuildConfig(Section):
     """Which rows may be in a dataset, whatever the method."""
 
-    max_length: int = number(1024, least=1)
+    max_length: PositiveInt = 1024
     """Rows with more tokens are dropped and counted."""
     train_on_invalid: bool = False
     """Also train on turns that the environment did not understand (Agent-R does, in good trajectories)."""
@@ -186,12 +188,12 @@ class BuildConfig:
     train_on_said_twice: bool = True
     """Also train on turns that say a sentence twice. Of this and the next key: in rows that imitate whole episodes; turns that are not
     trained on stay in them as context, and are counted."""
-    least_logprob: float | None = number(None, most=0)
+    least_logprob: NonPositiveFloat | None = None
     """Least mean log-probability of a token, in nats, in turns that are trained on; none given trains on all."""
 
 
 @dataclass
-class WarmStartConfig:
+class WarmStartConfig(Section):
     """Supervised fine-tuning on expert demonstrations before the first round."""
 
     enabled: bool = True
@@ -205,7 +207,7 @@ class WarmStartConfig:
 
 
 @dataclass
-class EvalConfig:
+class EvalConfig(Section):
     """How policies are measured on held-out tasks."""
 
     tasks: TaskSelection = field(default_factory=lambda: TaskSelection(split="dev"))
@@ -213,15 +215,15 @@ class EvalConfig:
     select: str = ""
     """Another held-out split, by whose tasks the best round is chosen; otherwise like eval.tasks. Empty means by eval.tasks themselves,
     which flatters the best round: the report says so."""
-    episodes: int = number(1, least=1)
+    episodes: PositiveInt = 1
     """Episodes for each task; more than one needs a temperature."""
     sampling: SamplingConfig = field(default_factory=lambda: SamplingConfig(temperature=0.0))
     """How turns are drawn; greedy by default."""
-    max_steps: int = number(0, least=0)
+    max_steps: NonNegativeInt = 0
     """Actions in an episode; 0 means the environment's own limit."""
-    max_invalid: int = number(0, least=0)
+    max_invalid: NonNegativeInt = 0
     """An episode ends after so many invalid actions in a row; 0 means never."""
-    in_flight: int = number(64, least=1)
+    in_flight: PositiveInt = 64
     """Episodes at the same time."""
     recovery: bool = False
     """Also measure recovery from a bad prefix (Agent-R Table 3)."""
@@ -231,8 +233,6 @@ class EvalConfig:
         default_factory=lambda: AdvisorConfig(who=Who.nobody, sampling=SamplingConfig(temperature=0.0, max_tokens=256))
     )
     """Who is asked whether an episode is right, beside the environment: with the expert's answer before it, where there is one."""
-    bootstrap: int = number(10_000, least=100)
-    """Resamples for intervals."""
 
     def problems(self) -> Iterator[Problem]:
         if self.episodes > 1 and self.sampling.temperature == 0:
@@ -254,7 +254,7 @@ CHANGING = ("method", "collect", "build", "train")
 
 
 @dataclass
-class Config:
+class Config(Section):
     """A whole experiment."""
 
     run: RunConfig = field(default_factory=RunConfig)

@@ -11,10 +11,10 @@ from agentr.config.checks import Problem
 from agentr.config.identity import flatten, plain
 from agentr.config.policy import PolicyBackend, Who
 from agentr.config.schema import Config, EnvConfig
-from agentr.secrets import NAMES, Kind, Secret, redact
+from agentr.secrets import NAMES, Secret, SecretKind, redact
 
 #: Keys that name variables, by how they end, and what their values let one into.
-_KEYS = {"api_key_env": Kind.API, "token_env": Kind.ENVIRONMENT}
+_KEYS = {"api_key_env": SecretKind.API, "token_env": SecretKind.ENVIRONMENT}
 
 
 def secrets_of(config: Config) -> dict[str, Secret]:
@@ -26,7 +26,7 @@ def secrets_of(config: Config) -> dict[str, Secret]:
 
 def env_token(env: EnvConfig) -> Secret:
     """Reads the token of a server that runs already: only the variable that the configuration names is sent to its ``env.url``."""
-    return Secret.read(Kind.ENVIRONMENT, env.token_env) if env.token_env else Secret(Kind.ENVIRONMENT, "env.token_env", "")
+    return Secret.read(SecretKind.ENVIRONMENT, env.token_env) if env.token_env else Secret(SecretKind.ENVIRONMENT, "env.token_env", "")
 
 
 def without_secrets(config: Any) -> dict[str, Any]:

@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import Enum, StrEnum
+from typing import Annotated
 
-from agentr.config.checks import Problem, number, share
+from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
+
+from agentr.config.checks import Problem, Proportion, Section
 
 
 class Schedule(StrEnum):
@@ -59,16 +62,16 @@ class ContinueFrom(StrEnum):
 
 
 @dataclass
-class DPOConfig:
+class DPOConfig(Section):
     """Direct preference optimisation (arXiv 2305.18290, Eq. 7), for datasets of preferences. The reference is the start checkpoint."""
 
-    beta: float = number(0.1, above=0)
+    beta: PositiveFloat = 0.1
     """Strength of the pull towards the reference: the factor of the log-ratio in the implicit reward. With 0 no pair would count."""
-    sft: float = number(0.0, least=0)
+    sft: NonNegativeFloat = 0.0
     """Weight of the chosen side's mean token loss beside it."""
     length_normalized: bool = False
     """Compare mean log-probabilities of a side's tokens in place of sums."""
-    label_smoothing: float = number(0.0, least=0, below=0.5)
+    label_smoothing: Annotated[float, Field(ge=0, lt=0.5)] = 0.0
     """Share of pairs that are assumed to be the wrong way round (needs the loss without length_normalized)."""
 
     def problems(self) -> Iterator[Problem]:
@@ -78,32 +81,32 @@ class DPOConfig:
 
 
 @dataclass
-class GRPOConfig:
+class GRPOConfig(Section):
     """A clipped policy gradient (PPO's, arXiv 1707.06347, Eq. 7, without a critic), for datasets of rollouts. The losses are TRL's."""
 
     loss: PolicyLoss = PolicyLoss.dapo
     """How tokens add up."""
     ratio: RatioLevel = RatioLevel.token
     """What is clipped: the new policy's probability by the old one's, of a token or of a rollout."""
-    clip: float = number(0.2, above=0)
+    clip: PositiveFloat = 0.2
     """A ratio below 1 - clip earns nothing more; nor does one above 1 + clip_high."""
-    clip_high: float = number(0.0, least=0)
+    clip_high: NonNegativeFloat = 0.0
     """Upper bound of the clip; 0 means as clip. 0.28 in DAPO. For cispo the largest weight, such as 5."""
-    dual_clip: float = number(0.0, least=0)
+    dual_clip: NonNegativeFloat = 0.0
     """Largest ratio that counts where the advantage is negative (arXiv 1912.09729, Eq. 5; c = 3 there); 0 means no bound."""
-    kl: float = number(0.0, least=0)
+    kl: NonNegativeFloat = 0.0
     """Weight of the divergence from the start checkpoint (arXiv 2402.03300, Eq. 4); with 0 there is no reference model."""
     kl_ratio: bool = False
     """Multiply the divergence by the ratio, so that its gradient is that of the reverse KL divergence (arXiv 2512.02556)."""
-    entropy: float = number(0.0, least=0)
+    entropy: NonNegativeFloat = 0.0
     """Weight of the mean entropy, which is added."""
-    minibatches: int = number(1, least=1)
+    minibatches: PositiveInt = 1
     """Optimiser steps in which an online step's rollouts are gone through; each takes the groups of some of the tasks."""
-    iterations: int = number(1, least=1)
+    iterations: PositiveInt = 1
     """How often they are gone through."""
     correction: Correction = Correction.none
     """What is done about engine and trainer computing other log-probabilities."""
-    correction_max: float = number(3.0, above=0)
+    correction_max: PositiveFloat = 3.0
     """Largest ratio of the trainer's to the engine's probability; see correction."""
 
     def problems(self) -> Iterator[Problem]:
@@ -121,14 +124,14 @@ class GRPOConfig:
 
 
 @dataclass
-class LoRAConfig:
+class LoRAConfig(Section):
     """Low-rank adapters (arXiv 2106.09685). They are merged at the end: the checkpoint is a whole model."""
 
-    rank: int = number(0, least=0)
+    rank: NonNegativeInt = 0
     """0 trains all weights."""
-    alpha: float = number(16.0, above=0)
+    alpha: PositiveFloat = 16.0
     """Adapters are scaled by alpha / rank."""
-    dropout: float = number(0.0, least=0, below=1)
+    dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0
     """Share of the adapters' inputs that is dropped in training."""
     targets: list[str] = field(default_factory=lambda: ["all-linear"])
     """Names of linear layers, or all-linear."""
@@ -139,32 +142,32 @@ class LoRAConfig:
 
 
 @dataclass
-class TrainConfig:
+class TrainConfig(Section):
     """One training: how long, how fast, in which batches."""
 
-    steps: int = number(0, least=0)
+    steps: NonNegativeInt = 0
     """Optimiser steps; 0 means by epochs."""
-    epochs: float = number(1.0, least=0)
+    epochs: NonNegativeFloat = 1.0
     """Passes over the dataset, rounded up to whole batches; not used if steps is given."""
-    learning_rate: float = number(2e-5, above=0)
+    learning_rate: PositiveFloat = 2e-5
     """Peak learning rate of AdamW."""
-    min_lr_ratio: float = share(0.0)
+    min_lr_ratio: Proportion = 0.0
     """Learning rate at the end of the schedule, as a share of the peak."""
-    batch_size: int = number(16, least=1)
+    batch_size: PositiveInt = 16
     """Rows in an optimiser step, over all workers; a multiple of micro_batch_size x trainer.workers."""
-    micro_batch_size: int = number(16, least=1)
+    micro_batch_size: PositiveInt = 16
     """Rows in a forward pass of one worker; a pair is one row."""
     schedule: Schedule = Schedule.cosine
     """Shape of the learning rate after the warm-up."""
-    warmup_ratio: float = share(0.03)
+    warmup_ratio: Proportion = 0.03
     """Share of the optimiser steps in which the learning rate rises to its peak."""
-    weight_decay: float = number(0.0, least=0)
+    weight_decay: NonNegativeFloat = 0.0
     """AdamW's decoupled weight decay."""
-    max_grad_norm: float = number(1.0, above=0)
+    max_grad_norm: PositiveFloat = 1.0
     """Gradients are scaled down to this norm."""
-    adam_beta2: float = number(0.999, above=0, below=1)
+    adam_beta2: Annotated[float, Field(gt=0, lt=1)] = 0.999
     """AdamW's decay of the squared gradients."""
-    max_length: int = number(1024, least=1)
+    max_length: PositiveInt = 1024
     """Longest row that is accepted, in tokens."""
     bf16: bool | None = None
     """Compute in bfloat16, with masters in float32. Unset: where the hardware multiplies in it; processors without AVX-512 take fifty times
@@ -173,11 +176,11 @@ class TrainConfig:
     """Compute what rows of a micro-batch begin with in common once (not for preferences). The result is the same but for rounding."""
     gradient_checkpointing: bool = False
     """Compute activations again in the backward pass: less memory, more time."""
-    checkpoint_every: int = number(100, least=1)
+    checkpoint_every: PositiveInt = 100
     """Steps between resumable checkpoints."""
-    log_every: int = number(10, least=1)
+    log_every: PositiveInt = 10
     """Steps between two lines of metrics."""
-    seed: int = number(0, least=0)
+    seed: NonNegativeInt = 0
     """Of the order of rows; run.seed is added."""
     dpo: DPOConfig = field(default_factory=DPOConfig)
     """For datasets of preferences."""
@@ -213,20 +216,20 @@ class Share(Enum):  # a text has a method that is called split
 
 
 @dataclass
-class TrainerConfig:
+class TrainerConfig(Section):
     """Where and how training runs."""
 
-    workers: int = number(1, least=1)
+    workers: PositiveInt = 1
     """Processes that share a batch; with use_gpu one GPU each."""
     use_gpu: bool = False
     """Train on GPUs."""
     share: Share = Share.time
     """How trainer and engines share the GPUs."""
-    threads: int = number(2, least=1)
+    threads: PositiveInt = 2
     """OpenMP threads of a worker on a CPU."""
-    start_timeout_s: float = number(600.0, above=0)
+    start_timeout_s: PositiveFloat = 600.0
     """Deadline for the workers to come up."""
-    max_failures: int = number(2, least=0)
+    max_failures: NonNegativeInt = 2
     """Restarts from the last checkpoint after a worker died."""
     continue_from: ContinueFrom = ContinueFrom.previous
     """Checkpoint that a round's training starts from."""

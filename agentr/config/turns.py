@@ -5,18 +5,20 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from agentr.config.checks import number
+from pydantic import NonNegativeInt
+
+from agentr.config.checks import Section
 
 
 @dataclass
-class PromptConfig:
+class PromptConfig(Section):
     """How an episode opens."""
 
     system: str = ""
     """System message; empty for none."""
     instruction: bool = True
     """Start with the environment's instruction; a model fine-tuned on the format does without."""
-    examples: int = number(0, least=0)
+    examples: NonNegativeInt = 0
     """Worked episodes before the task."""
 
 
@@ -71,7 +73,7 @@ class Dialect(StrEnum):
 
 
 @dataclass
-class TurnsConfig:
+class TurnsConfig(Section):
     """How turns are read and carried out, wherever the agent acts: exploration, revision, evaluation."""
 
     format: TurnFormat = TurnFormat.environment

@@ -125,6 +125,6 @@ def specification(environment: Environment) -> wire.EnvironmentSpec:
     if not splits:
         raise ConfigError(
             f"no split of {spec.name} is in AgentGym's numbering here; it has {', '.join(spec.splits)}",
-            hint="Some environments need files for that: see `agentr data` and env.options.",
+            hint="Some environments need files for that: see `agentr list NAME` and env.options.",
         )
     return spec.model_copy(update={"splits": splits, "identity": "", "strata": [], "can_fork": False})

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, cast
 
-from agentr.cluster.causes import Cause, Kind
+from agentr.cluster.causes import Cause, CauseKind
 from agentr.envs.fleet import CALL_TIMEOUT_S, EnvServers
 from agentr.envs.server import ServerState, ServerStatus
 
@@ -40,11 +40,13 @@ def _supervised(name: str, actor: Any) -> Iterator[Cause]:
     try:
         status: ServerStatus = cast("Any", ray.get(actor.status.remote(), timeout=CALL_TIMEOUT_S))
     except RayError as error:
-        yield Cause(Kind.server_dead, f"the supervisor of {name} does not answer", type(error).__name__, "Is its node alive?")
+        yield Cause(CauseKind.server_dead, f"the supervisor of {name} does not answer", type(error).__name__, "Is its node alive?")
         return
     if status.state is not ServerState.UP:
         what = "is being started again" if status.state is ServerState.STARTING else "was given up"
-        yield Cause(Kind.server_dead, f"{name} {what}", status.error or f"{status.restarts} restarts", "See its log in the run's logs/.")
+        yield Cause(
+            CauseKind.server_dead, f"{name} {what}", status.error or f"{status.restarts} restarts", "See its log in the run's logs/."
+        )
         return
     yield from _served(name, status.url, "It is ended and started again soon.")
 
@@ -56,20 +58,22 @@ def _served(name: str, url: str, hint: str) -> Iterator[Cause]:
     try:
         answer = httpx.get(f"{url}/health", timeout=ANSWER_S, trust_env=False)
     except httpx.TimeoutException:
-        yield Cause(Kind.server_hung, f"{name} hangs", f"{url}/health does not answer within {ANSWER_S:g} s", hint)
+        yield Cause(CauseKind.server_hung, f"{name} hangs", f"{url}/health does not answer within {ANSWER_S:g} s", hint)
         return
     except httpx.HTTPError as error:
-        yield Cause(Kind.server_dead, f"{name} is dead", f"{url}/health: {type(error).__name__}: {error}", hint)
+        yield Cause(CauseKind.server_dead, f"{name} is dead", f"{url}/health: {type(error).__name__}: {error}", hint)
         return
     seconds, said = time.monotonic() - started, _json(answer)
     if answer.status_code == 503:
-        yield Cause(Kind.server_hung, f"{name} hangs", str(said.get("error", answer.status_code)), "See its log for what it called last.")
+        yield Cause(
+            CauseKind.server_hung, f"{name} hangs", str(said.get("error", answer.status_code)), "See its log for what it called last."
+        )
     refused_s = said.get("refused_s")
     if refused_s is not None and refused_s < REFUSED_S:
         evidence = f"{said['sessions']} of {said['max_sessions']} sessions are open, and it refused one {refused_s:.0f} s ago"
-        yield Cause(Kind.server_full, f"{name} is full", evidence, _MORE)
+        yield Cause(CauseKind.server_full, f"{name} is full", evidence, _MORE)
     if seconds > ANSWER_S / 3:
-        yield Cause(Kind.server_overloaded, f"{name} is overloaded", f"{url}/health took {seconds:.1f} s", _MORE)
+        yield Cause(CauseKind.server_overloaded, f"{name} is overloaded", f"{url}/health took {seconds:.1f} s", _MORE)
 
 
 def _json(answer: Any) -> dict[str, Any]:

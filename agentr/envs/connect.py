@@ -38,5 +38,5 @@ def connect(config: EnvConfig, urls: Urls, token: str | Secret) -> EnvClient:
     try:
         environment = load(config.name, config.options)
     except (UnknownEnvironment, BadOptions) as error:
-        raise ConfigError(f"the tasks of {config.name} are not known here: {error}", hint="See `agentr envs`.") from error
+        raise ConfigError(f"the tasks of {config.name} are not known here: {error}", hint="See `agentr list environments`.") from error
     return client(transport=lambda *arguments: AgentGymTransport(environment, dialect, *arguments))

@@ -13,7 +13,7 @@ from agentr.config.schema import EnvConfig
 from agentr.config.secrets import env_token
 from agentr.envs.server import EnvServer, new_token
 from agentr.errors import ConfigError
-from agentr.secrets import Kind, Secret
+from agentr.secrets import Secret, SecretKind
 from env_servers.protocol import TOKEN_ENV
 from env_servers.registry import ENVIRONMENTS
 
@@ -36,7 +36,7 @@ def reachable(target: str, options: Mapping[str, Any], count: int = 1) -> Iterat
     if is_url(target):
         if options:
             raise ConfigError("a server that runs already takes no options", hint="Give --option with an environment's name.")
-        yield [target], Secret.read(Kind.ENVIRONMENT, TOKEN_ENV)
+        yield [target], Secret.read(SecretKind.ENVIRONMENT, TOKEN_ENV)
         return
     if ":" not in target and target not in ENVIRONMENTS:
         near = difflib.get_close_matches(target, ENVIRONMENTS, n=1)

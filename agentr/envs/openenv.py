@@ -24,9 +24,9 @@ from urllib.parse import quote
 from pydantic import BaseModel
 
 from agentr.config.openenv import OpenEnvOptions
-from agentr.envs.lines import Failed, Full, Line, Rejected
 from agentr.envs.openenv_fields import Fields, fields_of
 from agentr.envs.transport import EnvStats, RequestFailed, Transport, UnknownOnServer, reading
+from agentr.envs.websocket import Failed, Full, Line, Rejected
 from agentr.errors import ConfigError, InfraError
 from agentr.foreign import read
 from agentr.secrets import Secret, quoted

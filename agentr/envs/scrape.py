@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 from prometheus_client.parser import text_string_to_metric_families
 
 from agentr.cluster import metrics
-from agentr.cluster.metrics import Metric, Sample
+from agentr.cluster.metrics import Metric, MetricSample
 from agentr.secrets import Secret
 
 #: What becomes of the server's own series; what is the same in ours is summed.
@@ -47,7 +47,7 @@ def fetch(url: str, token: Secret, timeout_s: float) -> str:
         connection.close()
 
 
-def samples(text: str) -> Iterator[Sample]:
+def samples(text: str) -> Iterator[MetricSample]:
     """Yields what a server counts as metrics of ours."""
     sums: dict[tuple[Metric, tuple[tuple[str, str], ...]], float] = defaultdict(float)
     for family in text_string_to_metric_families(text):
@@ -57,4 +57,4 @@ def samples(text: str) -> Iterator[Sample]:
                 kept = {name: value for name, value in line.labels.items() if name in metric.labels}
                 sums[metric, tuple((labels | kept).items())] += line.value
     for (metric, labels), value in sums.items():
-        yield Sample(metric, value, dict(labels))
+        yield MetricSample(metric, value, dict(labels))

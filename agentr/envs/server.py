@@ -35,7 +35,7 @@ from agentr.config.schema import EnvConfig
 from agentr.envs import scrape
 from agentr.errors import InfraError
 from agentr.logs import recording
-from agentr.secrets import Kind, Secret
+from agentr.secrets import Secret, SecretKind
 from agentr.store.files import make_folder
 from env_servers.protocol import TOKEN_ENV
 
@@ -142,7 +142,7 @@ class EnvServer:
         for name, value in config.options.items():
             self._command += ["--option", f"{name}={json.dumps(value)}"]
         named = {str(value) for key, value in flatten(config.options) if key.endswith("_env")}
-        self._token = Secret(Kind.ENVIRONMENT, TOKEN_ENV, token)
+        self._token = Secret(SecretKind.ENVIRONMENT, TOKEN_ENV, token)
         self._environ = {name: value for name, value in os.environ.items() if name in named or _HANDED_ON.match(name)}
         self._environ |= {TOKEN_ENV: self._token.reveal(), "PYTHONUNBUFFERED": "1"}
         if not config.python:
@@ -187,15 +187,15 @@ class EnvServer:
                 end(self._child)
             self._thread.join(3.0)
 
-    def _samples(self) -> Iterator[metrics.Sample]:
+    def _samples(self) -> Iterator[metrics.MetricSample]:
         """What there is to say of the child, and what it counts."""
         status = self._status
-        yield metrics.Sample(metrics.RESTARTS, self._starts, {"part": f"supervisor-{self._number}"})
-        yield metrics.Sample(metrics.RESTARTS, status.restarts)
+        yield metrics.MetricSample(metrics.RESTARTS, self._starts, {"part": f"supervisor-{self._number}"})
+        yield metrics.MetricSample(metrics.RESTARTS, status.restarts)
         counted = ""
         with contextlib.suppress(OSError, http.client.HTTPException):
             counted = scrape.fetch(status.url, self._token, self._rules.poll_s) if status.state is ServerState.UP else ""
-        yield metrics.Sample(metrics.ENV_UP, float(bool(counted)))
+        yield metrics.MetricSample(metrics.ENV_UP, float(bool(counted)))
         yield from scrape.samples(counted)
 
     # the supervising thread -------------------------------------------------------------------------------------------
@@ -305,4 +305,4 @@ def _healthy(url: str, timeout_s: float) -> bool:
 
 def new_token() -> Secret:
     """A bearer token for one run."""
-    return Secret(Kind.ENVIRONMENT, TOKEN_ENV, secrets.token_urlsafe(32))
+    return Secret(SecretKind.ENVIRONMENT, TOKEN_ENV, secrets.token_urlsafe(32))

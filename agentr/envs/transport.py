@@ -18,7 +18,7 @@ from pydantic import BaseModel, ValidationError
 
 from agentr.errors import ConfigError, InfraError
 from agentr.foreign import MOST_BYTES, Unreadable
-from agentr.secrets import Kind, Secret, quoted
+from agentr.secrets import Secret, SecretKind, quoted
 from env_servers.protocol import TOKEN_ENV, ErrorBody
 
 Answer = TypeVar("Answer", bound=BaseModel)
@@ -112,7 +112,7 @@ class Transport:
     """
 
     def __init__(self, token: str | Secret, timeout_s: float, stats: EnvStats) -> None:
-        self._headers = Secret(Kind.ENVIRONMENT, TOKEN_ENV, token).bearer()
+        self._headers = Secret(SecretKind.ENVIRONMENT, TOKEN_ENV, token).bearer()
         self._timeout_s = timeout_s
         self._stats = stats
         self._http: aiohttp.ClientSession | None = None

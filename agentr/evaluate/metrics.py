@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from statistics import fmean
@@ -90,7 +90,6 @@ class Evaluation:
 
 def evaluate(
     trees: Iterable[Tree],
-    resamples: int = 10_000,
     labels: tuple[str, ...] = (),
     identity: str = "",
     answer_prefix: str = "",
@@ -105,68 +104,88 @@ def evaluate(
         answer_prefix: How an action begins that is an answer; empty where answers are not counted.
         reflections: Openings of reflections, of a method that reflects.
     """
-    problems: dict[str, str] = {}
-    success: dict[str, float] = {}
-    best: list[bool] = []
-    answers: list[int | None] = []
-    reward: list[float] = []
-    episodes: list[list[Node]] = []
-    outcomes: dict[str, int] = {}
-    strata: dict[str, dict[str, list[float]]] = {}
-    counts: dict[str, int] = {}
-    behaviour: dict[str, list[float]] = {name: [] for name in BEHAVIOUR}
-    scores: list[list[Mapping[str, float]]] = []
-    statuses: Counter[CallStatus] = Counter()
+    grown = [_Played.of(tree, identity, answer_prefix) for tree in trees]
+    played = [one for one in grown if one.leaves]
+    paths = [episode.path for one in played for episode in one.episodes]
+    turns = [node for path in paths for node in path]
+    problems = [one.problem for one in played]
+    interval = partial(mean_interval, problems=problems)
     reflected = Reflections(reflections)
-    for tree in trees:
-        leaves = [n for n in tree.ended() if n.depth == 0 or n.origin is Origin.POLICY]
-        if refused := sum(n.outcome is Outcome.REFUSED for n in tree.nodes):
-            outcomes[Outcome.REFUSED.value] = outcomes.get(Outcome.REFUSED.value, 0) + refused
-        if not leaves:
-            continue
-        success[tree.task.key] = fmean(n.outcome is Outcome.SUCCESS for n in leaves)
-        problems[tree.task.key] = str(tree.task.labels.get(identity, tree.task.key))
-        best.append(any(n.outcome is Outcome.SUCCESS for n in leaves))
-        answers += [_answers(tree.path(n.id), answer_prefix) if n.outcome is Outcome.SUCCESS else None for n in leaves]
-        reward.append(fmean(n.reward for n in leaves))
-        paths = [tree.path(n.id) for n in leaves]
-        episodes += paths
-        reflected.add(problems[tree.task.key], paths)
-        told = [Episode(tree, tuple(path), answer_prefix) for path in paths]
-        for name, of in BEHAVIOUR.items():
-            behaviour[name].append(fmean(of(episode) if episode.path else 0.0 for episode in told))
-        scores.append([n.scores for n in leaves])
-        for episode in told:
-            statuses += episode.statuses
-        for leaf in leaves:
-            outcomes[str(leaf.outcome)] = outcomes.get(str(leaf.outcome), 0) + 1
-        for label in labels:
-            if label in tree.task.labels:
-                strata.setdefault(label, {}).setdefault(str(tree.task.labels[label]), []).append(success[tree.task.key])
-        for name, amount in stored_counts(tree.cost, tree.events).items():
-            counts[name] = counts.get(name, 0) + amount
-    turns = [node for episode in episodes for node in episode]
-    interval = partial(mean_interval, resamples=resamples, problems=list(problems.values()))
-    names = sorted({name for task in scores for given in task for name in given})
+    for one in played:
+        reflected.add(one.problem, [episode.path for episode in one.episodes])
     return Evaluation(
-        success=interval(list(success.values())),
-        reward=interval(reward),
-        steps=fmean(map(len, episodes)) if episodes else 0.0,
-        invalid_rate=fmean(not n.valid for n in turns) if turns else 0.0,
-        repeated_rate=sum(repeated(e, 1) for e in episodes) / max(1, len(turns)),
-        repeats={length: fmean(repeated(e, length) for e in episodes) if episodes else 0.0 for length in REPEAT_LENGTHS},
-        outcomes=outcomes,
-        by_label={label: {v: (fmean(s), len(s)) for v, s in sorted(rows.items(), key=_by_value)} for label, rows in strata.items()},
-        per_task=success,
-        counts=counts,
-        problems=problems,
-        best=fmean(best) if best else 0.0,
-        behaviour={name: interval(values) for name, values in behaviour.items()} if episodes else {},
-        scores={name: interval([fmean(given.get(name, 0.0) for given in task) for task in scores]) for name in names},
-        statuses={str(status): statuses[status] / statuses.total() for status in CallStatus} if statuses else {},
-        reflections=reflected.shares(resamples),
-        within_answers={k: fmean(a is not None and a <= k for a in answers) for k in ANSWERS} if answer_prefix and answers else {},
+        success=interval([one.success for one in played]),
+        reward=interval([fmean(leaf.reward for leaf in one.leaves) for one in played]),
+        steps=fmean(map(len, paths)) if paths else 0.0,
+        invalid_rate=fmean(not turn.valid for turn in turns) if turns else 0.0,
+        repeated_rate=sum(repeated(path, 1) for path in paths) / max(1, len(turns)),
+        repeats={length: fmean(repeated(path, length) for path in paths) if paths else 0.0 for length in REPEAT_LENGTHS},
+        outcomes=dict(Counter(outcome for one in grown for outcome in one.outcomes())),
+        by_label={label: rows for label in labels if (rows := _by_label(played, label))},
+        per_task={one.tree.task.key: one.success for one in played},
+        counts=dict(sum((Counter(stored_counts(one.tree.cost, one.tree.events)) for one in played), Counter[str]())),
+        problems={one.tree.task.key: one.problem for one in played},
+        best=fmean(one.success > 0 for one in played) if played else 0.0,
+        behaviour={name: interval([one.mean(of) for one in played]) for name, of in BEHAVIOUR.items()} if paths else {},
+        scores={name: interval([fmean(leaf.scores.get(name, 0.0) for leaf in one.leaves) for one in played]) for name in _scores(played)},
+        statuses=_shares(played),
+        reflections=reflected.shares(),
+        within_answers=_within_answers(played, answer_prefix) if answer_prefix else {},
     )
+
+
+@dataclass(frozen=True)
+class _Played:
+    """The policy's episodes of one task. One that ended before its first turn has an empty path."""
+
+    tree: Tree
+    problem: str
+    leaves: list[Node]
+    episodes: list[Episode]
+
+    @classmethod
+    def of(cls, tree: Tree, identity: str, answer_prefix: str) -> _Played:
+        leaves = [n for n in tree.ended() if n.depth == 0 or n.origin is Origin.POLICY]
+        episodes = [Episode(tree, tuple(tree.path(leaf.id)), answer_prefix) for leaf in leaves]
+        return cls(tree, str(tree.task.labels.get(identity, tree.task.key)), leaves, episodes)
+
+    @property
+    def success(self) -> float:
+        return fmean(leaf.outcome is Outcome.SUCCESS for leaf in self.leaves)
+
+    def mean(self, of: Callable[[Episode], float]) -> float:
+        return fmean(of(episode) if episode.path else 0.0 for episode in self.episodes)
+
+    def outcomes(self) -> Iterator[str]:
+        """Yields the outcome of each episode, those whose prompts were refused first."""
+        yield from (Outcome.REFUSED.value for node in self.tree.nodes if node.outcome is Outcome.REFUSED)
+        yield from (str(leaf.outcome) for leaf in self.leaves)
+
+
+def _by_label(played: Sequence[_Played], label: str) -> dict[str, tuple[float, int]]:
+    found: dict[str, list[float]] = {}
+    for one in played:
+        if label in one.tree.task.labels:
+            found.setdefault(str(one.tree.task.labels[label]), []).append(one.success)
+    return {value: (fmean(of), len(of)) for value, of in sorted(found.items(), key=_by_value)}
+
+
+def _scores(played: Sequence[_Played]) -> list[str]:
+    return sorted({name for one in played for leaf in one.leaves for name in leaf.scores})
+
+
+def _shares(played: Sequence[_Played]) -> dict[str, float]:
+    found = Counter[CallStatus]()
+    for one in played:
+        for episode in one.episodes:
+            found += episode.statuses
+    return {str(status): found[status] / found.total() for status in CallStatus} if found else {}
+
+
+def _within_answers(played: Sequence[_Played], prefix: str) -> dict[int, float]:
+    ends = [pair for one in played for pair in zip(one.leaves, one.episodes, strict=True)]
+    answers = [_answers(episode.path, prefix) if leaf.outcome is Outcome.SUCCESS else None for leaf, episode in ends]
+    return {k: fmean(a is not None and a <= k for a in answers) for k in ANSWERS} if answers else {}
 
 
 def _by_value(row: tuple[str, Any]) -> tuple[bool, float, str]:
@@ -177,25 +196,25 @@ def _by_value(row: tuple[str, Any]) -> tuple[bool, float, str]:
         return True, 0.0, row[0]
 
 
-def _answers(episode: list[Node], prefix: str) -> int:
+def _answers(episode: Sequence[Node], prefix: str) -> int:
     return sum(node.valid and node.action.startswith(prefix) for node in episode)
 
 
-def repeated(episode: list[Node], length: int) -> int:
+def repeated(episode: Sequence[Node], length: int) -> int:
     """Counts the action sequences of ``length`` that stood in the episode before, at an earlier start."""
     actions = [n.action for n in episode]
     sequences = [tuple(actions[i : i + length]) for i in range(len(actions) - length + 1)]
     return len(sequences) - len(set(sequences))
 
 
-def conciseness(trees: Iterable[Tree], resamples: int = 10_000, identity: str = "") -> dict[str, Estimate]:
+def conciseness(trees: Iterable[Tree], identity: str = "") -> dict[str, Estimate]:
     """What the successes in ``trees`` needed, where it was tried which of their turns could be left out; nothing if there is no success.
 
     Returns:
         ``concise``: the share of successes of which no turn could be left out. ``needed turns``: the mean share of their turns that were
         needed. A problem's successes count once, with their mean.
     """
-    return _over_problems(trees, _needed, resamples, identity)
+    return _over_problems(trees, _needed, identity)
 
 
 def _needed(tree: Tree) -> dict[str, float]:
@@ -206,14 +225,14 @@ def _needed(tree: Tree) -> dict[str, float]:
     return {"concise": fmean(after is None for _, after in tried), "needed turns": fmean(shares)}
 
 
-def judged(trees: Iterable[Tree], resamples: int = 10_000, identity: str = "") -> dict[str, Estimate]:
+def judged(trees: Iterable[Tree], identity: str = "") -> dict[str, Estimate]:
     """What a judge says of the episodes in ``trees``, those of a problem with their mean; nothing if it was not asked.
 
     Returns:
         ``judged right``: the share of episodes that the judge finds right. ``judge agrees``: the share of which it says what the
         environment says; a judge that is uncertain disagrees.
     """
-    return _over_problems(trees, _verdicts, resamples, identity)
+    return _over_problems(trees, _verdicts, identity)
 
 
 def _verdicts(tree: Tree) -> dict[str, float]:
@@ -224,14 +243,12 @@ def _verdicts(tree: Tree) -> dict[str, float]:
     return {"judged right": fmean(rating is Rating.GOOD for _, rating in said), "judge agrees": fmean(agrees)}
 
 
-def _over_problems(
-    trees: Iterable[Tree], measure: Callable[[Tree], dict[str, float]], resamples: int, identity: str
-) -> dict[str, Estimate]:
+def _over_problems(trees: Iterable[Tree], measure: Callable[[Tree], dict[str, float]], identity: str) -> dict[str, Estimate]:
     """Returns each thing that ``measure`` finds in trees with its interval over problems; trees in which it finds nothing do not count."""
     found = [(str(tree.task.labels.get(identity, tree.task.key)), values) for tree in trees if (values := measure(tree))]
     problems = [problem for problem, _ in found]
     names = found[0][1] if found else ()
-    return {name: mean_interval([values[name] for _, values in found], resamples, problems=problems) for name in names}
+    return {name: mean_interval([values[name] for _, values in found], problems=problems) for name in names}
 
 
 def revision_length(trees: Iterable[Tree]) -> tuple[float, int]:

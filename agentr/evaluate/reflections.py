@@ -45,12 +45,12 @@ class Reflections:
         self._problems.append(problem)
         self._counts.append((said, false, refused, passed_over))
 
-    def shares(self, resamples: int) -> dict[str, Estimate]:
+    def shares(self) -> dict[str, Estimate]:
         """Returns both shares with their intervals over problems, ``n`` being reflections and refused moves; nothing without sentences."""
         if not self.sentences or not self._counts:
             return {}
         said, false, refused, passed_over = zip(*self._counts, strict=True)
         return {
-            FALSE: share_interval(false, said, resamples, problems=self._problems),
-            PASSED_OVER: share_interval(passed_over, refused, resamples, problems=self._problems),
+            FALSE: share_interval(false, said, problems=self._problems),
+            PASSED_OVER: share_interval(passed_over, refused, problems=self._problems),
         }

@@ -62,8 +62,6 @@ def share_interval(
 def paired_difference(
     after: Mapping[str, float],
     before: Mapping[str, float],
-    resamples: int = 10_000,
-    seed: int = 0,
     problems: Mapping[str, str] | None = None,
 ) -> Estimate:
     """Mean of ``after - before`` over the tasks that both have: the same tasks stand on both sides, so what they share cancels.
@@ -73,7 +71,7 @@ def paired_difference(
     """
     common = sorted(after.keys() & before.keys())
     differences = [after[key] - before[key] for key in common]
-    return mean_interval(differences, resamples, seed, [problems.get(key, key) for key in common] if problems else None)
+    return mean_interval(differences, problems=[problems.get(key, key) for key in common] if problems else None)
 
 
 def _resampled_means(sums: np.ndarray, counts: np.ndarray, resamples: int, seed: int) -> np.ndarray:

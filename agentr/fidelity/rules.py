@@ -1,4 +1,4 @@
-"""Rules of the papers with their golden vectors, read from ``vectors/*.yaml``."""
+"""Rules of the papers with their golden vectors, read from ``methods/*/vectors.yaml``."""
 
 from __future__ import annotations
 
@@ -9,11 +9,10 @@ from typing import Any
 
 import yaml
 
-FOLDER = Path(__file__).parent / "vectors"
+from agentr import methods
 
-
-class CannotRun(Exception):
-    """Raised by a check for what this installation lacks."""
+#: Folders of the methods.
+FOLDER = Path(methods.__file__).parent
 
 
 @dataclass(frozen=True)
@@ -33,34 +32,18 @@ class Case:
 
 
 @dataclass(frozen=True)
-class Mutant:
-    """A change to agentr's code after which a rule no longer holds: a vector that could not fail would show nothing.
-
-    Attributes:
-        of: The function, as ``module:name``.
-        text: A piece of its source.
-        by: What stands in its place.
-    """
-
-    of: str
-    text: str
-    by: str
-
-
-@dataclass(frozen=True)
 class Rule:
     """An equation or a rule of a paper or of released code.
 
     Attributes:
-        section: The file that it stands in.
+        section: The method in whose folder it stands.
         title: Whose rule it is, such as Agent-R.
         name: Unique in its section.
         says: The rule in a line.
         paper: Number on arXiv; empty for code without a paper.
         where: Equation or section, or "released code".
         method: Value of ``method.type`` whose configuration it is checked with.
-        check: The function in ``agentr.fidelity.checks`` that asks agentr: ``module.name``.
-        functions: Functions beside the mutant's that the rule is about, as ``module:name``: changes drawn in them are noticed, too.
+        check: The function that asks agentr: ``module.name`` in ``agentr.fidelity.checks``, or ``.module.name`` in the method's folder.
         settings: Keys that are set in any case.
         switches: Keys by which agentr follows the rule, where it does not by default, with the published values.
         preset: The preset that has these values; empty if none has them all.
@@ -77,8 +60,6 @@ class Rule:
     method: str
     check: str = ""
     cases: Sequence[Case] = ()
-    mutant: Mutant | None = None
-    functions: Sequence[str] = ()
     settings: Mapping[str, Any] = field(default_factory=dict)
     switches: Mapping[str, Any] = field(default_factory=dict)
     preset: str = ""
@@ -96,18 +77,17 @@ class Rule:
 
 
 def read_rules(folder: Path = FOLDER) -> list[Rule]:
-    """Returns all rules, by file and in the order of each."""
-    return [rule for file in sorted(folder.glob("*.yaml")) for rule in _read(file)]
+    """Returns all rules, by method and in the order of its file."""
+    return [rule for file in sorted(folder.glob("*/vectors.yaml")) for rule in _read(file)]
 
 
 def _read(file: Path) -> list[Rule]:
     data = yaml.safe_load(file.read_text(encoding="utf-8"))
-    common = {"section": file.stem, "title": data["title"], "paper": data["paper"], "method": data["method"]}
+    common = {"section": file.parent.name, "title": data["title"], "paper": data["paper"], "method": data["method"]}
     found = []
     for entry in data["rules"]:
         cases = tuple(Case(**case) for case in entry.pop("cases", ()))
-        mutant = Mutant(**entry.pop("mutant")) if "mutant" in entry else None
         method = entry.get("method", data["method"])
         settings = {**data.get("settings", {}).get(method, {}), **entry.pop("settings", {})}
-        found.append(Rule(**{**common, **entry, "cases": cases, "mutant": mutant, "settings": settings}))
+        found.append(Rule(**{**common, **entry, "cases": cases, "settings": settings}))
     return found

@@ -16,9 +16,10 @@ from omegaconf import OmegaConf
 from agentr.config.identity import plain
 from agentr.config.schema import Config
 from agentr.errors import ConfigError
-from agentr.fidelity.rules import CannotRun, Rule, read_rules
-from agentr.recipes import load
+from agentr.fidelity.rules import Rule, read_rules
+from agentr.methods import load, methods
 from agentr.rewards import known
+from env_servers.registry import UnknownEnvironment
 
 
 @dataclass(frozen=True)
@@ -78,7 +79,7 @@ def select(method: str = "") -> list[Rule]:
     Raises:
         ConfigError: No rule is of this method.
     """
-    rules = read_rules()
+    rules = [rule for rule in read_rules() if rule.method in methods()]  # a rule may be one of another method's, too
     found = [rule for rule in rules if method in ("", rule.section, rule.method)]
     if not found:
         names = sorted({name for rule in rules for name in (rule.section, rule.method)})
@@ -97,7 +98,7 @@ def find(rule: Rule) -> Finding:
         return Finding(rule)
     try:
         difference = differs(rule, published=True)
-    except CannotRun as error:
+    except UnknownEnvironment as error:
         return Finding(rule, missing=str(error))
     if not rule.switches:
         return Finding(rule, difference)
@@ -113,14 +114,14 @@ def differs(rule: Rule, *, published: bool) -> str:
         published: With the published values of the rule's switches, or with agentr's defaults.
 
     Raises:
-        CannotRun: Something is not installed.
+        UnknownEnvironment: It is not installed.
     """
     try:
         config = configured(rule.method, {**rule.settings, **(rule.switches if published else {})})
         for case in rule.cases:
             if difference := compare(check_of(rule)(config, **case.given), case.expected, rule.tolerance):
                 return difference
-    except CannotRun:
+    except UnknownEnvironment:
         raise
     except Exception as error:  # noqa: BLE001 - whatever a changed formula raises is another answer, and the other rules are still asked
         return f"an error, {type(error).__name__}: {error}"
@@ -135,7 +136,9 @@ def ours_of(rule: Rule, config: Config) -> dict[str, Any]:
 def check_of(rule: Rule) -> Callable[..., Any]:
     """Returns the function that asks agentr."""
     module, _, name = rule.check.rpartition(".")
-    return getattr(importlib.import_module(f"agentr.fidelity.checks.{module}"), name)
+    own = module.startswith(".")
+    package = f"agentr.methods.{rule.section}" if own else "agentr.fidelity.checks"
+    return getattr(importlib.import_module(f"{package}.{module.removeprefix('.')}"), name)
 
 
 def compare(found: Any, expected: Any, tolerance: float) -> str:

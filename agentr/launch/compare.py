@@ -1,4 +1,4 @@
-"""Several recipes, or values of one key, on the same tasks, model and seeds: one table and one plot of success against cost.
+"""Several methods, or values of one key, on the same tasks, model and seeds: one table and one plot of success against cost.
 
 Every run is an experiment of its own in ``<folder>/<label>/seed-<n>``, resumable as any other. Runs of one seed share what is the same in
 them: the warm start, which is trained and evaluated once, so that all arms of a seed begin at the same policy; and, if they explore alike,
@@ -15,13 +15,12 @@ from agentr.config.identity import changed_keys, plain
 from agentr.config.schema import Config
 from agentr.errors import ConfigError, DataError, RunError
 from agentr.launch.run import run, run_dir, serving
+from agentr.methods import load, method_of
 from agentr.observe.comparison import Comparison, compare_runs, line, run_folder, write_plan
-from agentr.observe.comparison_page import write_comparison
 from agentr.observe.progress import Reporter
-from agentr.recipes import load, recipe_of
-from agentr.rounds.online import Online
 from agentr.store.layout import DATASET, DEMONSTRATIONS, EVAL, JUDGED, MODEL, RECOVERY, SELECTION, SHORTENED, TRAIN, WARM_START, arm_of
 from agentr.store.run import RunStore
+from agentr.ui.report import write_comparison
 
 #: Keys that must be equal in all configurations of a comparison: the setting. Methods are free to differ in the rest.
 SAME = ("model.", "env.", "prompt.", "turns.", "eval.", "warm_start.", "build.max_length")
@@ -34,7 +33,7 @@ LATER = ("run.name", "run.dir", "run.rounds", "run.control", "method.", "build."
 
 
 @dataclass(frozen=True)
-class Entry:
+class PlannedRun:
     """One run of a comparison."""
 
     label: str
@@ -49,7 +48,7 @@ def plan(
     overrides: Sequence[str] = (),
     vary: Sequence[str] = ("",),
     base: Path | None = None,
-) -> list[Entry]:
+) -> list[PlannedRun]:
     """The runs of a comparison, seed by seed.
 
     Args:
@@ -70,7 +69,7 @@ def plan(
     for seed in seeds:
         for path, value, label in arms:
             here = [f"run.seed={seed}", f"run.name={label}", f"run.dir={run_folder(folder, label, seed).resolve()}"]
-            entries.append(Entry(label, seed, load(path, [*overrides, *filter(None, [value]), *here], base)))
+            entries.append(PlannedRun(label, seed, load(path, [*overrides, *filter(None, [value]), *here], base)))
         first = entries[-len(labels)]
         for other in entries[-len(labels) + 1 :]:
             if changes := [c for c in changed_keys(plain(first.config), plain(other.config)) if c.startswith(SAME)]:
@@ -81,7 +80,7 @@ def plan(
     return entries
 
 
-def compare(entries: Sequence[Entry], folder: Path, reporter: Reporter) -> Comparison:
+def compare(entries: Sequence[PlannedRun], folder: Path, reporter: Reporter) -> Comparison:
     """Does all runs, or what is left of them, and writes ``comparison.json`` and ``comparison.html`` into ``folder``.
 
     A run that a method cannot finish (no pairs, too many failed trees) is named in the result and does not stop the others; what would
@@ -116,10 +115,10 @@ def shared(one: Config, other: Config) -> tuple[str, ...]:
     changes = [change for change in changed_keys(plain(one), plain(other)) if not change.startswith(LATER)]
     if changes:
         return SHARED
-    recipes = [recipe_of(config) for config in (one, other)]
-    if any(isinstance(recipe, Online) for recipe in recipes):
+    methods = [method_of(config) for config in (one, other)]
+    if any(method.online for method in methods):
         return SHARED  # what it collects depends on how it trains
-    mine, theirs = (list(recipe.exploration(1).items()) for recipe in recipes)
+    mine, theirs = (list(method.exploration(1).items()) for method in methods)
     equal = 0
     while equal < min(len(mine), len(theirs)) and mine[equal] == theirs[equal]:
         equal += 1

@@ -30,7 +30,7 @@ from agentr.store.growing import GrowingForest
 from agentr.store.layout import MODEL, ROLLOUTS, TRAIN, Layout
 from agentr.store.records import read_config, read_index, read_records, write_index
 from agentr.store.run import RunStore, stale
-from agentr.store.seal import SEAL, Damage, StageRecord, hash_folder, read_seal, verify, write_seal
+from agentr.store.seal import SEAL, StageRecord, hash_folder, read_seal, verify, write_seal
 from agentr.store.tables import footer_hash, open_table, read_group
 from agentr.words import counted
 
@@ -50,7 +50,7 @@ class Remedy(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Finding:
+class StageProblem:
     """Something that is wrong in a run directory.
 
     Attributes:
@@ -68,7 +68,7 @@ class Finding:
     depends: tuple[str, ...] = field(default=())
 
 
-def examine(path: Path) -> Iterator[Finding]:
+def examine(path: Path) -> Iterator[StageProblem]:
     """Reads all files of a run and yields what is wrong, the run's own files first, then stages in the order in which they ran.
 
     Raises:
@@ -78,29 +78,29 @@ def examine(path: Path) -> Iterator[Finding]:
     yield from _own_files(run)
     records = run.records()
     for name, record in records.items():
-        damages = list(_damages(run, record))
+        damages = list(verify(run.path, record)) if record.sealed else []
         problems = tuple(map(str, damages))
         about = {"stage": name, "seconds": record.seconds, "depends": _dependents(name, records)}
         if record.state == "damaged":
-            yield Finding(problems=(f"{name}/{SEAL}: is damaged, and so is the manifest's copy",), remedy=Remedy.MADE_ANEW, **about)
+            yield StageProblem(problems=(f"{name}/{SEAL}: is damaged, and so is the manifest's copy",), remedy=Remedy.MADE_ANEW, **about)
         elif problems:
             unreadable = any(damage.unreadable for damage in damages)  # no reason to make it anew
-            yield Finding(problems=problems, remedy=Remedy.NONE if unreadable else _remedy(run, name), **about)
+            yield StageProblem(problems=problems, remedy=Remedy.NONE if unreadable else _remedy(run, name), **about)
         elif record.sealed and _seal_problem(run.path, record):
             problem = f"{name}/{SEAL}: {_seal_problem(run.path, record)}"
-            yield Finding(stage=name, problems=(problem,), remedy=Remedy.SEAL)
+            yield StageProblem(stage=name, problems=(problem,), remedy=Remedy.SEAL)
 
 
-def stale_stages(path: Path) -> Iterator[Finding]:
+def stale_stages(path: Path) -> Iterator[StageProblem]:
     """Yields the stages of a run whose inputs were made anew since and are others."""
     records = agentr.open(path).records()
     for name, record in records.items():
         if record.sealed and (reasons := stale(record, records)):
             about = {"seconds": record.seconds, "depends": _dependents(name, records)}
-            yield Finding(stage=name, problems=tuple(reasons), remedy=Remedy.STALE, **about)
+            yield StageProblem(stage=name, problems=tuple(reasons), remedy=Remedy.STALE, **about)
 
 
-def repair(path: Path, findings: list[Finding]) -> list[str]:
+def repair(path: Path, findings: list[StageProblem]) -> list[str]:
     """Sets aside what is damaged, and makes anew what needs no run. Returns what was done, in words.
 
     Raises:
@@ -123,7 +123,7 @@ def repair(path: Path, findings: list[Finding]) -> list[str]:
     return done
 
 
-def chosen(path: Path, stage: str) -> Finding:
+def chosen(path: Path, stage: str) -> StageProblem:
     """Returns a stage that is to be made anew although nothing is wrong with it.
 
     Raises:
@@ -131,10 +131,10 @@ def chosen(path: Path, stage: str) -> Finding:
     """
     run = agentr.open(path)
     about = {"seconds": run.stage(stage).seconds, "depends": _dependents(stage, run.records())}
-    return Finding(stage=stage, problems=("chosen",), remedy=_remedy(run, stage), **about)
+    return StageProblem(stage=stage, problems=("chosen",), remedy=_remedy(run, stage), **about)
 
 
-def table_of(finding: Finding) -> Table:
+def table_of(finding: StageProblem) -> Table:
     """Returns a finding as a table."""
     shown = Table(title=finding.stage or "the run's own files", show_header=False, title_justify="left")
     shown.add_column(style="bold")
@@ -176,17 +176,17 @@ def relocate(path: Path, model: Path) -> None:
 # what is wrong --------------------------------------------------------------------------------------------------------
 
 
-def _own_files(run: Run) -> Iterator[Finding]:
+def _own_files(run: Run) -> Iterator[StageProblem]:
     index = read_index(run.path)
     if index.problem:
-        yield Finding(stage="", problems=(f"{run.layout.manifest.name}: {index.problem}",), remedy=Remedy.MANIFEST)
+        yield StageProblem(stage="", problems=(f"{run.layout.manifest.name}: {index.problem}",), remedy=Remedy.MANIFEST)
     elif index.config and (problem := _config_problem(run.layout.config, index.config)):
-        yield Finding(stage="", problems=(f"{run.layout.config.name}: {problem}",), remedy=Remedy.CONFIG)
+        yield StageProblem(stage="", problems=(f"{run.layout.config.name}: {problem}",), remedy=Remedy.CONFIG)
     for file in _files_of_lines(run.path):
         if problem := _lines_problem(file):
-            yield Finding(stage="", problems=(f"{file.relative_to(run.path)}: {problem}",), remedy=Remedy.LINES)
+            yield StageProblem(stage="", problems=(f"{file.relative_to(run.path)}: {problem}",), remedy=Remedy.LINES)
     if run.layout.best.is_symlink() and not run.layout.best.exists():
-        yield Finding(stage="", problems=(f"{run.layout.best.name}: points to a checkpoint that is not there",), remedy=Remedy.BEST)
+        yield StageProblem(stage="", problems=(f"{run.layout.best.name}: points to a checkpoint that is not there",), remedy=Remedy.BEST)
 
 
 def _files_of_lines(root: Path) -> Iterator[Path]:
@@ -224,12 +224,6 @@ def _seal_problem(root: Path, record: StageRecord) -> str:
         return "is missing" if read_seal(root / record.name) is None else ""
     except DataError:
         return "is damaged"
-
-
-def _damages(run: Run, record: StageRecord) -> Iterator[Damage]:
-    if not record.sealed:
-        return
-    yield from verify(run.path, record)
 
 
 def _remedy(run: Run, name: str) -> Remedy:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -12,9 +11,8 @@ from agentr.config.policy import Device, PolicyBackend, Who
 from agentr.config.schema import Config, TaskSelection
 from agentr.config.training import Share
 from agentr.envs.selection import select
-from agentr.recipes import config_at, recipe_of
-from agentr.rounds.online_config import OnlineConfig
-from agentr.rounds.recipe import optimiser_steps
+from agentr.methods import config_at, method_of
+from agentr.rounds.method import optimiser_steps
 from agentr.types import Task
 from env_servers import registry
 
@@ -40,7 +38,7 @@ class Bound:
 
 
 @dataclass(frozen=True)
-class Estimate:
+class RunEstimate:
     """Upper bounds on a whole run, and the resources that it needs.
 
     Attributes:
@@ -84,12 +82,12 @@ class Estimate:
         return "\n".join(f"# {line}" for line in lines)
 
 
-def estimate(config: Config) -> Estimate:
+def estimate(config: Config) -> RunEstimate:
     """Returns upper bounds on what a run of the configuration costs."""
     known = None if config.env.url else registry.about(config.env.name)
     limit = known.step_limit if known is not None else 0
     rounds = config.run.rounds
-    recipe, tasks = recipe_of(config), _count(config, config.collect.tasks)
+    method, tasks = method_of(config), _count(config, config.collect.tasks)
     each = []
     for number in range(1, rounds + 1):
         here = config_at(config, number)
@@ -107,11 +105,11 @@ def estimate(config: Config) -> Estimate:
     beside += [f"eval.{name}" for name, whether in asked.items() if whether]
     actions = config.eval.max_steps or limit
     turns = _times(episodes, actions) if actions else Bound(None, "the server's step limit")
-    return Estimate(
+    return RunEstimate(
         title=[
-            f"{recipe.name} on {config.env.name}: {rounds} rounds, preset {config.method.preset}, seed {config.run.seed}",
-            f"each round: {_of(tasks)} tasks of split {config.collect.tasks.split!r}: {recipe.describe()}",
-            *(f"from round {number}: {(r := recipe_of(config_at(config, number))).name}: {r.describe()}" for number in config.from_round),
+            f"{method.name} on {config.env.name}: {rounds} rounds, preset {config.method.preset}, seed {config.run.seed}",
+            f"each round: {_of(tasks)} tasks of split {config.collect.tasks.split!r}: {method.describe()}",
+            *(f"from round {number}: {(r := method_of(config_at(config, number))).name}: {r.describe()}" for number in config.from_round),
             f"policy: {config.policy.engines} x {config.policy.backend.value}, model {config.model.path or config.model.source.value}",
             f"held-out: {_of(held_out)} tasks of split {config.eval.tasks.split!r}",
             *(f"not counted: turns, verdicts and actions of {stage}, as many as its trees give occasion for" for stage in beside),
@@ -147,24 +145,21 @@ class _Round:
 
     @classmethod
     def of(cls, config: Config, number: int, limit: int, tasks: Bound) -> _Round:
-        recipe = recipe_of(config)
-        stages = recipe.exploration(number)
+        method = method_of(config)
+        stages = method.exploration(number)
         grown = [work for work in stages.values() if work.max_completions(limit or 1)]
-        explored = recipe.trees(tasks.value)
+        explored = method.trees(tasks.value)
         explored = tasks if explored is None else Bound(explored)
         unbounded = any(work.max_completions(limit) == 0 for work in grown)
         completions = Bound(None, "the server's step limit") if unbounded else _completions(config, grown, explored, limit)
         beside = [stage for stage, work in stages.items() if not work.max_completions(limit or 1)]
         train = config.train[min(number, len(config.train)) - 1]
-        return cls(config, _times(explored, len(grown)), completions, beside, _validated(config), recipe.optimiser_steps(train, None))
+        return cls(config, _times(explored, len(grown)), completions, beside, _validated(config), method.optimiser_steps(train, None))
 
 
 def _validated(config: Config) -> Bound:
-    method = config.method
-    if not isinstance(method, OnlineConfig) or not method.validation.every:
-        return Bound(0)
-    times = math.ceil(method.steps / method.validation.every)
-    return _times(_count(config, method.validation.tasks), times * config.eval.episodes)
+    times, tasks = method_of(config).validations()
+    return Bound(0) if tasks is None else _times(_count(config, tasks), times * config.eval.episodes)
 
 
 def _sum(bounds: Iterable[Bound]) -> Bound:
@@ -260,7 +255,7 @@ def _gpus(config: Config, engines: int, rounds: Sequence[_Round]) -> Iterator[st
     apart = share is Share.split
     yield f"{engines + workers if apart else max(engines, workers)} GPU(s)"
     yield f"engines on {engines} while trees grow and policies are measured"
-    online = [number for number, round_ in enumerate(rounds, 1) if isinstance(round_.config.method, OnlineConfig)]
+    online = [number for number, round_ in enumerate(rounds, 1) if method_of(round_.config).online]
     if config.warm_start.enabled or len(online) < len(rounds):
         beside = {Share.split: f"engines keep {engines}", Share.together: "beside engines on the same", Share.time: "engines make room"}
         yield f"trainer on {workers} for trainings on datasets ({beside[share]})"

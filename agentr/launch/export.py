@@ -12,7 +12,7 @@ from agentr.build.export_trees import export_trees
 from agentr.build.exported import Exported, make_place
 from agentr.errors import DataError
 from agentr.launch.run import codec_of
-from agentr.read.run import Round, Run
+from agentr.read.run import Run, RunRound
 from agentr.search.tree import Tree
 from agentr.store.layout import DATASET, ROLLOUTS
 
@@ -53,19 +53,17 @@ def export(run_dir: Path, round_: int, kind: str, out: Path, *, per_turn: bool =
     return export_rows(out, rows, None if kind == "trl" else codec_of(run), kind, per_turn=per_turn, find=_finder(run))
 
 
-def is_source(here: Round, kind: str) -> bool:
+def is_source(here: RunRound, kind: str) -> bool:
     """Returns whether a round has what an export of this format is made of."""
     stages = here.exploration() if kind == TREES else here.stages()
     return any(stage.sealed for name, stage in stages.items() if kind == TREES or name in (DATASET, ROLLOUTS))
 
 
-def _trees(here: Round) -> Iterator[Tree]:
+def _trees(here: RunRound) -> Iterator[Tree]:
     """Yields the trees of all stages of exploration; of a stage that another one includes, those of the other."""
     stages = [stage for stage in here.exploration().values() if stage.sealed]
     if not stages:
-        raise DataError(
-            f"{here.run.path} has no trees of round {here.number}", hint=f"Collect first: agentr collect CONFIG --round {here.number}"
-        )
+        raise DataError(f"{here.run.path} has no trees of round {here.number}", hint=f"Go on with 'agentr resume {here.run.path}'.")
     included = {stage.summary.includes for stage in stages}
     for stage in stages:
         if stage.name not in included:

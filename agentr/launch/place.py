@@ -9,9 +9,9 @@ from pathlib import Path
 from agentr.config.schema import Config
 from agentr.envs.session import Recorded
 from agentr.errors import ConfigError
+from agentr.methods import config_at, load
 from agentr.read.run import Run
 from agentr.read.stage import Trees
-from agentr.recipes import config_at, load
 from agentr.search import Node, Tree
 from agentr.store.layout import stage_of, step_of
 

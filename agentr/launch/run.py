@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from functools import partial
 from pathlib import Path
 
-from agentr.cluster.causes import Cause, Kind
+from agentr.cluster.causes import Cause, CauseKind
 from agentr.cluster.connect import joined
 from agentr.cluster.failures import told
 from agentr.config.model import ModelConfig
@@ -17,16 +17,15 @@ from agentr.config.schema import Config
 from agentr.config.turns import TurnsConfig
 from agentr.errors import DataError, ModelError, RunError
 from agentr.logs import LogFile, recording, said
+from agentr.methods import config_at, method_of, trains_online
 from agentr.models.load import load_codec, load_tokenizer
 from agentr.observe.card import write_cards
 from agentr.observe.progress import Reporter
-from agentr.observe.report import table, write_report
 from agentr.observe.summary import RunSummary
 from agentr.observe.troubles import MIRROR, note
 from agentr.policy.chat import ChatCodec
 from agentr.read.run import Run
 from agentr.read.stage import Rollouts, Trees
-from agentr.recipes import config_at, recipe_of, trains_online
 from agentr.rounds.experiment import Experiment
 from agentr.rounds.loop import run_rounds
 from agentr.rounds.services import Services
@@ -39,6 +38,7 @@ from agentr.store.run import RunStore
 from agentr.track.tracker import require
 from agentr.track.tracking import Tracking
 from agentr.train.checkpoints import is_complete
+from agentr.ui.report import run_table, write_report
 from env_servers.protocol import Tool
 
 #: Longest wait for experiment trackers at the end of a run, and of a process that is to end, in seconds.
@@ -128,7 +128,7 @@ def mirrored(config: Config, store: RunStore, reporter: Reporter, *, allow_chang
 
     def failing(problem: str) -> None:
         hint = "Mend the store or run.mirror; the run goes on, and is mirrored once that is done."
-        causes = [Cause(Kind.mirror_failing, f"nothing is mirrored to {config.run.mirror}", problem, hint)]
+        causes = [Cause(CauseKind.mirror_failing, f"nothing is mirrored to {config.run.mirror}", problem, hint)]
         note(store.event, MIRROR, causes if problem else [])
 
     say = partial(reporter.say, style="yellow")
@@ -177,8 +177,13 @@ def _await(mirror: Mirror, config: Config, reporter: Reporter, *, patient: bool)
         reporter.say(f"not mirrored to {config.run.mirror}: {', '.join(left)}. The next start of the run mirrors it.", "yellow")
 
 
-def run(config: Config, reporter: Reporter, *, allow_change: bool = False, services: Services | None = None) -> RunSummary:
+def run(
+    config: Config, reporter: Reporter, *, allow_change: bool = False, services: Services | None = None, only: Collection[str] = ()
+) -> RunSummary:
     """Runs a whole experiment, or what is left of it, and reports. For ``services`` see `opened`.
+
+    Args:
+        only: Stages that alone are run; those before them must be sealed.
 
     Raises:
         AgentrError: With what was wrong and what to do. What was finished before is kept.
@@ -186,7 +191,7 @@ def run(config: Config, reporter: Reporter, *, allow_change: bool = False, servi
     with opened(config, reporter, allow_change=allow_change, services=services) as experiment:
         if joined(config):
             experiment.services.check()  # before the first stage; a Ray of one's own starts when it is needed
-        run_rounds(experiment, lambda round_: recipe_of(experiment.config_at(round_)))
+        run_rounds(experiment, lambda round_: method_of(experiment.config_at(round_)), only)
         return report(Run(experiment.root), reporter)
 
 
@@ -198,10 +203,10 @@ def report(run: Run, reporter: Reporter, out: Path | None = None) -> RunSummary:
     """
     if out is not None:
         out.mkdir(parents=True, exist_ok=True)
-    summary = write_report(run, decoder(run), out)
+    summary = write_report(run, out)
     if out is None:
         write_cards(run)
-    reporter.show(table(summary))
+    reporter.show(run_table(summary))
     for comparison in summary.comparisons:
         reporter.say(comparison.words)
     if summary.selection:

@@ -28,10 +28,10 @@ from agentr.envs.connect import connect
 from agentr.errors import ConfigError, DataError, RunError
 from agentr.launch.place import Place
 from agentr.launch.run import opened
+from agentr.methods import find_method, load
 from agentr.observe.progress import Reporter
 from agentr.policy.chat import ChatCodec
-from agentr.read.run import Policy
-from agentr.recipes import find_recipe, load
+from agentr.read.run import StoredPolicy
 from agentr.rounds.services import Services
 from agentr.search import UCT, Node, Tree, UCTConfig
 from agentr.store.files import disk_errors, read_json, write_json
@@ -62,7 +62,7 @@ class Search:
     """
 
     place: Place
-    policy: Policy
+    policy: StoredPolicy
     config: Config
     about: dict[str, Any]
 
@@ -162,7 +162,7 @@ _OTHER = "The environment, its options, the prompt or the chat template are othe
 # what is checked before ------------------------------------------------------------------------------------------------
 
 
-def _configured(place: Place, policy: Policy, name: str, out: Path, overrides: Sequence[str]) -> Config:
+def _configured(place: Place, policy: StoredPolicy, name: str, out: Path, overrides: Sequence[str]) -> Config:
     """The configuration of the tree's round with the policy as its model, on as few parts as one tree needs.
 
     Its method is the default one, which searches by UCT, with the search settings of the run's own if that has such ones.
@@ -170,7 +170,7 @@ def _configured(place: Place, policy: Policy, name: str, out: Path, overrides: S
     for key in (override.partition("=")[0] for override in overrides):
         if key in _SAID:
             raise ConfigError(f"{key} is not for a search to set", hint=f"Say {_SAID[key]}." if _SAID[key] else "A search is UCT's.")
-    own, method = place.config, find_recipe("").Config()
+    own, method = place.config, find_method("").Config()
     if isinstance(found := getattr(own.method, "search", None), UCTConfig):
         method.search = found  # type: ignore[attr-defined]
     config = replace(
@@ -197,10 +197,10 @@ def _check_environment(config: Config) -> None:
     try:
         known = registry.about(config.env.name)
     except registry.UnknownEnvironment as error:
-        raise ConfigError(str(error), hint="See `agentr envs`.") from error
+        raise ConfigError(str(error), hint="See `agentr list environments`.") from error
     if not known.available:
         lacks = known.fault or "; ".join(f"{missing.name}: {missing.how}" for missing in known.missing)
-        raise ConfigError(f"the environment {known.name} cannot be used here: {lacks}", hint="See `agentr envs`.")
+        raise ConfigError(f"the environment {known.name} cannot be used here: {lacks}", hint="See `agentr list environments`.")
 
 
 def _check_outside(out: Path, run: Path) -> None:
@@ -230,7 +230,7 @@ def _check_free(out: Path, about: dict[str, Any], config: Config) -> None:
 
 
 @dataclass(frozen=True)
-class Branch:
+class FoundTurn:
     """What came of one turn after the searched state.
 
     Attributes:
@@ -245,7 +245,7 @@ class Branch:
     best: list[Node]
 
 
-def branches(tree: Tree, node: int) -> list[Branch]:
+def branches(tree: Tree, node: int) -> list[FoundTurn]:
     """Returns the turns that were tried after a node, the most visited ones first."""
     below: dict[int, list[list[Node]]] = {child: [] for child in tree.nodes[node].children}
     depth = tree.nodes[node].depth
@@ -256,7 +256,7 @@ def branches(tree: Tree, node: int) -> list[Branch]:
     found = []
     for child, paths in below.items():
         best = max(paths, key=lambda path: (path[-1].reward, -len(path)), default=[])
-        found.append(Branch(tree.nodes[child], len(paths), sum(path[-1].outcome is Outcome.SUCCESS for path in paths), best))
+        found.append(FoundTurn(tree.nodes[child], len(paths), sum(path[-1].outcome is Outcome.SUCCESS for path in paths), best))
     return sorted(found, key=lambda branch: (-branch.turn.visits, -branch.turn.mean, branch.turn.id))
 
 

@@ -14,7 +14,7 @@ from agentr.config.schema import Config
 from agentr.envs.fleet import EnvServers
 from agentr.launch.run import run_dir
 from agentr.observe.progress import Reporter
-from agentr.secrets import Kind, Secret
+from agentr.secrets import Secret, SecretKind
 from agentr.signals import ending_cleanly
 from env_servers.protocol import TOKEN_ENV
 
@@ -31,7 +31,7 @@ def serve(config: Config, reporter: Reporter, token: str = "") -> None:
     Raises:
         InfraError: They do not start, or none is left.
     """
-    given = Secret(Kind.ENVIRONMENT, TOKEN_ENV, token) or Secret.read(Kind.ENVIRONMENT, TOKEN_ENV)
+    given = Secret(SecretKind.ENVIRONMENT, TOKEN_ENV, token) or Secret.read(SecretKind.ENVIRONMENT, TOKEN_ENV)
     logs = run_dir(config) / "logs"
     logs.mkdir(parents=True, exist_ok=True)
     with ending_cleanly():

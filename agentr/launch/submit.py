@@ -18,12 +18,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from agentr.cluster import ray_private
 from agentr.cluster.roles import Role, selector
 from agentr.config.schema import Config
 from agentr.config.secrets import missing_secrets, secrets_of
 from agentr.errors import ConfigError, InfraError, RunError, first_line
-from agentr.recipes import load
-from agentr.secrets import Kind, Secret, quoted
+from agentr.methods import load
+from agentr.secrets import Secret, SecretKind, quoted
 from agentr.track.tracker import environment
 
 #: Most that a working folder may hold.
@@ -31,7 +32,7 @@ LARGEST_BYTES = 100 * 2**20
 #: What a folder must have at least one of, to be a project and not a home or the root.
 PROJECT = ("pyproject.toml", "setup.py", ".git", "configs", "requirements.txt", ".rayignore", "agentr")
 #: The entry points of ``ray_jobs``.
-JOBS = ("experiment", "check", "collect", "build", "train", "evaluate", "environments", "smoke", "chaos")
+JOBS = ("experiment", "check", "environments", "smoke")
 #: Key of a job's metadata that holds the run directory.
 RUN = "agentr_run"
 _LIVE = ("PENDING", "RUNNING")
@@ -61,7 +62,11 @@ class Job:
 
 def _prepare_ray() -> None:
     """Imports Ray so that it takes a token, and says nothing of each file that does not travel."""
-    if Secret.read(Kind.RAY, "RAY_AUTH_TOKEN") or os.environ.get("RAY_AUTH_TOKEN_PATH") or Path("~/.ray/auth_token").expanduser().exists():
+    if (
+        Secret.read(SecretKind.RAY, "RAY_AUTH_TOKEN")
+        or os.environ.get("RAY_AUTH_TOKEN_PATH")
+        or Path("~/.ray/auth_token").expanduser().exists()
+    ):
         os.environ.setdefault("RAY_AUTH_MODE", "token")  # read when Ray is imported, which takes a token only where it is told so
     import ray
 
@@ -136,7 +141,7 @@ class Cluster:
             file = Path(folder) / "values"
             file.touch(0o600)
             file.write_text(json.dumps(dict(values)), encoding="utf-8")
-            self._client._upload_package(uri, str(file), include_gitignore=True, is_file=True)
+            ray_private.hand_over(self._client, uri, file)
         return uri
 
     def follow(self, job_id: str, write: Callable[[str], None]) -> str:
@@ -201,7 +206,6 @@ def submit(
     address: str,
     *,
     job: str = "experiment",
-    more: Sequence[str] = (),
     working_dir: Path | None = None,
     say: Callable[[str], None] = print,
     write: Callable[[str], None] = lambda text: print(text, end="", flush=True),
@@ -212,7 +216,6 @@ def submit(
     Args:
         config: Relative to ``working_dir``.
         job: One of ``JOBS``.
-        more: Further arguments of the job's entry point.
         working_dir: Travels to the cluster; by default the current folder.
 
     Raises:
@@ -237,7 +240,7 @@ def submit(
         say(f"{live[-1].id} works on {run} already: its output follows")
         job_id = live[-1].id
     else:
-        entry = _entrypoint(job, [inside.relative_to(folder).as_posix(), *more, *overrides], cluster, checked)
+        entry = _entrypoint(job, [inside.relative_to(folder).as_posix(), *overrides], cluster, checked)
         job_id = cluster.start(f"{job}-{checked.run.name}", run, entry, folder, selector(checked, Role.driver))
         say(f"submitted {job_id} for {run}")
     say(f"dashboard: {cluster.address}/#/jobs/{job_id}")
@@ -277,10 +280,9 @@ def check_folder(folder: Path) -> int:
 
 def _travelling(folder: Path) -> Iterator[tuple[str, int]]:
     """Files that Ray would send, with their sizes."""
-    from ray._private.runtime_env.packaging import get_excludes_from_ignore_files
 
     def walk(here: Path, excludes: list[Any]) -> Iterator[tuple[str, int]]:
-        excludes = [*excludes, *get_excludes_from_ignore_files(here, include_gitignore=True)]
+        excludes = [*excludes, *ray_private.ignored_by_files(here)]
         for path in sorted(here.iterdir()):
             if path.name == ".git" or path.is_symlink() or any(exclude(path) for exclude in excludes):
                 continue

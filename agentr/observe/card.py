@@ -23,7 +23,7 @@ from agentr.errors import DataError
 from agentr.evaluate.statistics import Estimate
 from agentr.observe.summary import ArmSummary, RunSummary, difference, summarise
 from agentr.outside import typed
-from agentr.read.run import Round, Run
+from agentr.read.run import Run, RunRound
 from agentr.read.stage import Training, summary_of
 from agentr.store.files import read_json, write_bytes
 from agentr.store.layout import CONTROL, DATASET, MODEL, TRAIN, WARM_START, Arm, ArmKind, stage_of
@@ -69,10 +69,10 @@ def write_cards(run: Run) -> list[Path]:
 
 def write_card(run: Run, arm: Arm) -> Path | None:
     """Writes the card of one policy, as ``write_cards``."""
-    return _write(run, summarise(run), Round(run, arm))
+    return _write(run, summarise(run), RunRound(run, arm))
 
 
-def _write(run: Run, summary: RunSummary, arm: Round) -> Path | None:
+def _write(run: Run, summary: RunSummary, arm: RunRound) -> Path | None:
     trained = arm.stages().get(TRAIN)
     if not isinstance(trained, Training) or not trained.sealed or not (trained.model / "config.json").is_file():
         return None
@@ -85,7 +85,7 @@ def _write(run: Run, summary: RunSummary, arm: Round) -> Path | None:
     return file
 
 
-def card(run: Run, summary: RunSummary, arm: Round) -> str:
+def card(run: Run, summary: RunSummary, arm: RunRound) -> str:
     """Returns the card of a policy that was trained.
 
     Args:
@@ -109,7 +109,7 @@ def card(run: Run, summary: RunSummary, arm: Round) -> str:
         trained=trained,
         sources=sources,
         start=start,
-        differences=_differences(summary, found, config["eval"]["bootstrap"]),
+        differences=_differences(summary, found),
         best=_best(run, arm.arm),
         controlled=any(one.arm == CONTROL and one.evaluation for one in summary.arms),
         chosen=config["eval"].get("select") or "",
@@ -169,8 +169,8 @@ def _sources(run: Run, stage: str) -> tuple[list[Source], str]:
     found: list[Source] = []
     records = run.records()
     while (place := stage_of(stage)) is not None and stage in records:
-        arm = Round(run, place[0])
-        own = Round(run, WARM_START if place[0] == CONTROL else place[0])
+        arm = RunRound(run, place[0])
+        own = RunRound(run, WARM_START if place[0] == CONTROL else place[0])
         rows = summary_of(own.stages().get(DATASET), DatasetSummary).kinds or {"rows": records[stage].summary.get("rows", 0)}
         explored = [one.summary for one in arm.exploration().values()]
         found.append(
@@ -188,10 +188,10 @@ def _sources(run: Run, stage: str) -> tuple[list[Source], str]:
     return found[::-1], stage
 
 
-def _differences(summary: RunSummary, arm: ArmSummary, resamples: int) -> list[str]:
+def _differences(summary: RunSummary, arm: ArmSummary) -> list[str]:
     """How a policy does against the warm start and against the control, in words."""
     others = [one for one in summary.arms if one.evaluation and one is not arm and one.arm.kind is not ArmKind.ROUND]
-    return [difference(arm, one, resamples).words for one in others] if arm.evaluation and arm.arm.kind is ArmKind.ROUND else []
+    return [difference(arm, one).words for one in others] if arm.evaluation and arm.arm.kind is ArmKind.ROUND else []
 
 
 def _origin(run: Run) -> tuple[str, str]:

@@ -1,38 +1,54 @@
-"""Compares several runs: held-out success by round, and its cost. Reads run directories alone."""
+"""Compares several runs: held-out success by round, its cost, and paired differences. Reads run directories alone."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from functools import partial
+from itertools import combinations
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
 from agentr.errors import DataError
 from agentr.evaluate.statistics import Estimate, mean_interval, paired_difference
+from agentr.observe.problems import Problem, read_or
 from agentr.observe.summary import ArmSummary, RunSummary, summarise
 from agentr.outside import typed
 from agentr.read.run import Run
 from agentr.store.files import read_json, write_json
 from agentr.store.inside import check_names
-from agentr.store.layout import CONTROL, EVAL, Arm, ArmKind, Layout, stage_of, title_of
-from agentr.store.summaries import EvalSummary
+from agentr.store.layout import CONTROL, EVAL, Arm, ArmKind, Layout, title_of
+from agentr.words import counted
 
-#: File in which a comparison notes its runs.
-PLAN = "plan.json"
+#: File in which a comparison notes its runs, and the one with what it came to.
+PLAN, RESULT = "plan.json", "comparison.json"
 
 
 @dataclass(frozen=True)
-class Line:
+class ComparedRun:
     """One run of a comparison; ``run`` is None before it is started."""
 
     label: str
     seed: int
     run: Run | None
 
+    @property
+    def title(self) -> str:
+        return f"{self.label}, seed {self.seed}"
+
+    @property
+    def state(self) -> str:
+        """Not begun, done, or the running stage."""
+        records = self.run.records().values() if self.run else []
+        if self.run is None or not records:
+            return "not begun"
+        unsealed = ", ".join(title_of(record.name) for record in records if not record.sealed)
+        return "done" if self.run.complete else unsealed or "between two stages"
+
 
 @dataclass(frozen=True, kw_only=True)
-class Point:
+class ComparedPoint:
     """A policy of one method, over all its seeds.
 
     Attributes:
@@ -45,6 +61,7 @@ class Point:
     """
 
     arm: Arm
+    title: str
     success: Estimate
     by_seed: dict[int, float]
     calls: float
@@ -52,9 +69,21 @@ class Point:
     seconds: float
     gain: Estimate | None
 
-    @property
-    def title(self) -> str:
-        return self.arm.title
+
+@dataclass(frozen=True)
+class ComparedTask:
+    """A held-out task under the last policies.
+
+    Attributes:
+        problem: Which problem it poses.
+        scores: By method: the mean of the seeds; None where it was not measured.
+        by_seed: The same of each seed by itself.
+    """
+
+    key: str
+    problem: str
+    scores: list[float | None]
+    by_seed: dict[int, list[float | None]]
 
 
 @dataclass(frozen=True)
@@ -63,14 +92,24 @@ class Comparison:
 
     Attributes:
         points: Policies in order, by label.
-        against_first: Success of each label's last round less that of the first label's, paired by task and seed.
+        last: Of each label the evaluation of its last policy, which all its finished seeds have, or all begun ones if none is finished.
+        differences: Success of each label's last policy less that of each other's, by both labels, paired by task and seed.
+        tasks: The held-out tasks under these policies.
         failed: Runs that could not be finished, and why.
     """
 
     about: dict[str, Any]
-    points: dict[str, list[Point]]
-    against_first: dict[str, Estimate]
+    points: dict[str, list[ComparedPoint]]
+    last: dict[str, str]
+    differences: dict[str, dict[str, Estimate]]
+    tasks: list[ComparedTask] = field(repr=False)
     failed: dict[str, str]
+
+    @property
+    def against_first(self) -> dict[str, Estimate]:
+        """The differences to the first label."""
+        first = next(iter(self.points))
+        return {label: found[first] for label, found in self.differences.items() if first in found}
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -98,71 +137,81 @@ def planned(folder: Path) -> list[tuple[str, int]]:
     return runs
 
 
-def read_plan(folder: Path) -> list[Line]:
+def read_plan(folder: Path, problems: list[Problem] | None = None) -> list[ComparedRun]:
     """Reads the runs of a comparison, started or not.
 
+    Args:
+        problems: Is told of what cannot be read, which is as if it had not begun.
+
     Raises:
-        DataError: The folder holds no comparison.
+        DataError: The folder holds no comparison, or a run cannot be read, and there is no ``problems``.
     """
-    return [line(folder, label, seed) for label, seed in planned(folder)]
+    if problems is None:
+        return [line(folder, label, seed) for label, seed in planned(folder)]
+    runs = read_or([], lambda: planned(folder), problems, "the plan of the comparison")
+    return [
+        read_or(empty := ComparedRun(label, seed, None), partial(line, folder, label, seed), problems, f"{empty.title},")
+        for label, seed in runs
+    ]
 
 
-def line(folder: Path, label: str, seed: int) -> Line:
+def line(folder: Path, label: str, seed: int) -> ComparedRun:
     """Returns one run of a comparison, started or not."""
     path = run_folder(folder, label, seed)
-    return Line(label, seed, Run(path) if Layout(path).config.exists() else None)
+    return ComparedRun(label, seed, Run(path) if Layout(path).config.exists() else None)
 
 
-def progress(lines: Sequence[Line]) -> list[dict[str, Any]]:
-    """Returns the progress of each run: label, seed, state (not begun, done, or the running stage), sealed stages and how many are planned
-    (0 if that is not known), success by policy."""
+def progress(lines: Sequence[ComparedRun]) -> list[dict[str, Any]]:
+    """Returns the progress of each run: label, seed, state, sealed stages and how many are planned (0 if that is not known), success by
+    policy."""
     found = []
     for line in lines:
-        records = list(line.run.records().values()) if line.run else []
-        unsealed = [record.name for record in records if not record.sealed]
-        if line.run is None or not records:
-            state = "not begun"
-        elif summarise(line.run).complete:
-            state = "done"
-        else:
-            state = ", ".join(map(title_of, unsealed)) or "between two stages"
-        evaluated = [r for r in records if r.sealed and (place := stage_of(r.name)) is not None and place[1] == EVAL]
-        success = [record.read(EvalSummary).success for record in evaluated]
-        stages = {"stages": len(records) - len(unsealed), "planned": len(line.run.planned()) if line.run else 0}
-        found.append({"method": line.label, "seed": line.seed, "state": state, **stages, "success": success})
+        sealed = [record for record in line.run.records().values() if record.sealed] if line.run else []
+        success = [stage.summary.success for arm in (line.run.arms if line.run else []) if (stage := arm.measured) is not None]
+        stages = {"stages": len(sealed), "planned": len(line.run.planned()) if line.run else 0}
+        found.append({"method": line.label, "seed": line.seed, "state": line.state, **stages, "success": success})
     return found
 
 
-def compare_runs(lines: Sequence[Line], failed: dict[str, str]) -> Comparison:
+def compare_runs(lines: Sequence[ComparedRun], failed: Mapping[str, str], problems: list[Problem] | None = None) -> Comparison:
     """Computes the comparison of runs, finished or not.
 
     Args:
         failed: Runs that could not be finished, and why.
+        problems: Is told of runs that cannot be read, which are left out.
 
     Raises:
-        DataError: None of them has a stage yet.
+        DataError: None of them has a stage yet, or one cannot be read, and there is no ``problems``.
     """
     summaries: dict[str, dict[int, RunSummary]] = {}
     for line in lines:
-        if line.run is not None and line.run.records():
-            summaries.setdefault(line.label, {})[line.seed] = summarise(line.run)
+        read = partial(_summary, line)
+        if summary := read() if problems is None else read_or(None, read, problems, f"{line.title},"):
+            summaries.setdefault(line.label, {})[line.seed] = summary
     if not summaries:
-        raise DataError("no run of this comparison has a stage yet", hint="Start them with 'agentr compare'.")
-    points = {label: _points(by_seed) for label, by_seed in summaries.items()}
-    first = next(iter(summaries))
+        what = (
+            f"{counted(len(problems), 'run')} of this comparison cannot be read"
+            if problems
+            else "no run of this comparison has a stage yet"
+        )
+        raise DataError(what, hint="Start them with 'agentr compare'.")
+    last = {label: found for label, by_seed in summaries.items() if (found := _last(by_seed))}
+    pooled = {label: _pooled(arms) for label, arms in last.items()}
     return Comparison(
         about={**_common(summaries), "seeds": sorted({line.seed for line in lines})},
-        points=points,
-        against_first={
-            label: difference
-            for label, by_seed in summaries.items()
-            if label != first and (difference := _difference(_last(by_seed), _last(summaries[first]))).n
-        },
+        points={label: _points(by_seed) for label, by_seed in summaries.items()},
+        last={label: next(iter(arms.values())).arm.stage(EVAL) for label, arms in last.items()},
+        differences=_differences(last),
+        tasks=_tasks(pooled, list(dict.fromkeys(line.label for line in lines)), sorted({line.seed for line in lines})),
         failed=dict(failed),
     )
 
 
-def _points(by_seed: dict[int, RunSummary]) -> list[Point]:
+def _summary(line: ComparedRun) -> RunSummary | None:
+    return summarise(line.run) if line.run is not None and line.run.records() else None
+
+
+def _points(by_seed: dict[int, RunSummary]) -> list[ComparedPoint]:
     """Returns a point for each policy that at least one seed has evaluated, in order."""
     found = []
     for arm in max(by_seed.values(), key=lambda summary: len(summary.arms)).arms:
@@ -173,8 +222,9 @@ def _points(by_seed: dict[int, RunSummary]) -> list[Point]:
         scores, problems = _pooled(arms)
         until = [_until(by_seed[seed], arm.arm) for seed in arms]
         found.append(
-            Point(
+            ComparedPoint(
                 arm=arm.arm,
+                title=arm.title,
                 success=mean_interval(list(scores.values()), problems=[problems[key] for key in scores]),
                 by_seed={seed: a.evaluation.success.mean for seed, a in arms.items() if a.evaluation is not None},
                 calls=fmean(sum(a.calls for a in before) for before in until),
@@ -194,8 +244,11 @@ def _until(summary: RunSummary, arm: Arm) -> list[ArmSummary]:
 
 
 def _last(by_seed: dict[int, RunSummary]) -> dict[int, ArmSummary]:
-    """Returns the last evaluated policy of each finished run, the control aside."""
-    return {seed: [a for a in s.arms if a.arm != CONTROL and a.evaluation is not None][-1] for seed, s in by_seed.items() if s.complete}
+    """Returns the last policy, the control aside, that all finished runs of a method have, or all that have begun if none is finished."""
+    runs = {seed: summary for seed, summary in by_seed.items() if summary.complete} or by_seed
+    measured = {seed: {a.arm: a for a in s.arms if a.arm != CONTROL and a.evaluation is not None} for seed, s in runs.items()}
+    shared = set.intersection(*map(set, measured.values()))
+    return {seed: arms[max(shared, key=lambda arm: arm.number)] for seed, arms in measured.items()} if shared else {}
 
 
 def _pooled(arms: dict[int, ArmSummary]) -> tuple[dict[str, float], dict[str, str]]:
@@ -214,6 +267,24 @@ def _pooled(arms: dict[int, ArmSummary]) -> tuple[dict[str, float], dict[str, st
 def _difference(after: dict[int, ArmSummary], before: dict[int, ArmSummary]) -> Estimate:
     scores, problems = _pooled(after)
     return paired_difference(scores, _pooled(before)[0], problems=problems)
+
+
+def _differences(last: dict[str, dict[int, ArmSummary]]) -> dict[str, dict[str, Estimate]]:
+    found: dict[str, dict[str, Estimate]] = {label: {} for label in last}
+    for a, b in combinations(last, 2):
+        if (less := _difference(last[b], last[a])).n:
+            found[b][a], found[a][b] = less, Estimate(-less.mean, -less.high, -less.low, less.n)
+    return found
+
+
+def _tasks(pooled: dict[str, tuple[dict[str, float], dict[str, str]]], labels: list[str], seeds: list[int]) -> list[ComparedTask]:
+    named = {key.partition("/")[2]: problem for _, problems in pooled.values() for key, problem in problems.items()}
+    found = []
+    for task, problem in named.items():
+        by_seed = {seed: [pooled[label][0].get(f"{seed}/{task}") if label in pooled else None for label in labels] for seed in seeds}
+        known = [[value for scores in by_seed.values() if (value := scores[place]) is not None] for place in range(len(labels))]
+        found.append(ComparedTask(task, problem, [fmean(values) if values else None for values in known], by_seed))
+    return found
 
 
 def _common(summaries: dict[str, dict[int, RunSummary]]) -> dict[str, Any]:

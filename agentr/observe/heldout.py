@@ -13,7 +13,7 @@ from agentr.observe.problems import Problem, read_or
 from agentr.read.run import Run
 from agentr.read.stage import Episodes
 from agentr.search.tree import Node, Tree
-from agentr.store.layout import CONTROL, EVAL
+from agentr.store.layout import CONTROL
 from agentr.types import Outcome
 
 #: Most episodes of a policy that are read for patterns, examples of a pattern, and openings that are shown.
@@ -24,8 +24,7 @@ OPENINGS = 12
 
 def evaluated(run: Run) -> list[tuple[str, Episodes]]:
     """Returns the evaluations of a run by the titles of their policies, in order."""
-    found = [(arm.title, arm.stages().get(EVAL)) for arm in run.arms]
-    return [(title, stage) for title, stage in found if isinstance(stage, Episodes) and stage.sealed]
+    return [(arm.title, stage) for arm in run.arms if (stage := arm.measured) is not None]
 
 
 def first_and_last(run: Run) -> list[tuple[str, Episodes]]:

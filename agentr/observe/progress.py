@@ -18,7 +18,7 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeEl
 from agentr.console import Console
 from agentr.errors import AgentrError
 from agentr.logs import LogFile, current, said
-from agentr.observe.pace import Pace
+from agentr.observe.rate import Pace
 from agentr.outside import typed
 from agentr.secrets import Cleaned
 from agentr.store.files import read_json, write_json
@@ -77,7 +77,7 @@ def _number(value: float) -> str:
 
 
 @dataclass
-class Plan:
+class StagePlan:
     """The stages of a run in their order, and how many of them there are at least.
 
     Attributes:
@@ -105,7 +105,7 @@ class Reporter:
     _log: RichConsole | None = None
     _now: Path | None = None
     _told: float = 0.0
-    _plan: Plan | None = None
+    _plan: StagePlan | None = None
     _part: str = ""
 
     @contextmanager
@@ -115,7 +115,7 @@ class Reporter:
         Args:
             stages: The names of all stages of the run in their order, those that are sealed included.
         """
-        before, self._plan = self._plan, Plan(list(stages))
+        before, self._plan = self._plan, StagePlan(list(stages))
         try:
             yield
         finally:

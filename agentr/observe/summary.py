@@ -1,16 +1,17 @@
-"""Summarises a run from its directory alone: the numbers behind the table, the plots and the words."""
+"""Summarises a run from its directory alone: the numbers behind the pages, the tables and the words."""
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from agentr.errors import DataError
 from agentr.evaluate.metrics import Evaluation
 from agentr.evaluate.statistics import Estimate, paired_difference
-from agentr.read.run import Round, Run
-from agentr.read.stage import Episodes, Measured, Rollouts, Stage, Training, summary_of
-from agentr.store.layout import CONTROL, DATASET, EVAL, JUDGED, MODEL, RECOVERY, ROLLOUTS, SHORTENED, TRAIN, WARM_START, Arm, ArmKind
+from agentr.read.run import Run, RunRound
+from agentr.read.stage import Episodes, Measured, Rollouts, Training, paid_once, summary_of
+from agentr.store.layout import CONTROL, DATASET, JUDGED, MODEL, RECOVERY, ROLLOUTS, SHORTENED, TRAIN, WARM_START, Arm, ArmKind
 from agentr.store.summaries import DatasetSummary, ModelSummary, TrainSummary, TreeSummary
 from agentr.types import Cost
 
@@ -46,6 +47,7 @@ class ArmSummary:
         recovery: Success from the beginnings of the warm start's failed episodes, if that was measured.
         besides: What was measured of its held-out episodes besides, by name: conciseness, a judge's verdicts.
         trees: Trees of its first stage of exploration.
+        kinds: Rows by kind.
         cost: Cost of its exploration.
         seconds: Seconds by stage, in the order in which the stages ran.
         training: Summary of its training, if it was trained.
@@ -54,6 +56,7 @@ class ArmSummary:
         sharing: Of online training, what its rollouts had in common.
         flywheel: Of ET-Agent, what came of its operators, and of asking.
         context: Turns in its rows that were chosen not to be learnt, by reason.
+        differing: Of online training, how much the episodes of each task differed, where tasks were chosen by that.
     """
 
     arm: Arm
@@ -61,6 +64,7 @@ class ArmSummary:
     trees: int
     solved: int
     rows: int
+    kinds: dict[str, int]
     cost: Cost
     seconds: dict[str, float]
     recovery: Estimate | None = None
@@ -116,11 +120,6 @@ class RunSummary:
     complete: bool
     selection: str = ""
 
-    @property
-    def measured(self) -> list[str]:
-        """Names of what was measured of how economical episodes are, of any arm."""
-        return list(dict.fromkeys(name for arm in self.arms for name in arm.behaviour))
-
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
 
@@ -135,15 +134,14 @@ def summarise(run: Run) -> RunSummary:
     Raises:
         DataError: The run has no stage yet.
     """
+    run = run.at_once()
     config, stages = run.config, run.stages()
     if not stages:
         raise DataError(f"{run.path} has no stage yet", hint="Start it with 'agentr run CONFIG'.")
     arms = [_arm(round_) for round_ in run.arms]
-    planned = config["run"]["rounds"] + 1 + bool(config["run"]["control"] and config["run"]["rounds"])
-    splices: dict[str, int] = {}
+    splices = Counter[str]()
     for round_ in run.arms:
-        for key, value in summary_of(round_.stages().get(DATASET), DatasetSummary).splices.items():
-            splices[key] = splices.get(key, 0) + value
+        splices.update(summary_of(round_.stages().get(DATASET), DatasetSummary).splices)
     method = config["method"]
     revise = method.get("revise") or {}
     remarks = summary_of(stages.get(MODEL), ModelSummary).remarks or []
@@ -162,11 +160,11 @@ def summarise(run: Run) -> RunSummary:
             **({"searched on from": _SEARCHED.format_map({**dict.fromkeys(_SEARCH, "?"), **run.search})} if run.search else {}),
         },
         arms=arms,
-        comparisons=_differences(arms, config["eval"]["bootstrap"]),
-        splices=splices,
+        comparisons=_differences(arms),
+        splices=dict(splices),
         seconds=sum(stage.seconds for stage in stages.values()),
-        complete=sum(a.evaluation is not None for a in arms) == planned,
-        selection=_selection(config) if planned > 1 else "",
+        complete=run.complete,
+        selection=_selection(config) if config["run"]["rounds"] else "",
     )
 
 
@@ -187,40 +185,34 @@ def _later_methods(config: dict[str, Any]) -> list[str]:
     return [f"from round {round_} {methods[round_]}" for round_ in sorted(methods) if methods[round_]]
 
 
-def _arm(round_: Round) -> ArmSummary:
+def _arm(round_: RunRound) -> ArmSummary:
     stages = round_.stages()
-    steps = _steps(stages.get(ROLLOUTS))
-    explored = {} if round_.arm == WARM_START else {stage.name: stage.summary for stage in round_.exploration().values()}
-    first = next(iter(explored.values()), TreeSummary())
+    explored = {} if round_.arm == WARM_START else round_.exploration()
+    first = next((stage.summary for stage in explored.values()), TreeSummary())
     dataset = summary_of(stages.get(DATASET), DatasetSummary)
-    evaluated, recovered, trained = (stages.get(name) for name in (EVAL, RECOVERY, TRAIN))
+    rollouts, evaluated, recovered, trained = stages.get(ROLLOUTS), round_.measured, stages.get(RECOVERY), stages.get(TRAIN)
+    steps = rollouts.curve_lines() if isinstance(rollouts, Rollouts) else []
     curve = trained.curve_lines() if isinstance(trained, Training) else []
     besides = [stage for name in (SHORTENED, JUDGED) if isinstance(stage := stages.get(name), Measured) and stage.sealed]
     return ArmSummary(
         arm=round_.arm,
-        evaluation=evaluated.evaluation if isinstance(evaluated, Episodes) and evaluated.sealed else None,
+        evaluation=evaluated.evaluation if evaluated is not None else None,
         besides={name: measured for stage in besides for name, measured in stage.measures.items()},
         trees=first.trees,
         solved=first.solved,
         rows=dataset.rows,
         flywheel=dataset if dataset.operators else None,
         context=dataset.context,
-        cost=_exploration_cost(explored),
+        kinds=dataset.kinds,
+        cost=sum((stage.summary.cost for stage in paid_once(explored.values())), Cost()),
         seconds={name: stage.seconds for name, stage in stages.items()},
         recovery=recovered.evaluation.success if isinstance(recovered, Episodes) and recovered.sealed else None,
         training=trained.summary if trained and trained.sealed else None,
         curve=curve,
         steps=steps,
         sharing=_sharing(steps, curve),
-        differing=rollouts.differing() if isinstance(rollouts := stages.get(ROLLOUTS), Rollouts) else [],
+        differing=rollouts.differing() if isinstance(rollouts, Rollouts) else [],
     )
-
-
-def _steps(rollouts: Stage | None) -> list[dict[str, Any]]:
-    if not isinstance(rollouts, Rollouts):
-        return []
-    measured = rollouts.validations()
-    return [{**line, "validation": measured.get(line["step"])} for line in rollouts.curve_lines()]
 
 
 def _sharing(steps: list[dict[str, Any]], curve: list[dict[str, Any]]) -> Sharing | None:
@@ -238,25 +230,19 @@ def _sharing(steps: list[dict[str, Any]], curve: list[dict[str, Any]]) -> Sharin
     )
 
 
-def _exploration_cost(explored: dict[str, TreeSummary]) -> Cost:
-    """Sums the cost of an arm's stages of trees, each tree counted once."""
-    included = {summary.includes for summary in explored.values()}
-    return sum((summary.cost for name, summary in explored.items() if name not in included), Cost())
-
-
-def _differences(arms: list[ArmSummary], resamples: int) -> list[Difference]:
+def _differences(arms: list[ArmSummary]) -> list[Difference]:
     evaluated = [a for a in arms if a.evaluation is not None]
     rounds = [a for a in evaluated if a.arm.kind is ArmKind.ROUND]
     if not rounds:
         return []
-    return [difference(rounds[-1], other, resamples) for other in evaluated if other.arm.kind is not ArmKind.ROUND]
+    return [difference(rounds[-1], other) for other in evaluated if other.arm.kind is not ArmKind.ROUND]
 
 
-def difference(after: ArmSummary, before: ArmSummary, resamples: int) -> Difference:
+def difference(after: ArmSummary, before: ArmSummary) -> Difference:
     """Returns the paired difference of two policies that were measured, and what it means."""
     assert after.evaluation is not None and before.evaluation is not None
     scores = after.evaluation.per_task, before.evaluation.per_task
-    found = paired_difference(*scores, resamples, problems=after.evaluation.problems)
+    found = paired_difference(*scores, problems=after.evaluation.problems)
     interval = f"95 % interval {100 * found.low:+.1f} to {100 * found.high:+.1f}, n = {found.n}"
     points = f"{100 * found.mean:+.1f} points ({interval})"
     control = before.arm == CONTROL

@@ -113,14 +113,14 @@ class EngineActor:
         """Returns the id of the node that it is on."""
         return ray.get_runtime_context().get_node_id()
 
-    def _samples(self) -> Iterator[metrics.Sample]:
+    def _samples(self) -> Iterator[metrics.MetricSample]:
         """What there is to say of the engine now; that it died says its silence."""
         health, stats = asyncio.run(self._engine.health()), asyncio.run(self._engine.stats())  # neither waits for anything
-        yield metrics.Sample(metrics.RESTARTS, self._restarts)
-        yield metrics.Sample(metrics.ENGINE_SEQUENCES, health.running)
-        yield metrics.Sample(metrics.ENGINE_QUEUED, health.queued)
-        yield metrics.Sample(metrics.ENGINE_STEP, health.stalled_s)
-        yield metrics.Sample(metrics.ENGINE_BUSY, stats.busy_s)
+        yield metrics.MetricSample(metrics.RESTARTS, self._restarts)
+        yield metrics.MetricSample(metrics.ENGINE_SEQUENCES, health.running)
+        yield metrics.MetricSample(metrics.ENGINE_QUEUED, health.queued)
+        yield metrics.MetricSample(metrics.ENGINE_STEP, health.stalled_s)
+        yield metrics.MetricSample(metrics.ENGINE_BUSY, stats.busy_s)
         missed = health.prefix_queries - health.prefix_hits
         yield from metrics.by_label(metrics.ENGINE_PREFIX, yes=health.prefix_hits, no=missed)
 

@@ -6,7 +6,7 @@ the next assistant's turn. Nothing is ever rendered again, so the prefix cache, 
 same tokens.
 
 The template's text around the contents (`agentr.policy.template`) may hold special tokens; the contents are plain text
-(`agentr.policy.plain`). An observation that says "<|im_end|>" is therefore seven or so ordinary tokens and cannot end a turn.
+(`agentr.policy.plain_text`). An observation that says "<|im_end|>" is therefore seven or so ordinary tokens and cannot end a turn.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from agentr.config.turns import TurnFormat, TurnsConfig
 from agentr.errors import ModelError
-from agentr.policy.plain import Piece, PlainText, pieces_of
+from agentr.policy.plain_text import Piece, PlainText, pieces_of
 from agentr.policy.template import REASONS, Template
 from agentr.policy.tools import ToolFrames, dialect_of
 from agentr.tasks.tool_calls import ToolCalls

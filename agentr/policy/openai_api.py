@@ -28,7 +28,7 @@ from agentr.policy.chat import ChatCodec
 from agentr.policy.http_retry import TransientError, pause_before_retry
 from agentr.policy.openai_tools import as_messages, as_turn, text_of
 from agentr.policy.refusals import refusal
-from agentr.secrets import Kind, Secret, quoted
+from agentr.secrets import Secret, SecretKind, quoted
 from agentr.seeds import derived_seed
 from agentr.tasks.tools import schema
 from agentr.types import Completion, Cost, FinishReason
@@ -70,7 +70,7 @@ class OpenAIPolicy:
         api = config.openai
         if not api.model:
             raise ConfigError("policy.openai.model is empty.", hint="Name the model that the API should use.")
-        key = Secret(Kind.API, api.api_key_env, secrets.get(api.api_key_env, ""))
+        key = Secret(SecretKind.API, api.api_key_env, secrets.get(api.api_key_env, ""))
         if not key:
             raise ConfigError(f"the environment variable {api.api_key_env} with the API key is not set.", hint=_KEY_HINT)
         if api.max_cost and not (api.prompt_price_per_mtok or api.completion_price_per_mtok):
@@ -83,7 +83,7 @@ class OpenAIPolicy:
         self._stats = PolicyStats()
         self._failed_in_a_row, self._failure = 0, ""
         for name in _PROXIES:
-            Secret.read(Kind.PROXY, name)
+            Secret.read(SecretKind.PROXY, name)
         limits = httpx.Limits(max_connections=api.concurrency, max_keepalive_connections=api.concurrency)
         try:
             # This machine itself is not asked by a proxy.

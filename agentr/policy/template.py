@@ -15,7 +15,7 @@ from typing import Any
 
 from agentr.errors import ModelError
 from agentr.policy.limited import Limit
-from agentr.policy.plain import PlainText
+from agentr.policy.plain_text import PlainText
 from agentr.search.hiding import Hiding
 from agentr.types import REASONED
 

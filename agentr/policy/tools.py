@@ -7,7 +7,7 @@ from typing import Any
 
 from agentr.config.turns import Dialect
 from agentr.errors import ModelError
-from agentr.policy.plain import PlainText
+from agentr.policy.plain_text import PlainText
 from agentr.policy.template import ABOUT, CALL_ID, Template
 from agentr.tasks.tool_calls import DIALECTS, ToolCalls, ToolDialect
 from agentr.tasks.tools import ACT, schema

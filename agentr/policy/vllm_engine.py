@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from agentr.cluster.nodes import session_folder
+from agentr.cluster.ray_private import session_folder
 from agentr.config.model import Dtype, ModelConfig
 from agentr.config.policy import PolicyConfig
 from agentr.cpu import OPENMP, keep_freed_memory, multiplies_bf16
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_CPU_BLOCK = 32
-"""Block sizes of vLLM's attention kernels for CPUs are multiples of this."""
+#: Tokens in a block of the prefix cache: the least that vLLM's attention kernels for CPUs take. Small blocks find more shared prefixes.
+BLOCK = 32
 
 CPU_HEAD_DIMS = (32, 64, 80, 96, 112, 128, 160, 192, 224, 256, 512)
 """Sizes of an attention head that vLLM's CPU kernels have (vllm 0.32, CPUAttentionBackend)."""
@@ -76,7 +76,7 @@ def build_llm(checkpoint: str, model: ModelConfig, policy: PolicyConfig, sleeps:
     if sleeps:
         require_sleep()
     if not gpu:
-        require_cpu_kernels(Path(checkpoint), policy)
+        require_cpu_kernels(Path(checkpoint))
     import torch
     from vllm.engine.arg_utils import EngineArgs
     from vllm.v1.engine.llm_engine import LLMEngine
@@ -110,7 +110,7 @@ def build_llm(checkpoint: str, model: ModelConfig, policy: PolicyConfig, sleeps:
         dtype=model.dtype,  # type: ignore[arg-type]
         max_model_len=model.max_model_len,
         max_num_seqs=policy.max_num_seqs,
-        block_size=policy.block_size,  # type: ignore[arg-type]
+        block_size=BLOCK,
         enable_prefix_caching=True,
         disable_log_stats=True,
         use_tqdm_on_load=False,
@@ -139,19 +139,13 @@ def require_sleep() -> None:
         )
 
 
-def require_cpu_kernels(folder: Path, policy: PolicyConfig) -> None:
+def require_cpu_kernels(folder: Path) -> None:
     """Checks that vLLM has attention kernels for a model on a CPU, before the minute that its start takes.
 
     Raises:
-        ConfigError: The kernels do not take ``policy.block_size``.
         ModelError: The kernels do not take the size of the attention heads.
         OSError, ValueError: There is no readable ``config.json`` in ``folder``.
     """
-    if policy.block_size % _CPU_BLOCK:
-        raise ConfigError(
-            f"policy.block_size is {policy.block_size}; on a CPU it must be a multiple of {_CPU_BLOCK}.",
-            hint=f"Set policy.block_size={_CPU_BLOCK}: small blocks find more shared prefixes.",
-        )
     described = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     size = _head_dim(described.get("text_config") or described)
     if size and size not in CPU_HEAD_DIMS:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import os
 from collections.abc import Callable, Iterator, Sequence
+from copy import copy
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -85,7 +86,7 @@ class _Event:
 
 
 @dataclass(frozen=True)
-class Policy:
+class StoredPolicy:
     """A policy that a run trained, or its base model.
 
     Attributes:
@@ -110,7 +111,7 @@ class Policy:
         return place[0].title if place else "base model"
 
 
-class Round:
+class RunRound:
     """A round (0 is the warm start), or the control: ``round.dataset``, ``round.train``, ``round.eval``, ``round.recovery``,
     ``round.shortened``, ``round.judged``, and the method's stages of trees by their names, such as ``round.collect``."""
 
@@ -125,6 +126,12 @@ class Round:
     @property
     def title(self) -> str:
         return self.arm.title
+
+    @property
+    def measured(self) -> Episodes | None:
+        """Its held-out episodes, once they are measured."""
+        stage = self.stages().get(EVAL)
+        return stage if isinstance(stage, Episodes) and stage.sealed else None
 
     @property
     def dataset(self) -> Dataset:
@@ -195,6 +202,7 @@ class Run:
         if os.path.lexists(self.layout.config) or os.path.lexists(self.layout.manifest):
             check_folder(self.path)
         self.config = read_config(self.path)
+        self._kept: dict[str, StageRecord] | None = None
 
     def section(self, kind: type[T], name: str) -> T:
         """Returns a section of the configuration as its type, such as ``run.section(ModelConfig, "model")``; keys that came later have
@@ -222,7 +230,16 @@ class Run:
 
     def records(self) -> dict[str, StageRecord]:
         """Returns what is known of each stage, in the order of their first start."""
-        return read_records(self.path)
+        if self._kept is None:
+            return read_records(self.path)
+        self._kept = self._kept or read_records(self.path)
+        return self._kept
+
+    def at_once(self) -> Run:
+        """Returns the same run, whose stages are looked up once: for a page, which shows one moment of it and asks for them often."""
+        run = copy(self)
+        run._kept = {}
+        return run
 
     def stages(self) -> dict[str, Stage]:
         """Returns all stages by their names, in the order of their first start."""
@@ -278,15 +295,15 @@ class Run:
         return self.path / where
 
     @property
-    def arms(self) -> list[Round]:
+    def arms(self) -> list[RunRound]:
         """The warm start, the rounds and the control, as far as they were begun."""
-        return [Round(self, arm) for arm in arms_in(self.records())]
+        return [RunRound(self, arm) for arm in arms_in(self.records())]
 
     @property
-    def rounds(self) -> Sequence[Round]:
+    def rounds(self) -> Sequence[RunRound]:
         """The rounds by their numbers: ``rounds[0]`` is the warm start."""
         last = max((arm.number for arm in arms_in(self.records()) if arm.kind is not ArmKind.CONTROL), default=-1)
-        return _Rounds(self, [Round(self, arm_of(number)) for number in range(last + 1)])
+        return _Rounds(self, [RunRound(self, arm_of(number)) for number in range(last + 1)])
 
     @property
     def best(self) -> Arm | None:
@@ -297,7 +314,21 @@ class Run:
         place = place_of(str(found.get("round", "")))
         return place[0] if place else None
 
-    def round_with(self, holds: Callable[[Round], bool]) -> Round:
+    @property
+    def imported(self) -> bool:
+        """Whether it is no experiment, but a training on rows from files."""
+        return not self.arms and any(stage_of(name) is None and name != MODEL for name in self.records())
+
+    @property
+    def complete(self) -> bool:
+        """Whether all that it consists of is there: each policy is measured, or each stage is sealed of a run that is no experiment."""
+        if self.search or self.imported:
+            sealed = [record.sealed for record in self.records().values()]
+            return len(sealed) > 1 and all(sealed)
+        rounds = self.config["run"]["rounds"]
+        return len([arm for arm in self.arms if arm.measured is not None]) >= rounds + 1 + bool(self.config["run"]["control"] and rounds)
+
+    def round_with(self, holds: Callable[[RunRound], bool]) -> RunRound:
         """Returns the best round of which this holds, or the last one before the run has chosen its best.
 
         Raises:
@@ -309,27 +340,25 @@ class Run:
         return next((round_ for round_ in there if round_.arm == self.best), there[-1])
 
     @property
-    def control(self) -> Round:
+    def control(self) -> RunRound:
         """The control arm."""
-        return Round(self, CONTROL)
+        return RunRound(self, CONTROL)
 
-    def policies(self, *, base: bool = False) -> list[Policy]:
+    def policies(self, *, base: bool = False) -> list[StoredPolicy]:
         """Returns the policies that were trained, in order, with their held-out success.
 
         Args:
             base: The base model is one of them, too, if the run has one yet.
         """
         model = self.records().get(MODEL) if base else None
-        found = [Policy(MODEL, self.model, None)] if model is not None and model.sealed else []
+        found = [StoredPolicy(MODEL, self.model, None)] if model is not None and model.sealed else []
         for arm in self.arms:
-            stages = arm.stages()
-            trained, measured = stages.get(TRAIN), stages.get(EVAL)
+            trained, measured = arm.stages().get(TRAIN), arm.measured
             if isinstance(trained, Training) and trained.sealed:
-                success = measured.summary.success if measured is not None and measured.sealed else None
-                found.append(Policy(trained.name, trained.model, success))
+                found.append(StoredPolicy(trained.name, trained.model, measured.summary.success if measured is not None else None))
         return found
 
-    def policy(self, name: str) -> Policy:
+    def policy(self, name: str) -> StoredPolicy:
         """Returns a policy by what commands call it (`Policy.arm`), by its round in any spelling, or by the stage that trained it.
 
         Raises:
@@ -370,17 +399,17 @@ class Run:
         return f"<Run {self.name} in {self.path}>"
 
 
-class _Rounds(Sequence[Round]):
+class _Rounds(Sequence[RunRound]):
     """Rounds by number, with an error that says which there are."""
 
-    def __init__(self, run: Run, rounds: list[Round]) -> None:
+    def __init__(self, run: Run, rounds: list[RunRound]) -> None:
         self._run = run
         self._rounds = rounds
 
     def __len__(self) -> int:
         return len(self._rounds)
 
-    def __iter__(self) -> Iterator[Round]:
+    def __iter__(self) -> Iterator[RunRound]:
         return iter(self._rounds)
 
     def __getitem__(self, index: Any) -> Any:

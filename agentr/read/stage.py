@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -148,9 +148,15 @@ class Rollouts(Trees):
         lines = [{**line, **{f"reward/{name}": value for name, value in line.get("rewards", {}).items()}} for line in self.curve_lines()]
         return pa.Table.from_pylist([{key: value for key, value in line.items() if key != "rewards"} for line in lines])
 
-    def curve_lines(self) -> list[dict[str, Any]]:
-        """Returns the same as plain data."""
-        return typed(list[dict[str, Any]], read_lines(self.path / STEPS), str(self.path / STEPS))
+    def curve_lines(self, measured: Mapping[int, float] | None = None) -> list[dict[str, Any]]:
+        """Returns the same as plain data; ``validation`` is the success on held-out tasks after a step, None where it was not measured.
+
+        Args:
+            measured: That success by the step, if it was read already.
+        """
+        measured = self.validations() if measured is None else measured
+        lines = typed(list[dict[str, Any]], read_lines(self.path / STEPS), str(self.path / STEPS))
+        return [{**line, "validation": measured.get(line.get("step", 0))} for line in lines]
 
     def validations(self) -> dict[int, float]:
         """Returns the success on held-out tasks after the steps after which it was measured."""
@@ -333,6 +339,13 @@ class Measured(Trees):
         from agentr.evaluate.statistics import Estimate
 
         return typed(dict[str, Estimate], read_json(self.path / EVALUATION), str(self.path / EVALUATION))
+
+
+def paid_once(stages: Iterable[Stage]) -> list[Trees]:
+    """Returns the sealed stages of exploration among stages, without those that another one has in itself: that one's cost has theirs."""
+    trees = [stage for stage in stages if isinstance(stage, Trees) and not isinstance(stage, Episodes) and stage.sealed]
+    included = {stage.summary.includes for stage in trees}
+    return [stage for stage in trees if stage.name not in included]
 
 
 def summary_of(stage: Stage | None, kind: type[S]) -> S:

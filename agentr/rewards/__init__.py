@@ -1,4 +1,5 @@
-"""Rewards by name. A file beside this one that says ``REWARD = its_class`` is found by itself; one elsewhere is named ``module:class``.
+"""Rewards by name. A module here, or ``reward.py`` in a method's folder, that says ``REWARD = its_class`` is found by itself; one
+elsewhere is named ``module:class``.
 
 A reward is a class whose arguments are its options; called with a group, it returns what each rollout is worth. Its answer must not depend
 on the order of the group. A price or a bonus is said to be one by ``Reward(total, shaping=total)``: then the gate holds for it.
@@ -15,9 +16,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cache
+from pathlib import Path
 from typing import Any
 
-from agentr.config.checks import Problem, number
+from pydantic import PositiveFloat
+
+from agentr.config.checks import Problem, Section
 from agentr.config.named import imported
 from agentr.errors import ConfigError, DataError
 from agentr.rewards.apart import Apart
@@ -28,16 +32,16 @@ Score = Callable[[Group], Sequence[Reward]]
 
 
 @dataclass
-class RewardConfig:
+class RewardConfig(Section):
     """A reward, and how much it counts."""
 
     name: str = "outcome"
-    """A name of ``agentr rewards``, or ``module:class``."""
-    weight: float = number(1.0)
+    """A name of ``agentr list rewards``, or ``module:class``."""
+    weight: float = 1.0
     """Factor of it in the sum of all rewards."""
     options: dict[str, Any] = field(default_factory=dict)
     """Arguments of the reward's class, e.g. sigma: 0.1."""
-    timeout_s: float = number(30.0, above=0)
+    timeout_s: PositiveFloat = 30.0
     """Deadline of one of your own for the rewards of one group; a group without an answer is left out."""
 
     def problems(self) -> Iterator[Problem]:
@@ -56,8 +60,11 @@ class Gate(StrEnum):
 
 @cache
 def known() -> dict[str, type]:
-    """Returns the rewards in this package by name."""
-    modules = {found.name: importlib.import_module(f"{__name__}.{found.name}") for found in pkgutil.iter_modules(__path__)}
+    """Returns the rewards in this package and in the methods' folders, by the module's or the method's name."""
+    names = {found.name: f"{__name__}.{found.name}" for found in pkgutil.iter_modules(__path__)}
+    methods = Path(__file__).parents[1] / "methods"
+    names |= {file.parent.name: f"agentr.methods.{file.parent.name}.reward" for file in methods.glob("*/reward.py")}
+    modules = {name: importlib.import_module(module) for name, module in names.items()}
     return {name: module.REWARD for name, module in sorted(modules.items()) if hasattr(module, "REWARD")}
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from agentr.rewards.group import Group, Reward
 
 
-class Outcome:
+class OutcomeReward:
     """The environment's return.
 
     Args:
@@ -19,4 +19,4 @@ class Outcome:
         return [Reward(float(r.succeeded) if self._success_only else r.earned) for r in group.episodes]
 
 
-REWARD = Outcome
+REWARD = OutcomeReward

@@ -7,15 +7,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from agentr.cluster.causes import Cause, Kind
+from agentr.cluster.causes import Cause, CauseKind
 from agentr.cluster.checks import check_disks, check_head, check_nodes
-from agentr.cluster.lookouts import Lookouts
-from agentr.cluster.nodes import Node, nodes
+from agentr.cluster.node_watch import Lookouts
+from agentr.cluster.nodes import ClusterNode, nodes
 from agentr.config.schema import Config
 from agentr.envs.checks import check_servers
 from agentr.envs.fleet import EnvServers
 from agentr.policy.checks import check_engines, check_problems
-from agentr.train.checks import Training, check_training
+from agentr.train.checks import AwaitedTraining, check_training
 
 #: Seconds of silence after which the coordinator counts as silent.
 SILENT_S = 10.0
@@ -41,8 +41,8 @@ class Parts:
     env_url: str
     progress: dict[str, Any] | None
     silent_s: float
-    training: Training | None
-    known: list[Node]
+    training: AwaitedTraining | None
+    known: list[ClusterNode]
     lookouts: Lookouts
 
 
@@ -64,8 +64,8 @@ def diagnose(parts: Parts) -> list[Cause]:
         try:
             found += check()
         except Exception as error:  # noqa: BLE001 - a check that fails must not hide the others
-            found.append(Cause(Kind.check_failed, f"{name} cannot be looked at", f"{type(error).__name__}: {error}", "Is Ray alive?"))
-        if any(cause.kind is Kind.head_silent for cause in found):
+            found.append(Cause(CauseKind.check_failed, f"{name} cannot be looked at", f"{type(error).__name__}: {error}", "Is Ray alive?"))
+        if any(cause.kind is CauseKind.head_silent for cause in found):
             break  # the other checks would wait for it
     return found or [_unexplained(parts.progress or {})]
 
@@ -73,7 +73,7 @@ def diagnose(parts: Parts) -> list[Cause]:
 def _coordinator(parts: Parts) -> Iterator[Cause]:
     if parts.silent_s > SILENT_S:
         what, evidence = "the coordinator's loop is blocked, or its node is cut off", f"it has not answered for {parts.silent_s:.0f} s"
-        yield Cause(Kind.coordinator_silent, what, evidence, "Lower collect.in_flight if its CPU is full.")
+        yield Cause(CauseKind.coordinator_silent, what, evidence, "Lower collect.in_flight if its CPU is full.")
 
 
 def _trees(parts: Parts) -> Iterator[Cause]:
@@ -81,11 +81,11 @@ def _trees(parts: Parts) -> Iterator[Cause]:
     if progress.get("retried"):
         evidence = f"{progress['retried']} times, at last: {progress.get('last_error')}"
         hint = "Mend the cause; collect.infra_retries and collect.max_failed say when the stage is given up."
-        yield Cause(Kind.trees_failing, "trees fail and are tried again", evidence, hint)
+        yield Cause(CauseKind.trees_failing, "trees fail and are tried again", evidence, hint)
 
 
 def _unexplained(progress: dict[str, Any]) -> Cause:
     trees = f"{progress.get('in_flight', 0)} trees grow, {progress.get('done', 0)} of {progress.get('total', 0)} are done"
     evidence = f"{trees}, last error: {progress.get('last_error') or 'none'}"
     hint = "Is one call just very slow? See watchdog.after_s."
-    return Cause(Kind.unknown, "no part of the run is at fault that can be seen", evidence, hint)
+    return Cause(CauseKind.unknown, "no part of the run is at fault that can be seen", evidence, hint)

@@ -16,9 +16,9 @@ from agentr.build.dataset import write_dataset
 from agentr.build.imports import demonstrated_turns
 from agentr.build.revision import demonstrated_rows
 from agentr.build.targets import Targets
-from agentr.cluster.causes import Cause, Kind
-from agentr.collect.assess import Assess
+from agentr.cluster.causes import Cause, CauseKind
 from agentr.collect.demonstrate import Demonstrate
+from agentr.collect.episode_judge import Assess
 from agentr.collect.grow import BadBeginning, Grow
 from agentr.collect.job import TreeJob, Work
 from agentr.collect.shorten import Shorten
@@ -26,7 +26,7 @@ from agentr.collect.units import Limits
 from agentr.config.policy import Who
 from agentr.config.schema import CollectConfig, Config
 from agentr.config.training import TrainConfig
-from agentr.errors import ConfigError, RunError
+from agentr.errors import ConfigError
 from agentr.evaluate.metrics import Evaluation, conciseness, evaluate, judged, revision_length
 from agentr.evaluate.statistics import Estimate
 from agentr.models.load import load_codec, resolve
@@ -52,7 +52,6 @@ from agentr.store.layout import (
     WARM_START,
     Arm,
     Checkpoint,
-    arm_of,
 )
 from agentr.store.run import RunStore
 from agentr.store.seal import hash_folder
@@ -116,25 +115,6 @@ class Experiment:
         """Conversations as token ids, for the model's tokenizer. Training does not change it."""
         return load_codec(self.base_model().path, self.config.model)
 
-    def policy(self, round_: int) -> Checkpoint:
-        """Returns the policy that a round trained (0: the warm start), or the base model if there is no warm start.
-
-        Raises:
-            RunError: It was not trained yet.
-        """
-        if round_ == 0 and not self.config.warm_start.enabled:
-            return self.base_model()
-        name = arm_of(round_).stage(TRAIN)
-        if not self.store.sealed(name):
-            raise RunError(f"{self.root} has no policy of round {round_} yet", hint=f"Train it first: agentr train CONFIG --round {round_}")
-        return self.store.layout.checkpoint(name)
-
-    def trained(self) -> int:
-        """Returns the last round whose policy is there, 0 for the warm start or the base model in its place; -1 if there is none yet."""
-        rounds = range(self.config.run.rounds, 0, -1)
-        last = next((number for number in rounds if self.store.sealed(arm_of(number).stage(TRAIN))), 0)
-        return last if last or not self.config.warm_start.enabled or self.store.sealed(WARM_START.stage(TRAIN)) else -1
-
     # trees ------------------------------------------------------------------------------------------------------------
 
     def trees(
@@ -181,7 +161,7 @@ class Experiment:
         made_with = {"kind": work.kind, "work": work, "sampling": collect.sampling, "seed": seed}
         new = not self.store.sealed(name)
         self.store.stage(name, TreeSummary, make, made_with)
-        forest = self._trees_of(name)
+        forest = self.forest(name)
         if new:
             self._tell_identical(forest)
         return forest
@@ -192,20 +172,15 @@ class Experiment:
         if trees and forest.manifest["progress"].get("identical", 0) == trees:
             evidence = f"each of {trees} trees has one episode, drawn again and again"
             hint = "Raise collect.sampling.temperature, or choose other tasks (collect.tasks)."
-            cause = Cause(Kind.trees_identical, "every tree is identical in itself: there is nothing to choose from", evidence, hint)
+            cause = Cause(CauseKind.trees_identical, "every tree is identical in itself: there is nothing to choose from", evidence, hint)
             tell(self.reporter, self.store.event, forest.stage, [cause])
 
-    def forest(self, name: str, round_: int) -> Forest:
+    def forest(self, name: str) -> Forest:
         """Returns the trees that a stage left.
 
         Raises:
             RunError: It was not run yet.
         """
-        if not self.store.sealed(name):
-            raise RunError(f"{self.root} has no {name} yet", hint=f"Collect first: agentr collect CONFIG --round {round_}")
-        return self._trees_of(name)
-
-    def _trees_of(self, name: str) -> Forest:
         self.store.use(name)
         return Forest(self.store.layout.stage(name), name)
 
@@ -278,12 +253,14 @@ class Experiment:
         }
         return [arm.stage(name) for name in (EVAL, *(name for name, wanted in asked.items() if wanted))]
 
-    def evaluate(self, arm: Arm, policy: Checkpoint) -> Evaluation:
-        """Measures a policy on the held-out tasks."""
+    def evaluate(self, arm: Arm, policy: Checkpoint) -> None:
+        """Measures a policy on the held-out tasks, unless other stages alone are to be run."""
+        wanted = list(filter(self.store.wants, self.evaluations(arm)))
+        if not wanted:
+            return
         config = self.config.eval
         episodes = Grow(Sample(config.episodes, config.max_steps, config.max_invalid))
         self._measure(arm.stage(EVAL), episodes, policy, lambda: self.services.tasks(config.tasks, training=False))
-        wanted = self.evaluations(arm)
         if arm.stage(SELECTION) in wanted:
             choosing = replace(config.tasks, split=config.select)
             self._measure(arm.stage(SELECTION), episodes, policy, lambda: self.services.tasks(choosing, training=False))
@@ -296,7 +273,6 @@ class Experiment:
             self._measure_besides(arm, JUDGED, Assess(config.judge), judged, policy)
         result = Evaluation.from_dict(read_json(self.store.layout.evaluation(arm.stage(EVAL))))
         self.reporter.say(f"        {arm.title}: success {result.success.as_percent()} % on {result.success.n} held-out tasks")
-        return result
 
     def _measure_recovery(self, arm: Arm, policy: Checkpoint) -> None:
         """Measures how often the policy still succeeds from the beginnings of the warm start's failed episodes (Agent-R, Table 3)."""
@@ -312,7 +288,7 @@ class Experiment:
 
         def measure(folder: Path) -> TreeSummary:
             made = self._make(name, self._held_out(folder, work, policy, (), source), policy)
-            found = metric(Forest(folder), self.config.eval.bootstrap, self.services.spec().identity)
+            found = metric(Forest(folder), self.services.spec().identity)
             write_json(folder / EVALUATION, {key: asdict(value) for key, value in found.items()})
             return made
 
@@ -345,7 +321,6 @@ class Experiment:
         self, name: str, work: Work, policy: Checkpoint, tasks: Callable[[], Sequence[Task]], source: Forest | None = None
     ) -> None:
         """Plays a stage of episodes as ``eval`` says and writes its metrics."""
-        config = self.config.eval
 
         def measure(folder: Path) -> EvalSummary:
             made = self._make(name, self._held_out(folder, work, policy, tasks(), source), policy)
@@ -354,7 +329,7 @@ class Experiment:
             # Of any round's method: all policies of a run are measured alike.
             methods = [self.config_at(round_).method for round_ in range(self.config.run.rounds + 1)]
             said = tuple(dict.fromkeys(sentence for method in methods for sentence in method.reflections()))
-            found = evaluate(Forest(folder), config.bootstrap, labels, spec.identity, spec.answer_prefix, said)
+            found = evaluate(Forest(folder), labels, spec.identity, spec.answer_prefix, said)
             write_json(folder / EVALUATION, found.as_dict())
             return EvalSummary(
                 trees=made.trees,

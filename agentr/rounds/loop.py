@@ -2,54 +2,65 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from pathlib import Path
 
 from agentr.config.training import ContinueFrom, TrainConfig
-from agentr.errors import RunError
+from agentr.errors import ConfigError, RunError
 from agentr.observe.card import write_card
 from agentr.read.run import Run
 from agentr.rounds.experiment import Experiment
+from agentr.rounds.method import Method
 from agentr.rounds.prune import delete, prunable
-from agentr.rounds.recipe import Recipe
 from agentr.rounds.round import Round
 from agentr.store.files import write_json, write_link
 from agentr.store.layout import CONTROL, DATASET, DEMONSTRATIONS, EVAL, MODEL, SELECTION, TRAIN, WARM_START, Checkpoint, arm_of
+from agentr.store.run import NotWanted
 from agentr.store.summaries import EvalSummary, TrainSummary
 from agentr.train.job import TrainJob
 from agentr.types import Loss
 
 
-def run_rounds(experiment: Experiment, recipe_at: Callable[[int], Recipe]) -> None:
+def run_rounds(experiment: Experiment, method_at: Callable[[int], Method], only: Collection[str] = ()) -> None:
     """Runs an experiment: for each round explore, build, train, evaluate. Ends with the control arm and the best checkpoint.
 
     Args:
-        recipe_at: Gives the method of a round.
+        method_at: Gives the method of a round.
+        only: Stages that alone are run, each with what is evaluated or trained before it already there.
 
     Raises:
+        ConfigError: A stage of ``only`` is none of the run.
         AgentrError: A stage failed; what was sealed before is kept.
     """
-    stages = planned(experiment, recipe_at)
-    experiment.store.event("planned", stages=stages)
+    stages, store = planned(experiment, method_at), experiment.store
+    if unknown := next((name for name in only if name not in stages), ""):
+        raise ConfigError(f"the run has no stage {unknown}", hint=f"Its stages: {', '.join(stages)}.")
+    store.event("planned", stages=stages)
+    store.only = frozenset(only)
     with experiment.reporter.planned(stages):
-        _run_rounds(experiment, recipe_at)
+        try:
+            _run_rounds(experiment, method_at)
+        except NotWanted as stopped:
+            if missing := next((name for name in only if not store.sealed(name)), ""):
+                hint = f"Run it first: --only {stopped.stage}; or run them all, without --only."
+                raise RunError(f"{missing} needs {stopped.stage}, which is not there yet", hint=hint) from None
 
 
-def planned(experiment: Experiment, recipe_at: Callable[[int], Recipe]) -> list[str]:
+def planned(experiment: Experiment, method_at: Callable[[int], Method]) -> list[str]:
     """Returns the names of the stages that ``run_rounds`` seals, in this order."""
     run, warm_start = experiment.config.run, experiment.config.warm_start.enabled
     stages = [MODEL, *map(WARM_START.stage, (DEMONSTRATIONS, DATASET, TRAIN) if warm_start else ()), *experiment.evaluations(WARM_START)]
     for arm in map(arm_of, range(1, run.rounds + 1)):
-        stages += [*map(arm.stage, recipe_at(arm.number).stages(arm.number)), *experiment.evaluations(arm)]
+        stages += [*map(arm.stage, method_at(arm.number).stages(arm.number)), *experiment.evaluations(arm)]
     if run.control and run.rounds:
         stages += [CONTROL.stage(TRAIN), *experiment.evaluations(CONTROL)]
     return stages
 
 
-def _run_rounds(experiment: Experiment, recipe_at: Callable[[int], Recipe]) -> None:
+def _run_rounds(experiment: Experiment, method_at: Callable[[int], Method]) -> None:
     config = experiment.config
-    experiment.services.engines_early = True
+    experiment.services.engines_early = not experiment.store.only
     warm_start, demonstrations = experiment.warm_start()
     experiment.evaluate(WARM_START, warm_start)
     write_card(Run(experiment.root), WARM_START)
@@ -57,17 +68,17 @@ def _run_rounds(experiment: Experiment, recipe_at: Callable[[int], Recipe]) -> N
     policy = warm_start
     for number in range(1, config.run.rounds + 1):
         round_ = Round(experiment, number, policy)
-        policy = recipe_at(number).improve(round_, policy if config.trainer.continue_from is ContinueFrom.previous else warm_start)
+        policy = method_at(number).improve(round_, policy if config.trainer.continue_from is ContinueFrom.previous else warm_start)
         experiment.evaluate(round_.arm, policy)
         write_card(Run(experiment.root), round_.arm)
         delete(experiment.store, [entry for entry in prunable(Run(experiment.root), config.run.keep) if entry.what == "weights"])
 
     if config.run.control and config.run.rounds:
-        run_control(experiment, recipe_at, warm_start, demonstrations)
+        run_control(experiment, method_at, warm_start, demonstrations)
     promote(experiment)
 
 
-def run_control(experiment: Experiment, recipe_at: Callable[[int], Recipe], warm_start: Checkpoint, demonstrations: Path | None) -> None:
+def run_control(experiment: Experiment, method_at: Callable[[int], Method], warm_start: Checkpoint, demonstrations: Path | None) -> None:
     """Trains the warm start on the demonstrations alone, for as many steps and with the same schedules as the rounds, and evaluates it.
 
     Without such a control, more training looks like self-training.
@@ -85,7 +96,7 @@ def run_control(experiment: Experiment, recipe_at: Callable[[int], Recipe], warm
             done = experiment.store.record(arm_of(number).stage(TRAIN))
             assert done is not None, "the control comes after the rounds"
             start = Checkpoint(name, jobs[-1].model) if jobs and previous else warm_start
-            train = replace(_control_config(experiment, recipe_at(number), number), steps=done.read(TrainSummary).steps)
+            train = replace(_control_config(experiment, method_at(number), number), steps=done.read(TrainSummary).steps)
             jobs.append(experiment.train_job(f"control-{number:02d}", demonstrations, start, folder / f"{number:02d}", train))
         results = experiment.train_many(jobs, name)
         return replace(results[-1], steps=sum(result.steps for result in results))
@@ -94,9 +105,9 @@ def run_control(experiment: Experiment, recipe_at: Callable[[int], Recipe], warm
     experiment.evaluate(CONTROL, experiment.store.layout.checkpoint(name, f"{config.run.rounds:02d}"))
 
 
-def _control_config(experiment: Experiment, recipe: Recipe, round_: int) -> TrainConfig:
+def _control_config(experiment: Experiment, method: Method, round_: int) -> TrainConfig:
     """How the control trains in place of a round: like the round if that imitates, too; else like the warm start."""
-    return experiment.train_config(round_) if recipe.loss is Loss.IMITATE else experiment.config.warm_start.train
+    return experiment.train_config(round_) if method.loss is Loss.IMITATE else experiment.config.warm_start.train
 
 
 def promote(experiment: Experiment) -> None:

@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+import math
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
-from agentr.build.dataset import Candidate
 from agentr.build.pareto import choose, measure
 from agentr.collect.grow import Grow
 from agentr.collect.job import Work
 from agentr.config.checks import Problem
 from agentr.config.policy import SHARED_MEMORY, PolicyBackend, Sync
-from agentr.config.schema import Config
+from agentr.config.schema import Config, TaskSelection
 from agentr.config.training import Share, TrainConfig
-from agentr.errors import ConfigError, DataError, RunError
+from agentr.errors import ConfigError, DataError
+from agentr.rounds.method import Method
 from agentr.rounds.online_config import OnlineConfig
-from agentr.rounds.recipe import Recipe
 from agentr.rounds.round import Round
 from agentr.rounds.steps import Steps
 from agentr.search import Sample
@@ -31,13 +32,21 @@ from agentr.types import Loss, Task
 C = TypeVar("C", bound=OnlineConfig)
 
 
-class Online(Recipe[C]):
+class Online(Method[C]):
     """A method that trains on what it has just collected. Its configuration extends ``OnlineConfig``.
 
-    A subclass implements ``exploration`` with one stage: the work of a step.
+    A subclass implements ``rollouts``.
     """
 
     loss: ClassVar[Loss] = Loss.REINFORCE
+    online: ClassVar[bool] = True
+
+    @abstractmethod
+    def rollouts(self) -> Work:
+        """Returns what is done with each task of a step."""
+
+    def exploration(self, round_: int) -> Mapping[str, Work]:
+        return {ROLLOUTS: self.rollouts()}
 
     @classmethod
     def check(cls, config: Config) -> Iterator[Problem]:
@@ -75,16 +84,6 @@ class Online(Recipe[C]):
             message = f"split {config.eval.tasks.split!r} is what the run is measured on: choosing by it would flatter the result"
             yield Problem("method.validation.tasks.split", message, "Choose another held-out split.")
 
-    def explore(self, round_: Round) -> None:
-        raise RunError(f"{self.name} collects while it trains", hint=f"Say: agentr train CONFIG --round {round_.number}")
-
-    def build(self, round_: Round) -> Path:
-        raise RunError(f"{self.name} builds its rows while it trains", hint=f"Say: agentr train CONFIG --round {round_.number}")
-
-    def rows(self, round_: Round) -> Iterator[Candidate]:
-        """Yields nothing: the steps make their own."""
-        return iter(())
-
     def stages(self, round_: int) -> list[str]:
         return [*([PROBE] if self.config.pareto.tasks else []), ROLLOUTS, TRAIN]
 
@@ -114,7 +113,7 @@ class Online(Recipe[C]):
                 dtype=config.model.dtype.value,
             )
             tasks, differing = (round_.tasks, None) if probe is None else self._chosen(round_, probe)
-            return Steps(self.config, self.work(round_), round_, job, start, tasks, differing).run()
+            return Steps(self.config, self.rollouts(), round_, job, start, tasks, differing).run()
 
         made_with = {"method": config.method, "train": experiment.train_config(round_.number), "seed": round_.seed}
         experiment.store.stage(name, TrainSummary, work, made_with)
@@ -172,7 +171,6 @@ class Online(Recipe[C]):
         """Returns what shows how much the policy's episodes of a task differ."""
         return Grow(Sample(self.config.pareto.episodes, self.config.max_steps, self.config.max_invalid))
 
-    def work(self, round_: Round) -> Work:
-        """Returns what is done with each task of a step."""
-        (work,) = self.exploration(round_.number).values()
-        return work
+    def validations(self) -> tuple[int, TaskSelection | None]:
+        validation = self.config.validation
+        return (math.ceil(self.config.steps / validation.every), validation.tasks) if validation.every else (0, None)

@@ -4,23 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Annotated
+
+from pydantic import Field, NonNegativeInt, PositiveInt
 
 from agentr.build.advantages import AdvantageConfig
 from agentr.build.pareto import ParetoConfig
-from agentr.config.checks import Problem, number
+from agentr.config.checks import Problem, Section
 from agentr.config.schema import MethodConfig, TaskSelection
 from agentr.rewards import Gate, RewardConfig
 
 
 @dataclass
-class ValidationConfig:
+class ValidationConfig(Section):
     """How a training is watched on tasks that it does not train on. The step that does best there is the one that is kept."""
 
-    every: int = number(0, least=0)
+    every: NonNegativeInt = 0
     """Online steps between two measurements; 0 means never, and the last one's weights are kept."""
     tasks: TaskSelection = field(default_factory=lambda: TaskSelection(split="dev", limit=100))
     """Tasks to measure on; others than eval.tasks, or the choice of the online step would flatter the result."""
-    patience: int = number(0, least=0)
+    patience: NonNegativeInt = 0
     """Stop after so many measurements without a new best; 0 means never."""
 
 
@@ -28,18 +31,18 @@ class ValidationConfig:
 class OnlineConfig(MethodConfig):
     """A method that trains on what it has just collected."""
 
-    steps: int = number(30, least=1)
+    steps: PositiveInt = 30
     """Steps of a round."""
-    tasks: int = number(32, least=1)
+    tasks: PositiveInt = 32
     """Tasks of an online step, drawn from those of the round (collect.tasks) so that all have their turn."""
-    max_tasks: int = number(0, least=0)
+    max_tasks: NonNegativeInt = 0
     """Where rollouts of a task are all worth the same, others take its place, up to so many in an online step (dynamic sampling, arXiv
     2503.14476, section 3.2); 0 means that the tasks of a step stay as they are drawn."""
-    episodes: int = number(8, least=2)
+    episodes: Annotated[int, Field(ge=2)] = 8
     """Rollouts of a task, which are compared with each other."""
-    max_steps: int = number(0, least=0)
+    max_steps: NonNegativeInt = 0
     """Actions in a rollout; 0 means the environment's own limit."""
-    max_invalid: int = number(0, least=0)
+    max_invalid: NonNegativeInt = 0
     """A rollout ends after so many invalid actions in a row; 0 means never."""
     pareto: ParetoConfig = field(default_factory=ParetoConfig)
     """Which of the round's tasks are trained on."""
@@ -50,7 +53,7 @@ class OnlineConfig(MethodConfig):
     With a gate and without shaping nothing is changed."""
     advantages: AdvantageConfig = field(default_factory=AdvantageConfig)
     """What rewards are compared with."""
-    max_staleness: int = number(0, least=0)
+    max_staleness: NonNegativeInt = 0
     """Steps that the collection may be ahead of the training, to go on beside it; 0 is on-policy."""
     validation: ValidationConfig = field(default_factory=ValidationConfig)
     """How the training is watched."""
@@ -62,7 +65,7 @@ class OnlineConfig(MethodConfig):
 
     def problems(self) -> Iterator[Problem]:
         if not self.rewards:
-            yield Problem("rewards", "the list is empty", "Name at least one; see 'agentr rewards'.")
+            yield Problem("rewards", "the list is empty", "Name at least one; see 'agentr list rewards'.")
         if self.max_tasks and self.max_tasks < self.tasks:
             yield Problem("max_tasks", f"{self.max_tasks} is less than tasks = {self.tasks}", "Raise it, or set it to 0.")
         if self.validation.patience and not self.validation.every:
@@ -73,9 +76,10 @@ class OnlineConfig(MethodConfig):
 class BranchingConfig(OnlineConfig):
     """An online method whose rollouts branch."""
 
-    initial: int = number(2, least=1)
+    initial: PositiveInt = 2
     """Rollouts of a task that begin at its opening together; the others branch off (ARPO: 8 of 16)."""
 
     def problems(self) -> Iterator[Problem]:
+        yield from super().problems()
         if self.initial > self.episodes:
             yield Problem("initial", f"{self.initial} rollouts from the opening are more than episodes = {self.episodes}", "Lower it.")

@@ -1,4 +1,4 @@
-"""One round of an experiment: what a recipe is written in."""
+"""One round of an experiment: what a method is written in."""
 
 from __future__ import annotations
 
@@ -32,15 +32,6 @@ class Round:
     experiment: Experiment
     number: int
     policy: Checkpoint
-
-    @classmethod
-    def of(cls, experiment: Experiment, number: int) -> Round:
-        """Returns a round of an experiment, with the policy of the round before it.
-
-        Raises:
-            RunError: That policy was not trained yet.
-        """
-        return cls(experiment, number, experiment.policy(number - 1))
 
     @property
     def config(self) -> Config:
@@ -106,7 +97,7 @@ class Round:
         Raises:
             RunError: It was not run yet.
         """
-        return self.experiment.forest(self.arm.stage(stage), self.number)
+        return self.experiment.forest(self.arm.stage(stage))
 
     def demonstrations(self) -> Forest:
         """Returns the expert's episodes of the warm start's tasks; they are played if that was not done yet."""
@@ -117,7 +108,7 @@ class Round:
             return self.trees(stage)
         if stage == WARM_START.stage(DEMONSTRATIONS):
             return self.demonstrations()
-        return self.experiment.forest(stage, 0)
+        return self.experiment.forest(stage)
 
     # rows -------------------------------------------------------------------------------------------------------------
 

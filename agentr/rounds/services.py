@@ -17,8 +17,8 @@ from agentr.cluster.causes import Cause
 from agentr.cluster.connect import connect, joined, leave
 from agentr.cluster.draining import Draining
 from agentr.cluster.failures import cause_of
-from agentr.cluster.lookouts import Lookouts
-from agentr.cluster.nodes import Node, nodes
+from agentr.cluster.node_watch import Lookouts
+from agentr.cluster.nodes import ClusterNode, nodes
 from agentr.cluster.preflight import preflight
 from agentr.cluster.restarts import Restarts
 from agentr.cluster.roles import Role, booked, matches, options, selector, sleeping
@@ -32,17 +32,17 @@ from agentr.envs.pool import Urls
 from agentr.errors import RunError
 from agentr.observe.progress import Reporter, Update
 from agentr.observe.troubles import tell
-from agentr.rounds.beside import Beside
+from agentr.rounds.background import Beside
 from agentr.rounds.coordinators import POLL_S, CoordinatorDied, Coordinators
 from agentr.rounds.diagnosis import Parts, diagnose
-from agentr.rounds.gauges import Gauges
+from agentr.rounds.run_metrics import Gauges
 from agentr.rounds.watchdog import Watchdog
 from agentr.secrets import Secret
 from agentr.store.layout import Checkpoint, Layout, title_of
 from agentr.store.run import RunStore
 from agentr.store.summaries import TrainSummary
 from agentr.store.working import ALONE
-from agentr.train.checks import Training
+from agentr.train.checks import AwaitedTraining
 from agentr.train.job import TrainJob
 from agentr.train.online_job import OnlineJob
 from agentr.types import Task
@@ -50,6 +50,8 @@ from env_servers.protocol import EnvironmentSpec
 
 T = TypeVar("T", bound=TrainJob)
 
+#: Seconds without any progress after which a run ends, with what was found and how to go on; longer than the longest step.
+END_S = 7200.0
 #: Longest list of what is waited for, in characters.
 _LONGEST = 160
 
@@ -80,14 +82,13 @@ class Services:
         self._spec: EnvironmentSpec | None = None
         self._next_epoch: Callable[[], str] = lambda: ALONE
         self._run_dir: Path | None = None
-        self._known: list[Node] = []
-        self._training: Training | None = None
+        self._known: list[ClusterNode] = []
+        self._training: AwaitedTraining | None = None
         self._online = False
         self._lookouts = Lookouts()
         self._draining: Draining | None = None
         self._event: Callable[..., None] = lambda kind, **about: None
-        limits = config.watchdog
-        self.watchdog = Watchdog(limits.after_s, lambda: diagnose(self._parts()), self._stands_still, limits.end_s, self._give_up)
+        self.watchdog = Watchdog(config.watchdog.after_s, lambda: diagnose(self._parts()), self._stands_still, END_S, self._give_up)
 
     # what stages call ---------------------------------------------------------------------------------------------------
 
@@ -160,7 +161,7 @@ class Services:
             self.engines(self.model)
         with self.watchdog.armed(title), self.reporter.task(title, "optimiser steps") as update:
             # In a thread of its own: in the main one, Ray Train would end the process at a signal that is this process's to handle.
-            self._training = Training(jobs[0], "no optimiser step was finished yet")
+            self._training = AwaitedTraining(jobs[0], "no optimiser step was finished yet")
             named = {job.name: job for job in jobs}
             job, step = jobs[0], 0
 
@@ -169,7 +170,7 @@ class Services:
                 job, step, steps = named[line["job"]], line.get("step", 0), line.get("steps", 0)
                 self.watchdog.tell(line.get("job"), step)
                 self.gauges.trained(line)
-                self._training = Training(job, f"the last optimiser step was {step} of {steps}")
+                self._training = AwaitedTraining(job, f"the last optimiser step was {step} of {steps}")
                 update(step, steps, f"loss {line.get('loss', float('nan')):.3g}")
 
             try:
@@ -226,7 +227,7 @@ class Services:
     @contextmanager
     def awaiting(self, job: TrainJob, what: str) -> Iterator[None]:
         """Watches a training that goes on beside, while the block waits for something of it."""
-        self._training = Training(job, f"{what} are not there")
+        self._training = AwaitedTraining(job, f"{what} are not there")
         try:
             with self.watchdog.armed(f"{job.title}: {what}"):
                 yield
@@ -247,7 +248,7 @@ class Services:
         was_online, self._online = self._online, online
         self._next_epoch, self._run_dir, self._event = store.lease.next_epoch, store.root, store.event
         store.told = self.gauges.event
-        self.watchdog.after_s, self.watchdog.end_s = config.watchdog.after_s, config.watchdog.end_s
+        self.watchdog.after_s = config.watchdog.after_s
         self.model, self.engines_early = None, False
         if self._ray is None:
             return
@@ -404,7 +405,7 @@ class Services:
 
     def _give_up(self, title: str, seconds: float) -> None:
         """Ends the run as a signal does: what is finished is kept, and the way on is said."""
-        self.reporter.say(f"{title_of(title)} did not move for {seconds:.0f} s (watchdog.end_s): the run ends", "red")
+        self.reporter.say(f"{title_of(title)} did not move for {seconds:.0f} s : the run ends", "red")
         self._noted("gave_up", title=title, seconds=round(seconds))
         os.kill(os.getpid(), signal.SIGTERM)
 

@@ -29,7 +29,7 @@ from agentr.build.advantages import differ
 from agentr.build.dataset import Candidate, write_dataset
 from agentr.build.rollouts import rollout_rows
 from agentr.build.sequences import dropped
-from agentr.cluster.causes import Cause, Kind
+from agentr.cluster.causes import Cause, CauseKind
 from agentr.collect.grow import Grow
 from agentr.collect.job import TreeJob, Work
 from agentr.collect.units import Limits
@@ -40,7 +40,7 @@ from agentr.observe.troubles import note
 from agentr.rewards import Rewards
 from agentr.rewards.apart import RewardLost
 from agentr.rewards.group import Group, Reward, group_of
-from agentr.rounds.beside import Beside
+from agentr.rounds.background import Beside
 from agentr.rounds.online_config import OnlineConfig
 from agentr.rounds.round import Round
 from agentr.search import Sample
@@ -328,7 +328,9 @@ class Steps:
             self._silent = silent
             evidence = f"in all {line['groups']} tasks of online step {step} the rollouts are worth the same"
             hint = "Choose other tasks (collect.tasks), rewards (method.rewards) or more method.episodes; method.max_tasks draws others."
-            causes = [Cause(Kind.trees_identical, "every tree is identical in its rewards: there is nothing to learn from", evidence, hint)]
+            causes = [
+                Cause(CauseKind.trees_identical, "every tree is identical in its rewards: there is nothing to learn from", evidence, hint)
+            ]
             note(self.experiment.store.event, self.round.arm.stage(ROLLOUTS), causes if silent else [])
 
     def _said(self, step: int) -> str:
@@ -382,7 +384,7 @@ class Steps:
             )
             progress = self.experiment.services.run_job(f"validation after online step {step}", job, policy, lambda *_: None)
             forest.seal(stage={"kind": "validation", "version": policy.name}, progress=progress)
-        found = evaluate(forest, config.bootstrap)
+        found = evaluate(forest)
         best = read_json(self._best) if self._best.exists() else {"step": 0, "success": -1.0}
         if found.success.mean > best["success"]:
             copy_folder(policy.path, self.job.out / "best")

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
-from agentr.config.checks import Problem, number, share
+from pydantic import NonNegativeInt
+
+from agentr.config.checks import Problem, Proportion, Section
 from agentr.search.tree import Node, Origin, Tree
 from agentr.seeds import derived_seed
 
@@ -23,18 +25,18 @@ class Pairing(StrEnum):
 
 
 @dataclass
-class PairingConfig:
+class PairingConfig(Section):
     """Which paths of a tree are a bad and a good one."""
 
-    alpha: list[float] = share([0.5, 0.7, 1.0])
+    alpha: list[Proportion] = field(default_factory=lambda: [0.5, 0.7, 1.0])
     """Least return of a good path, by round; the last value holds for later rounds (paper 4.2)."""
     alpha_inclusive: bool = True
     """good >= alpha, for pairs and for good trajectories; the released code has >, which leaves nothing at alpha = 1."""
-    beta: float = share(0.2)
+    beta: Proportion = 0.2
     """Largest return of a bad path, or least difference to the good one: see pairing. Also the tree judge's margin."""
     pairing: Pairing = Pairing.gap
     """What makes a bad and a good path a pair."""
-    pairs_per_task: int = number(8, least=0)
+    pairs_per_task: NonNegativeInt = 8
     """Most pairs of a tree, deepest common ancestor first; 0 means all, in random order (the original)."""
 
     def problems(self) -> Iterator[Problem]:

@@ -18,7 +18,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from agentr.config.checks import number
+from pydantic import NonNegativeFloat, NonNegativeInt, PositiveInt
+
+from agentr.config.checks import Section
 from agentr.search.strategy import Expansion, Strategy, cut_off, request
 from agentr.search.tree import Child, Node, Origin, Tree
 from agentr.seeds import derived_seed
@@ -39,28 +41,28 @@ class Dedupe(StrEnum):
 
 
 @dataclass
-class UCTConfig:
+class UCTConfig(Section):
     """UCT as in Agent-R (section 3.2 and the released code); docs/agent_r.md maps every variable of the original to its key."""
 
-    iterations: int = number(8, least=1)
+    iterations: PositiveInt = 8
     """Simulations from the root (ITERA)."""
-    max_depth: int = number(20, least=0)
+    max_depth: NonNegativeInt = 20
     """A node deeper than this is terminal (MAX_DEPTH), so a path has at most max_depth + 1 actions."""
-    width: int = number(4, least=1)
+    width: PositiveInt = 4
     """Completions for each expansion (N_GEN)."""
-    c_uct: float = number(0.25, least=0)
+    c_uct: NonNegativeFloat = 0.25
     """Exploration constant (Eq. 5)."""
     dedupe: Dedupe = Dedupe.action
     """Which siblings are one node."""
     stop_simulation_at_success: bool = True
     """A simulation ends as soon as one of the new siblings succeeded; the original goes on beside it."""
-    enough_good: int = number(4, least=0)
+    enough_good: NonNegativeInt = 4
     """Stop the search when the tree has this many successes and enough_bad other ended paths; 0 means never."""
-    enough_bad: int = number(2, least=0)
+    enough_bad: NonNegativeInt = 2
     """Ended paths without success that the search needs, beside enough_good successes, to stop early."""
-    stop_hopeless_after: int = number(0, least=0)
+    stop_hopeless_after: NonNegativeInt = 0
     """Stop after so many simulations without any reward; 0 means never."""
-    max_invalid: int = number(0, least=0)
+    max_invalid: NonNegativeInt = 0
     """A path ends after so many invalid actions in a row; 0 means never."""
 
 

@@ -1,9 +1,8 @@
 """Objects below an address: on S3 and what speaks like it, on Google Cloud Storage, or in a folder.
 
-Objects are named by their hash and size, and created, never changed: a small one in one request, which fails if the object is there; a
-large one in parts, which become an object at the end, once the hash of all that was sent was found right. So an upload that is torn or
-repeated is never visible. (The client knows no condition for creation in parts: of two who send a large object at the same time both
-write it, and what they write is equal.)
+Objects are named by their hash and size, and created, never changed: a file is hashed, and then sent by obstore in one request, or in
+parts, which become an object at the end. So an upload that is torn or repeated is never visible. (Of two who send an object at the same
+time both write it, and what they write is equal.)
 
 One object is changed, the manifest of a mirror: by compare-and-swap on its tag. Folders have no such operation. There it is renamed into
 place after a look at what is there, which is safe between processes that take the lease of the same run directory.
@@ -15,16 +14,14 @@ Credentials come from the environment, as the tools of these stores find them: `
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import io
+import hashlib
 import os
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Iterable
 from datetime import timedelta
 from functools import cached_property
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import unquote, urlsplit
 
 import obstore
@@ -33,12 +30,14 @@ from obstore.exceptions import AlreadyExistsError, BaseError, PreconditionError
 from obstore.store import LocalStore, from_url
 
 from agentr.errors import InfraError
-from agentr.secrets import Kind, quoted, read_all
+from agentr.secrets import SecretKind, quoted, read_all
 from agentr.store.files import writing
 from agentr.store.seal import FileRecord
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
+
+T = TypeVar("T")
 
 #: Where objects are, below the address.
 OBJECTS = "objects/"
@@ -54,11 +53,13 @@ _FILES, _PARTS = 4, 4
 _CLIENT: Any = {"timeout": timedelta(seconds=120), "connect_timeout": timedelta(seconds=10), "allow_http": True}
 _RETRY: Any = {"max_retries": 5, "retry_timeout": timedelta(seconds=60)}
 
+#: How S3 and Google say that the bucket is what was not found, and not the object.
+_NO_BUCKET = r"NoSuchBucket|bucket does not exist"
 _KEYS = "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or GOOGLE_APPLICATION_CREDENTIALS,"
 #: What an error comes down to, by what it says, and what to do about it. The first one that fits holds.
 _CAUSES = (
     (r"169\.254\.\d|metadata\.google", "no credentials were found", f"Set {_KEYS} where the run is started, or give the machine a role."),
-    (r"NoSuchBucket|bucket does not exist", "there is no such bucket", "Create it, or correct run.mirror."),
+    (_NO_BUCKET, "there is no such bucket", "Create it, or correct run.mirror."),
     (r"Unable to canonicalize", "there is no such folder, nor the one above it", "Create it, or correct run.mirror."),
     (
         r"InvalidAccessKeyId|SignatureDoesNotMatch|ExpiredToken|InvalidToken|invalid_grant|status: 401",
@@ -90,20 +91,8 @@ class Torn(Exception):
     """A file here is not what it should be, or not any more. No object was made of it."""
 
 
-@dataclass(frozen=True)
-class Version:
-    """What tells a state of an object from its other states."""
-
-    tag: str | None
-    version: str | None = None
-
-    @classmethod
-    def of(cls, found: Any) -> Version:
-        return cls(found["e_tag"], found["version"])
-
-    @property
-    def condition(self) -> dict[str, str]:
-        return {key: value for key, value in (("e_tag", self.tag), ("version", self.version)) if value is not None}
+#: What tells a state of an object from its other states: its tag, and its version where the store keeps versions.
+Version = dict[str, str]
 
 
 def object_name(entry: FileRecord) -> str:
@@ -130,7 +119,7 @@ class Bucket:
         url: ``s3://bucket/prefix``, ``gs://bucket/prefix`` or ``file:///folder``.
 
     Attributes:
-        moved: Bytes that were read to be sent, or received, so far.
+        moved: Bytes that were sent or received so far.
     """
 
     def __init__(self, url: str) -> None:
@@ -142,7 +131,7 @@ class Bucket:
     @cached_property
     def _store(self) -> ObjectStore:
         if self._folder is None:
-            read_all(Kind.STORE, ("AWS_", "GOOGLE_", "AZURE_"))
+            read_all(SecretKind.STORE, ("AWS_", "GOOGLE_", "AZURE_"))
             return from_url(self.url, client_options=_CLIENT, retry_config=_RETRY)
         if not self._folder.exists() and self._folder.parent.is_dir():
             self._folder.mkdir(exist_ok=True)
@@ -158,21 +147,14 @@ class Bucket:
             DamagedObject: What is there has another size.
             BucketError: Nothing can be written there.
         """
-        name = object_name(entry)
-        if entry.size > PART and await self._is_there(entry):
+        if await self._is_there(entry):
             return
-        with self._errors():
-            if entry.size > PART:
-                size = max(PART, -(-entry.size // _MOST_PARTS))
-                sent = self._pieces(entry, source)
-                await self._store.put_async(name, sent, use_multipart=True, chunk_size=size, max_concurrency=_PARTS)
-            else:
-                data = b"".join([piece async for piece in self._pieces(entry, source)])
-                try:
-                    await self._store.put_async(name, data, mode="create")
-                except AlreadyExistsError:
-                    await self._is_there(entry)
-            self._sync(name)
+        if await hashed(source) != entry:
+            raise Torn(f"{source if isinstance(source, Path) else 'what was to be sent'} has another hash than when it was sealed")
+        name, part = object_name(entry), max(PART, -(-entry.size // _MOST_PARTS))
+        await self._ask(lambda store: store.put_async(name, source, chunk_size=part, max_concurrency=_PARTS))
+        self._sync(name)
+        self.moved += entry.size
 
     async def fetch(self, entry: FileRecord, target: Path) -> None:
         """Writes what an object holds into a file, in one step.
@@ -185,14 +167,11 @@ class Bucket:
         if not await self._is_there(entry):
             raise DamagedObject(f"{self.url}/{name} is missing")
         with writing(target) as file:
-            for first in range(0, entry.size, PART * _PARTS):
-                starts = range(first, min(first + PART * _PARTS, entry.size), PART)
-                with self._errors():
-                    pieces = await asyncio.gather(*(self._store.get_range_async(name, start=start, length=PART) for start in starts))
-                for piece in map(bytes, pieces):
-                    await asyncio.to_thread(hasher.update, piece)
-                    await asyncio.to_thread(file.write, piece)
-                    self.moved += len(piece)
+            for start in range(0, entry.size, PART):
+                piece = bytes(await self._ask(lambda store, start=start: store.get_range_async(name, start=start, length=PART)) or b"")
+                await asyncio.to_thread(hasher.update, piece)
+                await asyncio.to_thread(file.write, piece)
+                self.moved += len(piece)
             if hasher.hexdigest(length=16) != entry.blake3:
                 raise DamagedObject(f"{self.url}/{name} is damaged: it has another hash")
 
@@ -202,34 +181,15 @@ class Bucket:
         Raises:
             BucketError: They cannot be listed.
         """
-        with self._errors():
-            found = await obstore.list(self._store, OBJECTS).collect_async()
-            return sorted((entry["path"], entry["size"]) for entry in found)
+        found = await self._ask(lambda store: obstore.list(store, OBJECTS).collect_async())
+        return sorted((entry["path"], entry["size"]) for entry in found or ())
 
     async def _is_there(self, entry: FileRecord) -> bool:
         name = object_name(entry)
-        with self._errors():
-            try:
-                size = (await self._store.head_async(name))["size"]
-            except FileNotFoundError as error:
-                if _no_bucket(error):
-                    raise
-                return False
-        if size != entry.size:
-            raise DamagedObject(f"{self.url}/{name} is damaged: it has {size:,} bytes")
-        return True
-
-    async def _pieces(self, entry: FileRecord, source: Path | bytes) -> AsyncIterator[bytes]:
-        """Yields what a file holds. Raises at its end if that was not what it should be: no object is made of it then."""
-        hasher, size = blake3(), 0
-        with _reading(source) as file:
-            while piece := await asyncio.to_thread(file.read, PART):
-                await asyncio.to_thread(hasher.update, piece)
-                size += len(piece)
-                self.moved += len(piece)
-                yield piece
-        if FileRecord(size, hasher.hexdigest(length=16)) != entry:
-            raise Torn(f"{source if isinstance(source, Path) else 'what was to be sent'} has another hash than when it was sealed")
+        found = await self._ask(lambda store: store.head_async(name))
+        if found is not None and found["size"] != entry.size:
+            raise DamagedObject(f"{self.url}/{name} is damaged: it has {found['size']:,} bytes")
+        return found is not None
 
     # the manifest -----------------------------------------------------------------------------------------------------
 
@@ -239,14 +199,12 @@ class Bucket:
         Raises:
             BucketError: It cannot be read.
         """
-        with self._errors():
-            try:
-                found = await self._store.get_async(name)
-                return bytes(await found.bytes_async()), Version.of(found.meta)
-            except FileNotFoundError as error:
-                if _no_bucket(error):
-                    raise
-                return None
+
+        async def whole(store: ObjectStore) -> tuple[bytes, Version]:
+            found = await store.get_async(name)
+            return bytes(await found.bytes_async()), _version(found.meta)
+
+        return await self._ask(whole)
 
     async def swap(self, name: str, data: bytes, version: Version | None) -> Version:
         """Replaces an object, if its version is still this one (None: if there is none), and returns the new version.
@@ -255,22 +213,17 @@ class Bucket:
             Changed: It is another one.
             BucketError: Nothing can be written there.
         """
-        mode: Any = version.condition if version is not None else "create"
-        with self._errors():
-            try:
-                if self._folder is not None and version is not None:
-                    if Version.of(await self._store.head_async(name)) != version:
-                        raise Changed
-                    mode = "overwrite"
-                made = await self._store.put_async(name, data, mode=mode)
-            except (AlreadyExistsError, PreconditionError):
-                raise Changed from None
-            except FileNotFoundError as error:  # it was deleted
-                if _no_bucket(error):
-                    raise
-                raise Changed from None
-            self._sync(name)
-            return Version.of(made)
+        mode: Any = "create" if version is None else version
+        if self._folder is not None and version is not None:
+            found = await self._ask(lambda store: store.head_async(name))
+            if found is None or _version(found) != version:
+                raise Changed
+            mode = "overwrite"
+        made = await self._ask(lambda store: store.put_async(name, data, mode=mode))
+        if made is None:  # it was deleted
+            raise Changed
+        self._sync(name)
+        return _version(made)
 
     # ------------------------------------------------------------------------------------------------------------------
 
@@ -285,19 +238,33 @@ class Bucket:
             finally:
                 os.close(descriptor)
 
-    @contextlib.contextmanager
-    def _errors(self) -> Iterator[None]:
-        try:
-            yield
-        except (BaseError, OSError, NotImplementedError) as error:  # the last of stores that know no conditional requests
-            raise self._said(str(error)) from None  # what it says may hold credentials
+    async def _ask(self, request: Callable[[ObjectStore], Awaitable[T]]) -> T | None:
+        """Returns what the store answers; None if it has no such object.
 
-    def _said(self, text: str) -> BucketError:
-        """Returns an error that says what another one comes down to, and no secrets."""
+        Raises:
+            Changed: The condition of the request does not hold.
+            BucketError: The store cannot be used; says why, and no secrets.
+        """
+        try:
+            return await request(self._store)
+        except (AlreadyExistsError, PreconditionError):
+            raise Changed from None
+        except FileNotFoundError as error:
+            if not re.search(_NO_BUCKET, str(error)):
+                return None
+            raise self._error(str(error)) from None
+        except (BaseError, OSError, NotImplementedError) as error:  # the last of stores that know no conditional requests
+            raise self._error(str(error)) from None  # what it says may hold credentials
+
+    def _error(self, text: str) -> BucketError:
         fits = ((what, hint) for pattern, what, hint in _CAUSES if re.search(pattern, text))
         what, hint = next(fits, (quoted(re.sub(r"\?\S+", "", text.partition("\n")[0]), 200), ""))
         code = re.search(r"<Code>(\w+)</Code>", text)
         return BucketError(f"{self.url} cannot be used: {what}{f' ({code[1]})' if code else ''}", hint=hint)
+
+
+def _version(found: Any) -> Version:
+    return {key: found[key] for key in ("e_tag", "version") if found[key] is not None}
 
 
 async def hashed(source: Path | bytes) -> FileRecord:
@@ -306,12 +273,18 @@ async def hashed(source: Path | bytes) -> FileRecord:
     Raises:
         Torn: It cannot be read, or is gone.
     """
-    hasher, size = blake3(), 0
-    with _reading(source) as file:
-        while piece := await asyncio.to_thread(file.read, PART):
-            await asyncio.to_thread(hasher.update, piece)
-            size += len(piece)
-    return FileRecord(size, hasher.hexdigest(length=16))
+    if isinstance(source, bytes):
+        return FileRecord(len(source), blake3(source).hexdigest(length=16))
+
+    def read() -> FileRecord:
+        with source.open("rb") as file:
+            hasher: Any = hashlib.file_digest(file, blake3)  # type: ignore[arg-type]
+            return FileRecord(file.tell(), hasher.hexdigest(length=16))
+
+    try:
+        return await asyncio.to_thread(read)
+    except OSError as error:
+        raise Torn(f"{source} cannot be read: {error.strerror}") from None
 
 
 async def together(calls: Iterable[Callable[[], Awaitable[None]]]) -> None:
@@ -328,17 +301,3 @@ async def together(calls: Iterable[Callable[[], Awaitable[None]]]) -> None:
                 group.create_task(one(call))
     except BaseExceptionGroup as errors:
         raise errors.exceptions[0] from None
-
-
-@contextlib.contextmanager
-def _reading(source: Path | bytes) -> Iterator[IO[bytes]]:
-    try:
-        with source.open("rb") if isinstance(source, Path) else io.BytesIO(source) as file:
-            yield file
-    except OSError as error:
-        raise Torn(f"{source} cannot be read: {error.strerror}") from None
-
-
-def _no_bucket(error: FileNotFoundError) -> bool:
-    """Returns whether the bucket is what was not found, and not the object."""
-    return re.search(_CAUSES[1][0], str(error)) is not None

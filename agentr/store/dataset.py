@@ -179,7 +179,10 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     try:
         found = read_json(folder / "manifest.json")
     except DataError as error:
-        raise DataError(f"{folder} holds no readable dataset: {error.message}", hint="Build it with 'agentr build'.") from error
+        raise DataError(
+            f"{folder} holds no readable dataset: {error.message}",
+            hint="Make it with 'agentr import', or name a dataset of a run: RUN/rounds/01/dataset.",
+        ) from error
     check_format(typed(dict[str, Any], found, f"{folder}/manifest.json"), f"the dataset {folder}")
     typed(_Manifest, found, f"{folder}/manifest.json")
     return found
@@ -294,37 +297,12 @@ def iter_dropped(folder: Path) -> Iterator[Dropped]:
             yield Dropped(_provenance_of(entry), entry["reason"])
 
 
-def read_rows(folder: Path) -> list[Row]:
-    """Reads the rows of a dataset of sequences, in the order written.
-
-    Raises:
-        DataError: The dataset is missing, does not match its manifest, or holds preferences.
-    """
-    return _read_all(folder, "sequences")
-
-
-def read_preferences(folder: Path) -> list[Preference]:
-    """Reads the rows of a dataset of preferences, in the order written.
-
-    Raises:
-        DataError: As ``read_rows``.
-    """
-    return _read_all(folder, "preferences")
-
-
-def read_any(folder: Path) -> list[Any]:
-    """Reads the rows of a dataset of any type, in the order written.
+def read_rows(folder: Path) -> list[Any]:
+    """Reads the rows of a dataset, in the order written.
 
     Raises:
         DataError: As ``iter_rows``.
     """
-    return list(iter_rows(folder))
-
-
-def _read_all(folder: Path, wanted: str) -> list[Any]:
-    manifest = read_manifest(folder)
-    if manifest["rows"] and manifest["type"] != wanted:
-        raise DataError(f"{folder} holds {manifest['type']}, and {wanted} are wanted")
     return list(iter_rows(folder))
 
 

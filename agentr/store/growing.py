@@ -20,7 +20,7 @@ import msgspec
 from agentr.errors import DataError
 from agentr.search.stored import from_bytes, to_bytes
 from agentr.search.tree import Tree
-from agentr.store.files import append_bytes, append_line, disk, make_folder, read_lines, remove, whole_lines, write_bytes
+from agentr.store.files import append_bytes, append_line, make_folder, read_lines, remove, whole_lines, write_bytes
 from agentr.store.forest import FAILURES, FINISHED, SUFFIX, Forest
 from agentr.store.working import ALONE, join, take_over
 
@@ -53,7 +53,6 @@ class GrowingForest(Forest):
         make_folder(folder)
         self._work = take_over(folder, epoch)
         self._journals = self._work / JOURNAL
-        self._take_older()
         for name in (FINISHED, JOURNAL):
             make_folder(self._work / name)
         self.damaged = [*self._check_trees(), *self._check_journals()]
@@ -90,12 +89,6 @@ class GrowingForest(Forest):
         return path.with_stem(f"{path.stem}-{self._part}") if self._part else path
 
     # ------------------------------------------------------------------------------------------------------------------
-
-    def _take_older(self) -> None:
-        """Takes over what was made before stages had working folders."""
-        for name in (FINISHED, JOURNAL, FAILURES):
-            if (self.folder / name).exists() and not (self._work / name).exists():
-                disk.rename(self.folder / name, self._work / name)
 
     def _check_trees(self) -> list[str]:
         found = []

@@ -213,10 +213,6 @@ class Layout:
         return self.root / "tracking"
 
     @property
-    def points(self) -> Path:
-        return self.tracking / "points.jsonl"
-
-    @property
     def report(self) -> Path:
         return self.root / "report.html"
 
@@ -245,7 +241,3 @@ class Layout:
     def evaluation(self, stage: str) -> Path:
         """Returns the metrics of a stage of episodes."""
         return self.root / stage / EVALUATION
-
-    def training_curve(self, train: str) -> Path:
-        """Returns the logged steps of a stage of training."""
-        return self.root / train / "metrics.jsonl"

@@ -35,7 +35,7 @@ from agentr.store.layout import ROLLOUTS, TRAIN
 from agentr.store.mirror_manifest import MANIFEST, Entry, Manifest, read_manifest
 from agentr.store.records import read_records
 from agentr.store.run import RunStore
-from agentr.store.seal import FileRecord, StageRecord, files_of
+from agentr.store.seal import StageRecord, files_of
 from agentr.store.working import ALONE, PREFIX, working
 
 log = logging.getLogger(__name__)
@@ -111,22 +111,21 @@ class Mirror:
         self.store = store
         self.config = config
         self.bucket = Bucket(config.run.mirror)
-        self._say, self._tell_failing = say, failing
+        self._say, self._failing = say, failing
         self._complete = complete
         self._allow_change = allow_change
         self._poll_s = poll_s
         self._manifest: Manifest | None = None
         self._version: Version | None = None
-        #: Objects that are known to be there.
-        self._there: set[str] = set()
         self._records: dict[str, StageRecord] = {}
         self._seen: tuple[int, int, int] | None = None
         #: What was mirrored of unfinished trainings, and what cannot be mirrored as it is, by the stage.
         self._checkpoints: dict[str, Any] = {}
         self._left_out: dict[str, Any] = {}
         self._told: set[str] = set()
+        #: Why nothing is mirrored; empty while it is.
         self._problem = ""
-        self._failing = self._finishing = self._stopping = self._over = False
+        self._finishing = self._stopping = self._over = False
         self._loop = asyncio.new_event_loop()
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -146,9 +145,9 @@ class Mirror:
         deadline = time.monotonic() + wait_s
         left = self._unmirrored()
         total = self.bucket.moved + sum(file.size for record in left for file in record.files.values())
-        self._failing, self._finishing = False, True
+        self._finishing = True
         self._call(self._wake.set)
-        while self._thread.is_alive() and time.monotonic() < deadline and (patient or not self._failing):
+        while self._thread.is_alive() and time.monotonic() < deadline and (patient or not self._problem):
             update(self.bucket.moved >> 20, max(total, self.bucket.moved) >> 20, "MiB")
             self._thread.join(0.2)
         self.stop()
@@ -191,27 +190,24 @@ class Mirror:
                     await self._claim()
                 while (record := self._next()) is not None:
                     await self._mirror(record)
-                if self._failing:
-                    self._failing = False
+                if self._problem:
                     self._say(f"{self.bucket.url}: mirrored again")
                 self._fails("")
                 if last:
                     return
                 failures, pause = 0, self._poll_s
-            except (BucketError, DataError) as error:
-                self._failing = True
-                self._fails(str(error))
-                self._tell(f"{error} The run goes on, and is mirrored once that is mended.")
+            except (BucketError, DataError, Changed) as error:
                 failures, pause = failures + 1, _PAUSES.pause_s(failures)
-            except Changed:  # another driver was faster, or somebody deleted the manifest: look again
-                failures, pause = failures + 1, _PAUSES.pause_s(failures)
+                if not isinstance(error, Changed):  # else another driver was faster, or somebody deleted the manifest: look again
+                    self._fails(str(error))
+                    self._tell(f"{error} The run goes on, and is mirrored once that is mended.")
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._wake.wait(), pause)
 
     def _fails(self, problem: str) -> None:
         """Tells a problem when there is one where there was none, and when it is over."""
         if bool(problem) != bool(self._problem):
-            self._tell_failing(problem)
+            self._failing(problem)
         self._problem = problem
 
     def _tell(self, text: str) -> None:
@@ -236,8 +232,10 @@ class Mirror:
         if record.sealed:
             return record
         folder = self.store.root / record.name
+        # A training goes on from its own files alone, but an online one: that needs the steps that it was fed, too.
+        resumable = folder.name == TRAIN and not (folder.parent / ROLLOUTS).exists()
         with suppress(OSError):  # checkpoints come and go
-            files = unfinished(folder, self._complete) if _resumable(folder) else {}
+            files = unfinished(folder, self._complete) if resumable else {}
             return {name: path.stat().st_mtime_ns for name, path in files.items() if path.name != _METRICS} or None
         return None
 
@@ -276,21 +274,18 @@ class Mirror:
     async def _store_files(self, record: StageRecord) -> Entry:
         """Stores the files of a stage as objects, and returns its entry."""
         folder = self.store.root / record.name
+        sources: dict[str, Path | bytes] = {name: folder / name for name in record.files}
         if not record.sealed:
-            sources: dict[str, Path | bytes] = dict(unfinished(folder, self._complete))
-            sources |= {name: _snapshot(path) for name, path in sources.items() if isinstance(path, Path) and path.name == _METRICS}
-            if not sources:
+            found: dict[str, Path] = {}
+            with suppress(OSError):  # a folder went away while it was read
+                found = unfinished(folder, self._complete)
+            if not found:
                 raise Torn(f"{folder} has no checkpoint any more")
-        else:
-            sources = {name: folder / name for name in record.files}
+            sources = {name: _snapshot(path) if path.name == _METRICS else path for name, path in found.items()}
         files = record.files or {name: await hashed(source) for name, source in sources.items()}
-        await self._create({object_name(file): (file, sources[name]) for name, file in files.items()})
+        objects = {object_name(file): (file, sources[name]) for name, file in files.items()}  # equal files once
+        await together([lambda each=each: self.bucket.create(*each) for each in objects.values()])
         return Entry(record, files)
-
-    async def _create(self, files: dict[str, tuple[FileRecord, Path | bytes]]) -> None:
-        new = {name: each for name, each in files.items() if name not in self._there}
-        await together([lambda each=each: self.bucket.create(*each) for each in new.values()])
-        self._there |= new.keys()
 
     def _leave_out(self, record: StageRecord, state: Any, error: Exception) -> None:
         """Goes on without a stage whose files are not what they should be, unless it is another one meanwhile."""
@@ -346,7 +341,7 @@ class Mirror:
         if self.store.layout.events.exists():
             events = _snapshot(self.store.layout.events)
             entry = await hashed(events)
-            await self._create({object_name(entry): (entry, events)})
+            await self.bucket.create(entry, events)
             manifest = replace(manifest, log=entry)
         data = manifest.stored()
         try:
@@ -364,11 +359,6 @@ class Mirror:
         if there is not None and mine is not None and there.epoch >= mine.epoch:
             raise _Over(f"another driver mirrors this run to {self.bucket.url}: {there.writer}.")
         raise Changed
-
-
-def _resumable(folder: Path) -> bool:
-    """Returns whether an unfinished stage can go on from its own files alone: an online training needs the steps that it was fed, too."""
-    return folder.name == TRAIN and not (folder.parent / ROLLOUTS).exists()
 
 
 def _snapshot(path: Path) -> bytes:

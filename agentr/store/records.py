@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import yaml
-from msgspec import Meta
 
+from agentr.config.identity import plain
 from agentr.config.model import ModelConfig
 from agentr.config.schema import EnvConfig, MethodConfig, RunConfig, TaskSelection
 from agentr.config.text import read_yaml
@@ -43,7 +43,6 @@ class Index:
 class _Eval:
     tasks: TaskSelection = field(default_factory=TaskSelection)
     select: str = ""
-    bootstrap: Annotated[int, Meta(le=1_000_000)] = 10_000
 
 
 @dataclass
@@ -135,11 +134,18 @@ def read_config(root: Path) -> dict[str, Any]:
         stored = read_index(root).config
     if not stored:
         raise not_a_run(root, problem)
-    typed(_Kept, stored, str(layout.config))
+    kept = typed(_Kept, stored, str(layout.config))
     if "method" not in stored:
         hint = "Read it with the version that made it, or start it anew in another run.dir."
         raise DataError(f"{root} was made by an earlier version of agentr: its configuration has no section 'method'", hint=hint)
-    return stored
+    return _completed(stored, plain(kept))
+
+
+def _completed(stored: Any, defaults: Any) -> Any:
+    """Returns stored data with the defaults of the keys that somebody took out."""
+    if not (isinstance(stored, dict) and isinstance(defaults, dict)):
+        return stored
+    return {name: _completed(stored.get(name, value), defaults.get(name)) for name, value in {**defaults, **stored}.items()}
 
 
 def not_a_run(root: Path, problem: str = "") -> DataError:

@@ -16,7 +16,6 @@ from typing import Any
 
 from agentr import logs
 from agentr.config.identity import at_default, changed_keys, plain, to_yaml
-from agentr.config.meaning import meant_otherwise
 from agentr.config.schema import Config
 from agentr.errors import DataError, RunError
 from agentr.store.files import append_line, copy_folder, disk, disk_errors, make_folder, write_bytes
@@ -33,6 +32,14 @@ from agentr.store.trust import remember
 _LONGEST = 10_000
 
 
+class NotWanted(Exception):
+    """Raised in place of running a stage when others alone are to be run."""
+
+    def __init__(self, stage: str) -> None:
+        super().__init__(stage)
+        self.stage = stage
+
+
 class RunStore:
     """A run directory, as the process that works on it sees it. To read one, see ``agentr.open``.
 
@@ -43,6 +50,7 @@ class RunStore:
 
     Attributes:
         told: Is told each event, its kind and what it is about, before it is written.
+        only: Stages that alone are run, with what runs within them; empty for all.
     """
 
     def __init__(self, root: Path, say: Callable[[str], None] = lambda text: None, lease_s: float = LEASE_S) -> None:
@@ -50,6 +58,7 @@ class RunStore:
         self.layout = Layout(root)
         self.say = say
         self.told: Callable[[str, Mapping[str, Any]], None] = lambda kind, about: None
+        self.only: Collection[str] = ()
         self.lease = Lease(self.layout.lease, lease_s, lambda text: self.say(text))
         #: Of each stage that is running, one within the other: the content of the stages that it has read so far.
         self._inputs: list[dict[str, str]] = []
@@ -88,7 +97,7 @@ class RunStore:
         index.stages = read_records(self.root, index)  # what is sealed and not in the index, or what the index lost
         stored = index.config or (read_config(self.root) if self.layout.config.exists() else {})
         if stored:
-            changes = [*changed_keys(stored, plain(config), at_default(config)), *meant_otherwise(stored)]
+            changes = changed_keys(stored, plain(config), at_default(config))
             # A run that failed before anything was finished may be mended.
             made = any(record.state != "running" for record in index.stages.values())
             if changes and not allow_change and made:
@@ -148,6 +157,7 @@ class RunStore:
         Raises:
             DataError: A file of an input is damaged; the error names it.
             RunError: The disk is full, or the run directory is gone.
+            NotWanted: It is none of the stages that alone are to be run.
         """
         values = _values(config or {})
         record = self.record(name)
@@ -161,6 +171,8 @@ class RunStore:
                 self.say(f"{why}. It stays as it is; 'agentr doctor {self.root} --repair --stale' lets it be made anew.")
                 self.event("stage_stale", stage=name, reasons=reasons)
             return record.read(kind)
+        if not self.wants(name) and not self._inputs:
+            raise NotWanted(name)
         started = time.time()
         spent = record.seconds if record is not None else 0.0
         running = StageRecord(name=name, state="running", started=started, seconds=spent, summary={})
@@ -199,6 +211,10 @@ class RunStore:
         self._verified[name] = self._times(sealed)
         self.event("stage_sealed", stage=name, seconds=round(seconds, 3))
         return summary
+
+    def wants(self, name: str) -> bool:
+        """Returns whether a stage is to be run, if it is not sealed."""
+        return not self.only or name in self.only
 
     def _stopped(self, running: StageRecord, error: BaseException) -> None:
         """Notes that a stage was not finished, if that can still be noted: the disk may be full, the directory gone."""

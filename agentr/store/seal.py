@@ -24,7 +24,7 @@ from agentr.store.inside import check_names
 from agentr.store.summaries import S, Summary
 
 #: Version of the stored form of a run; a reader refuses what it does not know.
-FORMAT = 2
+FORMAT = 3
 
 #: Name of the seal in the folder of a stage.
 SEAL = "stage.json"

@@ -118,9 +118,9 @@ class DatasetSummary(Summary):
         dropped: Candidates left out, by reason.
         context: Turns in rows that were chosen not to be learnt, by reason (``agentr.build.targets``).
         splices: Of Agent-R, revisions tried, failed as text and kept.
-        operators: Of ET-Agent, what came of each operator (``agentr.build.evolved.Operated``).
-        agreement: How often execution and a teacher agree (``agentr.build.evolved.count_agreement``).
-        verdicts: What a judge said of episodes that are right and wrong (``agentr.build.evolved.count_verdicts``).
+        operators: Of ET-Agent, what came of each operator (``agentr.methods.et_agent.rows.Operated``).
+        agreement: How often execution and a teacher agree (``agentr.methods.et_agent.rows.count_agreement``).
+        verdicts: What a judge said of episodes that are right and wrong (``agentr.methods.et_agent.rows.count_verdicts``).
         tasks: Tasks that own rows are from.
     """
 

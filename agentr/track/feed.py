@@ -1,7 +1,7 @@
 """The process that tells one tracker of a run: ``python -m agentr.track.feed NAME RUN``, started and ended by the run's driver.
 
 A process of its own, because the trackers' libraries print, hang when the network does, and want to be waited for at the end of theirs.
-It reads points from the run directory, and ends when the driver says so on its standard input (`END`), or at once when the driver is gone.
+It finds points in the run directory, and ends when the driver says so on its standard input (`END`), or at once when the driver is gone.
 What a person should know is on its standard output; all else that is printed goes to the log.
 """
 
@@ -19,13 +19,13 @@ from agentr.read.run import Run
 from agentr.secrets import clean_output, quoted
 from agentr.store.files import read_json, write_json
 from agentr.store.seal import hash_of
-from agentr.track.points import Point, read_points
+from agentr.track.points import Points
 from agentr.track.tracker import About, Tracker, tracker
 
 #: What the driver writes when there is nothing more to come.
 END = "end"
 #: Seconds between two looks for new points.
-POLL_S = 0.5
+POLL_S = 1.0
 #: Points after which it is noted how many were told.
 NOTE_EVERY = 100
 
@@ -42,8 +42,7 @@ class Feed:
         # The first event of a run is like no other's, and it is in its mirror: so a run that is restored goes on as itself.
         self.id = kept.get("id") or hash_of(self.run.events()[0])[:16]
         self.told = int(kept.get("told", 0))
-        self.points: list[Point] = []
-        self._offset = 0
+        self.points = Points(self.run.layout, name)
 
     def about(self) -> About:
         config = {key.replace("[", ".").replace("]", ""): value for key, value in without_secrets(self.run.config).items()}
@@ -51,30 +50,20 @@ class Feed:
 
     def work(self, told: Tracker, ending: threading.Event) -> None:
         """Tells what there is and what comes, until ``ending`` is set."""
-        self._read()
+        self.points.collect()  # a tracker that goes on is asked what it has of what there is
         told.start(self.about())
-        self.told = told.held(self.points, min(self.told, len(self.points)))
+        self.told = told.held(self.points.all, min(self.told, len(self.points.all)))
         self._keep()
         last = False
         while not last:
             last = ending.wait(POLL_S)
-            self._read()
-            self._tell(told)
+            self.points.collect()
+            for point in self.points.all[self.told :]:
+                told.log(point)
+                self.told = point.number
+                if self.told % NOTE_EVERY == 0 or self.told == len(self.points.all):
+                    self._keep()
         told.finish()
-
-    def _read(self) -> None:
-        new, self._offset = read_points(self.run.layout.points, self._offset)
-        self.points += new
-
-    def _tell(self, told: Tracker) -> None:
-        new = self.points[self.told :]
-        for point in new:
-            told.log(point)
-            self.told = point.number
-            if self.told % NOTE_EVERY == 0:
-                self._keep()
-        if new:
-            self._keep()
 
     def _keep(self) -> None:
         write_json(self.note, {"id": self.id, "told": self.told})

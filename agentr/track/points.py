@@ -1,7 +1,7 @@
 """What there is to tell of a run, as numbered points: one for each sealed stage, one for each logged line of a curve.
 
-Points are kept in the run directory, in the order in which they are told, and never change; a tracker is told them one after another. So
-a run that was killed and goes on makes the points of one that was not, and a tracker that comes later, or was away, is told all of them.
+For each tracker they are kept in the run directory, in the order in which they are told, and never change. So a run that was killed and
+goes on makes the points of one that was not, and a tracker that comes later, or was away, is told all of them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from agentr.store.files import append_bytes, make_folder, read_lines, whole_lines
+from agentr.store.files import append_bytes, make_folder, read_lines
 from agentr.store.layout import CONTROL, ROLLOUTS, STEPS, TRAIN, WARM_START, ArmKind, Layout, arms_in, stage_of
 from agentr.store.records import read_records
 from agentr.store.seal import StageRecord
@@ -53,14 +53,11 @@ class Point:
 
 
 class Points:
-    """The points of a run, in ``tracking/points.jsonl``. Only the run's driver adds to them (`collect`)."""
+    """The points of a run, as one tracker is told them, in ``tracking/<tracker>.jsonl``. Its process alone adds to them (`collect`)."""
 
-    def __init__(self, layout: Layout) -> None:
+    def __init__(self, layout: Layout, tracker: str) -> None:
         self.layout = layout
-        self.path = layout.points
-        self._load()
-
-    def _load(self) -> None:
+        self.path = layout.tracking / f"{tracker}.jsonl"
         self.all: list[Point] = []
         #: Of each sealed stage that was told: its contents, in order.
         self._sealed: dict[str, list[str]] = {}
@@ -71,14 +68,14 @@ class Points:
         self._ends: dict[str, int] = {}
         self._seen: dict[Path, tuple[int, int]] = {}
         self._records: dict[str, StageRecord] = {}
-        for point in read_points(self.path)[0]:
+        for point in read_points(self.path):
             self._note(point)
 
     def collect(self) -> int:
         """Adds what came since, and returns the number of new points.
 
         Raises:
-            RunError: They cannot be written; those before stay.
+            RunError: They cannot be written. The points are to be read anew then.
         """
         if self._changed(self.layout.manifest):
             self._records = read_records(self.layout.root)
@@ -86,18 +83,10 @@ class Points:
         for record in self._records.values():
             for point in self._new_of(record):
                 self._note(point)
-        new = self.all[before:]
-        if new:
-            try:
-                self._append(new)
-            except BaseException:  # they are found again
-                self._load()
-                raise
+        if new := self.all[before:]:
+            make_folder(self.path.parent)
+            append_bytes(self.path, "".join(json.dumps(asdict(point)) + "\n" for point in new).encode())
         return len(new)
-
-    def _append(self, new: list[Point]) -> None:
-        make_folder(self.path.parent)
-        append_bytes(self.path, "".join(json.dumps(asdict(point)) + "\n" for point in new).encode())
 
     def _note(self, point: Point) -> None:
         self.all.append(point)
@@ -156,7 +145,8 @@ class Points:
         return self._begins.get(source, 0) + self._lines.get((source, ""), 0)
 
     def _point(self, axis: str, step: int, name: str, numbers: Mapping[str, float], source: str, making: str, line: int = 0) -> Point:
-        named = {_plain(f"{name}/{key}"): float(value) for key, value in numbers.items()}
+        # What is left is a name that every tracker takes.
+        named = {re.sub(r"[^\w\-./ ]", "_", f"{name}/{key}"): float(value) for key, value in numbers.items()}
         return Point(len(self.all) + 1, round(time.time(), 3), axis, step, named, source, making, line)
 
     def _round(self, stage: str) -> int:
@@ -176,15 +166,9 @@ def numbers_in(data: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str,
             yield f"{prefix}{key}", float(value)
 
 
-def read_points(path: Path, offset: int = 0) -> tuple[list[Point], int]:
-    """Reads the points of a run from a place in the file on, and returns them and the place behind them."""
-    if not path.exists():
-        return [], offset
-    with path.open("rb") as file:
-        file.seek(offset)
-        data = file.read()
-    whole = whole_lines(data)
-    return [Point(**json.loads(line)) for line in whole.splitlines()], offset + len(whole)
+def read_points(path: Path) -> list[Point]:
+    """Reads points, without the half of a line that a killed process left."""
+    return [Point(**line) for line in read_lines(path)]
 
 
 def _place(name: str) -> tuple[str, str] | None:
@@ -212,8 +196,3 @@ def _lines_so_far(file: Path) -> list[dict[str, Any]]:
     with suppress(OSError):
         return read_lines(file)
     return []
-
-
-def _plain(name: str) -> str:
-    """A name that every tracker takes."""
-    return re.sub(r"[^\w\-./ ]", "_", name)

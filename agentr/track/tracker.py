@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from agentr.errors import ConfigError
-from agentr.secrets import Kind, read_all
+from agentr.secrets import SecretKind, read_all
 from agentr.track.points import Point
 
 #: Each tracker's module beside this one, the package that it needs, and how the variables of its environment begin.
@@ -85,5 +85,5 @@ def require(names: Iterable[str]) -> None:
 def environment(names: Iterable[str]) -> dict[str, str]:
     """Returns the variables of this process's environment by which trackers are set up: addresses, projects, keys."""
     begins = tuple(begin for name in names for begin in _TRACKERS[name][2])
-    read_all(Kind.TRACKER, begins)
+    read_all(SecretKind.TRACKER, begins)
     return {name: value for name, value in os.environ.items() if name.startswith(begins)} if begins else {}

@@ -1,4 +1,4 @@
-"""The driver's side of tracking: notes the points of a run, and keeps a process for each tracker that tells them."""
+"""The driver's side of tracking: keeps a process for each tracker, which tells it what comes in the run directory."""
 
 from __future__ import annotations
 
@@ -16,10 +16,7 @@ from agentr.errors import AgentrError
 from agentr.store.files import make_folder
 from agentr.store.layout import Layout
 from agentr.track.feed import END
-from agentr.track.points import Points
 
-#: Seconds between two looks at the run directory.
-POLL_S = 2.0
 _PAUSES = Backoff(first_s=2.0, longest_s=300.0, jitter=0.2)
 #: Of a tracker's process: its libraries send nothing home.
 _ENVIRONMENT = {"DO_NOT_TRACK": "1", "MLFLOW_DISABLE_TELEMETRY": "true", "WANDB_ERROR_REPORTING": "false", "HF_HUB_DISABLE_TELEMETRY": "1"}
@@ -33,41 +30,20 @@ class Tracking:
     """
 
     def __init__(self, layout: Layout, names: Sequence[str], say: Callable[[str], None]) -> None:
-        self.layout = layout
         self._say = say
         self._said: set[str] = set()
-        self._points: Points | None = None
-        self._ending = threading.Event()
         self._feeds = [Feeding(name, layout, self._once) for name in dict.fromkeys(names)]
-        self._thread = threading.Thread(target=self._run, name="tracking", daemon=True)
 
     def start(self) -> None:
-        self._collect()  # a tracker that goes on is asked what it has of what there is
         for feeding in self._feeds:
             feeding.start()
-        self._thread.start()
 
     def finish(self, wait_s: float) -> list[str]:
         """Tells what is left, ends what was started here after as many seconds at most, and returns the trackers that lack something."""
-        self._ending.set()
-        self._thread.join(POLL_S)
-        self._collect()
         deadline = time.monotonic() + wait_s
         for feeding in self._feeds:
             feeding.end()
         return [feeding.name for feeding in self._feeds if not feeding.ended(max(0.0, deadline - time.monotonic()))]
-
-    def _run(self) -> None:
-        while not self._ending.wait(POLL_S):
-            self._collect()
-
-    def _collect(self) -> None:
-        try:
-            if self._points is None:
-                self._points = Points(self.layout)
-            self._points.collect()
-        except (AgentrError, OSError, ValueError, TypeError, KeyError) as error:  # a full disk, a damaged file
-            self._once(f"tracking: {error} The run goes on.")
 
     def _once(self, text: str) -> None:
         if text not in self._said:

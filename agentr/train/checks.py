@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from agentr.cluster.causes import Cause, Kind
+from agentr.cluster.causes import Cause, CauseKind
 from agentr.cluster.checks import check_places
 from agentr.cluster.roles import Role
 from agentr.config.schema import Config
@@ -17,7 +17,7 @@ from agentr.train.job import TrainJob
 
 
 @dataclass(frozen=True)
-class Training:
+class AwaitedTraining:
     """A training that is waited for.
 
     Attributes:
@@ -28,7 +28,7 @@ class Training:
     said: str
 
 
-def check_training(training: Training, config: Config) -> Iterator[Cause]:
+def check_training(training: AwaitedTraining, config: Config) -> Iterator[Cause]:
     """Yields why a training does not step; always something."""
     job = training.job
     log = job.out / "worker.log"
@@ -39,12 +39,12 @@ def check_training(training: Training, config: Config) -> Iterator[Cause]:
         evidence = (
             f"{training.said}; process {found['pid']} on {found['host']}, for {found['seconds']:.0f} s in {' < '.join(found['stack'])}"
         )
-        yield Cause(Kind.rank_stuck, f"rank {rank} does not step", evidence, hint)
+        yield Cause(CauseKind.rank_stuck, f"rank {rank} does not step", evidence, hint)
     if said:
         for rank in range(job.trainer.workers):
             if rank not in said:
                 evidence = f"{training.said}; it does not even say where it is, while the others do: it was stopped, or its node is cut off"
-                yield Cause(Kind.rank_stuck, f"rank {rank} does not step", evidence, hint)
+                yield Cause(CauseKind.rank_stuck, f"rank {rank} does not step", evidence, hint)
         return
     pending = _pending(job.trainer.workers)
     if pending:
@@ -52,7 +52,7 @@ def check_training(training: Training, config: Config) -> Iterator[Cause]:
         return
     evidence = f"{training.said}; no worker says that a step takes longer than {job.watch_s:g} s"
     hint = f"Its workers may still be starting, or steps be slow: see {log}, trainer.start_timeout_s and train.log_every."
-    yield Cause(Kind.rank_stuck, "the trainer does not step", evidence, hint)
+    yield Cause(CauseKind.rank_stuck, "the trainer does not step", evidence, hint)
 
 
 def _read(path: Any) -> dict[str, Any] | None:

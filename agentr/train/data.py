@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from agentr.errors import DataError
-from agentr.store.dataset import dataset_loss, read_any
+from agentr.store.dataset import dataset_loss, read_rows
 from agentr.store.rows import TrainingRow
 from agentr.train.job import TrainJob
 from agentr.types import Loss
@@ -32,7 +32,7 @@ MULTIPLE = 32
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan:
+class BatchPlan:
     """The rows of a job, step by step.
 
     Attributes:
@@ -55,7 +55,7 @@ class Plan:
         return len(self.order)
 
 
-def make_plan(job: TrainJob) -> Plan:
+def make_plan(job: TrainJob) -> BatchPlan:
     """Reads the dataset and fixes the order.
 
     ``epochs`` rounds up to whole batches, so every row is seen at least that often.
@@ -64,7 +64,7 @@ def make_plan(job: TrainJob) -> Plan:
         DataError: The dataset is missing, damaged or empty, or has rows longer than ``max_length``.
     """
     job.require_rows()
-    loss, rows = dataset_loss(job.dataset), read_any(job.dataset)
+    loss, rows = dataset_loss(job.dataset), read_rows(job.dataset)
     too_long = sum(row.longest > job.config.max_length for row in rows)
     if too_long:
         hint = "Raise train.max_length, or lower build.max_length."
@@ -84,7 +84,7 @@ def make_plan(job: TrainJob) -> Plan:
         key = np.empty(len(rows), dtype=int)
         key[sorted(range(len(rows)), key=lambda number: rows[number].sequences()[0])] = np.arange(len(rows))
     order = np.take_along_axis(stream, np.argsort(key[stream], axis=1, kind="stable"), axis=1)
-    return Plan(
+    return BatchPlan(
         loss=loss,
         rows=rows,
         order=order,
@@ -98,7 +98,7 @@ def steps_of_epochs(rows: int, epochs: float, batch: int) -> int:
     return max(1, math.ceil(round(rows * epochs) / batch))
 
 
-def highest_token(plan: Plan) -> int:
+def highest_token(plan: BatchPlan) -> int:
     """Returns the largest token id of the dataset."""
     return max(max(ids) for row in plan.rows for ids in row.sequences())
 

@@ -33,7 +33,7 @@ from trl.trainer.dpo_trainer import DPOTrainer
 from agentr.errors import RunError
 from agentr.store.dataset import rows_hash
 from agentr.store.rows import Preference
-from agentr.train.data import Plan, padded_length
+from agentr.train.data import BatchPlan, padded_length
 from agentr.train.job import TrainJob
 from agentr.train.model import disable_dropout, lora_config
 from agentr.train.reference import read_reference, write_reference
@@ -61,7 +61,7 @@ RESULTS = {
 }
 
 
-def as_pair_dataset(plan: Plan) -> Dataset:
+def as_pair_dataset(plan: BatchPlan) -> Dataset:
     """Returns the numbers of the pairs in training order, in the column ``pair``; the collator holds the pairs."""
     return Dataset.from_dict({"pair": plan.order.ravel().tolist()})
 
@@ -240,7 +240,7 @@ def trl_arguments(job: TrainJob, steps: int, parameters: int) -> dict[str, Any]:
     }
 
 
-def make_trainer(job: TrainJob, plan: Plan, model: PreTrainedModel, tokenizer: Any) -> AgentDPOTrainer:
+def make_trainer(job: TrainJob, plan: BatchPlan, model: PreTrainedModel, tokenizer: Any) -> AgentDPOTrainer:
     """Makes the trainer of a job on preferences."""
     disable_dropout(model)
     arguments = DPOConfig(**trl_arguments(job, plan.steps, model.num_parameters()))

@@ -42,7 +42,7 @@ class TrainResult:
     """The result of a finished stage.
 
     Attributes:
-        checkpoint: Folder of the trained model. Callers hand on this value; none rebuilds the path from names.
+        checkpoint: Folder of the trained model.
         steps: Optimiser steps.
         epochs: Passes over the dataset: steps * batch size / rows.
         rows: Rows of the dataset.

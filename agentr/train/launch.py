@@ -17,8 +17,10 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from agentr.cluster.failures import hint_of
+from agentr.cluster.ray_private import trainer_without_idle_actors
 from agentr.config.identity import at_default, changed_keys, plain
 from agentr.cpu import OPENMP
 from agentr.errors import ConfigError, RunError
@@ -27,9 +29,6 @@ from agentr.store.model_folder import require_model
 from agentr.train.checkpoints import fingerprint
 from agentr.train.job import TrainJob, TrainResult
 from agentr.train.worker import run_chain
-
-if TYPE_CHECKING:
-    from ray.train.torch import TorchTrainer
 
 log = logging.getLogger(__name__)
 
@@ -49,16 +48,6 @@ _RAY_TRAIN = {
     "RAY_TRAIN_ENABLE_PRINT_PATCH": "0",
     # The watcher of preempted nodes is another process to start, and sealed checkpoints make it unnecessary.
     "RAY_TRAIN_ENABLE_PREEMPTION_WATCHER": "0",
-}
-
-#: Ray Train's callbacks that start an actor each; see `_trainer_class`.
-_IDLE_CALLBACKS = ("DatasetsCallback", "PlacementGroupCleanerCallback")
-
-_HINTS = {
-    "out of memory": "Lower train.micro_batch_size, or set train.gradient_checkpointing=true.",
-    "OutOfMemory": "Lower train.micro_batch_size, or set train.gradient_checkpointing=true.",
-    "No space left": "Free space where it wrote, on a disk or in /dev/shm (memory); the stage continues from its last checkpoint.",
-    "died": "Perhaps the machine ran out of memory, or an optimiser step took longer than the job's stall_s.",
 }
 
 
@@ -154,7 +143,7 @@ def _fit(jobs: Sequence[TrainJob]) -> None:
 def _fit_once(jobs: Sequence[TrainJob]) -> None:
     import ray
     from ray.train import FailureConfig, RunConfig, ScalingConfig
-    from ray.train.torch import TorchConfig
+    from ray.train.torch import TorchConfig, TorchTrainer
     from ray.train.v2.api.exceptions import TrainingFailedError
 
     first = jobs[0]
@@ -170,7 +159,7 @@ def _fit_once(jobs: Sequence[TrainJob]) -> None:
             raise RunError(f"{first.title} needs {amount * trainer.workers:g} {kind}, the cluster has {there.get(kind, 0):g}.", hint=hint)
     storage = first.out / f".ray-{first.epoch}"
     make_folder(storage)  # Ray Train would make all folders above it anew
-    fit = _trainer_class(trainer.use_gpu)(
+    fit = (TorchTrainer if trainer.use_gpu else trainer_without_idle_actors())(
         run_chain,
         train_loop_config={"jobs": list(jobs), "asked": time.time()},
         torch_config=TorchConfig(backend="nccl" if trainer.use_gpu else "gloo"),
@@ -195,31 +184,12 @@ def _fit_once(jobs: Sequence[TrainJob]) -> None:
         if unfinished.failure.exists():
             raise _failure(unfinished) from error
         cause = _cause(error)
-        hint = next((hint for text, hint in _HINTS.items() if text in cause), "")
-        raise RunError(
-            f"{unfinished.title} failed: {cause.rstrip('.')}.", hint=f"{hint} See {unfinished.out / 'worker.log'}.".strip()
-        ) from error
+        hint = f"{hint_of(cause)} See {unfinished.out / 'worker.log'}.".strip()
+        raise RunError(f"{unfinished.title} failed: {cause.rstrip('.')}.", hint=hint) from error
     finally:
         for older in first.out.glob(".ray-*"):
             if older <= storage:
                 shutil.rmtree(older, ignore_errors=True)
-
-
-def _trainer_class(use_gpu: bool) -> type[TorchTrainer]:
-    """Returns Ray Train's trainer; on a CPU, one that does not start two actors without use here.
-
-    One actor splits Ray datasets among workers. The other returns the workers' resources after the controller was
-    killed: a tenth of a core, which goes with the driver anyway. The overridden method is private to Ray Train: if a
-    version lacks it, both actors start, as on GPUs.
-    """
-    from ray.train.torch import TorchTrainer
-
-    class Plain(TorchTrainer):
-        def _create_default_callbacks(self) -> list[Any]:
-            callbacks = super()._create_default_callbacks()
-            return [callback for callback in callbacks if type(callback).__name__ not in _IDLE_CALLBACKS]
-
-    return TorchTrainer if use_gpu else Plain
 
 
 def _cause(error: BaseException) -> str:

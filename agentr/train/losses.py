@@ -17,7 +17,7 @@ from agentr.types import Loss
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-    from agentr.train.data import Plan
+    from agentr.train.data import BatchPlan
     from agentr.train.job import TrainJob
     from agentr.train.trainer import JobTrainer
 
@@ -35,7 +35,7 @@ class LossModule(Protocol):
         """Fields of `TrainResult` that only this loss fills, mapped to the metrics whose last values they hold."""
         ...
 
-    def make_trainer(self, job: TrainJob, plan: Plan, model: PreTrainedModel, tokenizer: Any) -> JobTrainer:
+    def make_trainer(self, job: TrainJob, plan: BatchPlan, model: PreTrainedModel, tokenizer: Any) -> JobTrainer:
         """Makes the trainer, with the dataset and the collator that turn the plan's rows into batches.
 
         Args:

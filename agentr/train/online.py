@@ -14,7 +14,7 @@ import torch.distributed as dist
 from transformers import PreTrainedModel
 
 from agentr.errors import DataError, RunError
-from agentr.store.dataset import read_any, read_manifest
+from agentr.store.dataset import read_manifest, read_rows
 from agentr.store.files import disk, remove
 from agentr.store.rows import Rollout
 from agentr.train.checkpoints import latest
@@ -33,7 +33,7 @@ class EndOfSteps(Exception):
     """There is no further step."""
 
 
-class Steps(Iterator[list[Rollout]]):
+class StepRollouts(Iterator[list[Rollout]]):
     """The rollouts of one step after another. Waits for those that are not there yet.
 
     Attributes:
@@ -55,7 +55,7 @@ class Steps(Iterator[list[Rollout]]):
             if self.job.abandoned.exists():
                 raise RunError(f"the collection of online step {number} was given up")
             time.sleep(POLL_S)
-        rows = cast("list[Rollout]", read_any(self.job.rows_of(number)))
+        rows = cast("list[Rollout]", read_rows(self.job.rows_of(number)))
         self._check(rows, number)
         self.done = number
         return rows
@@ -80,7 +80,7 @@ def run_online(job: OnlineJob) -> TrainResult:
     dist.broadcast_object_list(found, src=0)
     resume = found[0]
     trained = int(resume.name.rpartition("-")[2]) // updates if resume else 0
-    trainer = make_trainer(job, Steps(job, trained, model), model, tokenizer)
+    trainer = make_trainer(job, StepRollouts(job, trained, model), model, tokenizer)
     progress = StepProgress(job, trained, trainer, dtype)
     trainer.add_callback(progress)
     with contextlib.suppress(EndOfSteps):

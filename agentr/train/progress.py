@@ -16,7 +16,7 @@ from transformers import TrainerCallback
 from agentr.errors import RunError
 from agentr.store.files import append_line, write_bytes
 from agentr.train.checkpoints import latest
-from agentr.train.data import Plan
+from agentr.train.data import BatchPlan
 from agentr.train.job import TrainJob
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ class JobProgress(ABC, TrainerCallback):
 class Progress(JobProgress):
     """The progress of a job whose rows are all there from the start."""
 
-    def __init__(self, job: TrainJob, plan: Plan, resumed_at: int, trainer: JobTrainer, metrics: Mapping[str, str]) -> None:
+    def __init__(self, job: TrainJob, plan: BatchPlan, resumed_at: int, trainer: JobTrainer, metrics: Mapping[str, str]) -> None:
         super().__init__(job, resumed_at, trainer, metrics)
         self.plan = plan
         self.logged = (self.seconds, int(plan.tokens_S[:resumed_at].sum()))

@@ -12,7 +12,7 @@ import torch.distributed as dist
 from agentr.cpu import multiplies_bf16
 from agentr.store.files import read_json, write_json
 from agentr.train.checkpoints import latest
-from agentr.train.data import Plan, highest_token, make_plan
+from agentr.train.data import BatchPlan, highest_token, make_plan
 from agentr.train.job import TrainJob, TrainResult
 from agentr.train.losses import LossModule, load_loss
 from agentr.train.model import load_start, require_vocabulary, save_model
@@ -82,7 +82,7 @@ def _train(job: TrainJob) -> TrainResult:
     return result
 
 
-def _result(job: TrainJob, plan: Plan, loss: LossModule, seconds: float) -> TrainResult:
+def _result(job: TrainJob, plan: BatchPlan, loss: LossModule, seconds: float) -> TrainResult:
     lines = job.read_metrics()
     tokens, last = int(plan.tokens_S.sum()), lines[-1]
     return TrainResult(

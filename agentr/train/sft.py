@@ -21,7 +21,7 @@ from trl.trainer.sft_config import SFTConfig
 from trl.trainer.sft_trainer import SFTTrainer
 
 from agentr.store.rows import Row
-from agentr.train.data import IGNORE, Plan, padded_length
+from agentr.train.data import IGNORE, BatchPlan, padded_length
 from agentr.train.forward import forward_of
 from agentr.train.job import TrainJob
 from agentr.train.model import lora_config
@@ -39,7 +39,7 @@ def encode(row: Row) -> dict[str, list[int]]:
     return {"input_ids": list(row.input_ids), "labels": labels}
 
 
-def as_dataset(plan: Plan) -> Dataset:
+def as_dataset(plan: BatchPlan) -> Dataset:
     """Returns the rows in training order: [steps * batch size] entries that share the storage of the rows."""
     encoded = [encode(row) for row in cast("Sequence[Row]", plan.rows)]
     columns = {name: [entry[name] for entry in encoded] for name in ("input_ids", "labels")}
@@ -120,7 +120,7 @@ def trl_arguments(job: TrainJob, steps: int, parameters: int) -> dict[str, Any]:
     }
 
 
-def make_trainer(job: TrainJob, plan: Plan, model: PreTrainedModel, tokenizer: Any) -> AgentSFTTrainer:
+def make_trainer(job: TrainJob, plan: BatchPlan, model: PreTrainedModel, tokenizer: Any) -> AgentSFTTrainer:
     """Makes the trainer of a job on sequences."""
     arguments = trl_arguments(job, plan.steps, model.num_parameters())
     collator = SharingCollator if job.config.share_prefixes else Collator

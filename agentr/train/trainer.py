@@ -23,7 +23,7 @@ from transformers import Trainer
 
 from agentr.errors import RunError
 from agentr.train.checkpoints import seal
-from agentr.train.data import Plan
+from agentr.train.data import BatchPlan
 from agentr.train.job import TrainJob
 from agentr.train.stall import expect_progress
 
@@ -185,7 +185,7 @@ class JobTrainer(Trainer):
 class PlannedTrainer(JobTrainer):
     """A trainer whose rows are all there from the start, with a check of their loss masks at every step."""
 
-    def __init__(self, job: TrainJob, plan: Plan, **arguments: Any) -> None:
+    def __init__(self, job: TrainJob, plan: BatchPlan, **arguments: Any) -> None:
         super().__init__(job, **arguments)
         self.plan = plan
 

@@ -63,7 +63,7 @@ class Library:
         Raises:
             DataError: There is none of this id, or it cannot be read.
         """
-        return Run(self._find(self._runs, name, "run"))
+        return Run(self._find(self._runs, name, "run")).at_once()
 
     def comparison(self, name: str) -> Path:
         """Returns the folder of a comparison.
@@ -96,7 +96,7 @@ class Library:
         return free
 
 
-def _is_run(path: Path) -> bool:
+def is_run(path: Path) -> bool:
     # Stages have a manifest, too: without a configuration a run is told by its stages' folders.
     return Layout(path).config.is_file() or (Layout(path).manifest.is_file() and (path / MODEL).is_dir())
 
@@ -114,7 +114,7 @@ def _below(folder: Path, depth: int, problems: list[Problem]) -> Iterator[tuple[
 
 def _look_at(folder: Path) -> tuple[str, list[Path]]:
     """Returns what a folder is, and the folders in it."""
-    if _is_run(folder):
+    if is_run(folder):
         return "run", []
     entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
     below = [Path(entry.path) for entry in entries if entry.is_dir(follow_symlinks=False) and not entry.name.startswith(".")]

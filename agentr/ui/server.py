@@ -12,7 +12,6 @@ import mimetypes
 import socket
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -27,9 +26,10 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from agentr.errors import AgentrError, DataError, RunError
 from agentr.observe.heldout import patterns, tasks
 from agentr.observe.problems import problem_of
-from agentr.secrets import Kind, Secret
+from agentr.secrets import Secret, SecretKind
 from agentr.ui.library import Library
 from agentr.ui.probe import Prober
+from agentr.ui.show import STATIC
 from agentr.ui.texts import as_json
 from agentr.ui.views.compare import compare
 from agentr.ui.views.forest import forest
@@ -38,8 +38,6 @@ from agentr.ui.views.rows import dataset_view, row_view
 from agentr.ui.views.run import log, run_page, state
 from agentr.ui.views.steps import steps
 from agentr.ui.views.tree import tree_view, turns_view
-
-STATIC = Path(__file__).parent / "static"
 
 _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; "
@@ -55,6 +53,9 @@ _HEADERS = {
 }
 #: Cookie that carries the token, once the page was opened with ``?token=``.
 COOKIE = "agentr_token"
+
+#: Most lines of an answer.
+PAGE = 200
 
 Answer = Callable[[Library, "Query"], Any]
 
@@ -118,7 +119,7 @@ def answers(prober: Prober) -> dict[str, Answer]:
             only=q.text("only", ""),
             step=q.number("step") if q.text("step", "") else None,
             offset=max(0, q.number("offset", 0)),
-            limit=max(1, q.number("limit", 100)),
+            limit=min(PAGE, max(1, q.number("limit", 100))),
         ),
         "tree": lambda library, q: tree_view(library.run(q.text("run")), q.text("stage"), q.text("key")),
         "turns": lambda library, q: turns_view(
@@ -130,10 +131,10 @@ def answers(prober: Prober) -> dict[str, Answer]:
             q.text("stage"),
             kind=q.text("kind", ""),
             offset=max(0, q.number("offset", 0)),
-            limit=max(1, q.number("limit", 100)),
+            limit=min(PAGE, max(1, q.number("limit", 100))),
         ),
         "row": lambda library, q: row_view(library.run(q.text("run")), q.text("stage"), q.number("index")),
-        "compare": lambda library, q: compare(library, q.text("run")),
+        "compare": lambda library, q: compare(q.text("run"), library.comparison(q.text("run")), library.id_of),
         "log": lambda library, q: log(library.run(q.text("run")), q.text("name"), q.number("end", -1)),
     }
 
@@ -149,7 +150,7 @@ def app(library: Library, host: str, port: int, token: str | Secret = "", names:
     Raises:
         DataError: The address is beyond loopback, and there is no token.
     """
-    word = Secret(Kind.PAGES, "AGENTR_UI_TOKEN", token)
+    word = Secret(SecretKind.PAGES, "AGENTR_UI_TOKEN", token)
     if not word and not is_loopback(host):
         raise DataError(f"{host} can be reached from other machines", hint="Give a token with --token, or listen at 127.0.0.1.")
     asked = answers(Prober())

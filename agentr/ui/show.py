@@ -13,14 +13,15 @@ from urllib.parse import quote
 
 from agentr.errors import DataError
 from agentr.observe.heldout import tasks
-from agentr.observe.problems import read_or
+from agentr.observe.problems import Problem, read_or
 from agentr.read.run import Run
-from agentr.ui.server import STATIC
 from agentr.ui.texts import LONGEST, Texts, as_json
 from agentr.ui.views.rows import row_view
 from agentr.ui.views.run import run_page
 from agentr.ui.views.tree import tree_view, turns_view
+from agentr.words import seen
 
+STATIC = Path(__file__).parent / "static"
 #: The run's id in a file that holds one run.
 RUN = "run"
 #: Bytes of the answers of a file with so many turns or fewer; one with more may have as many for each.
@@ -35,6 +36,7 @@ def show_tree(run: Run, stage: str, key: str) -> str:
     Raises:
         DataError: There is no such tree, or it is damaged.
     """
+    run = run.at_once()
     answers = fitted(run, [(stage, key)], {address("run", run=RUN): _run(run)})
     return page(f"{key} of {stage}", _route("tree", stage=stage, key=key), answers)
 
@@ -45,6 +47,7 @@ def show_task(run: Run, key: str) -> str:
     Raises:
         DataError: No policy was measured on such a task.
     """
+    run = run.at_once()
     scores = tasks(run)
     wanted = [task for task in scores["tasks"] if key in (task["key"], task["task"])]
     if not wanted:
@@ -65,9 +68,9 @@ def fitted(run: Run, trees: Sequence[tuple[str, str]], needed: dict[str, Any]) -
         trees: Each by its stage and key.
         needed: Further answers, by their addresses.
     """
-    held = [_Tree(run, stage, key) for stage, key in trees]
+    held = [HeldTree(run, stage, key) for stage, key in trees]
     turns = sum(len(tree.turns) for tree in held)
-    room = ROOM * max(1.0, turns / TURNS) - sum(_size(answer) for answer in (*needed.values(), *(tree.view for tree in held)))
+    room = ROOM * max(1.0, turns / TURNS) - sum(size_of(answer) for answer in (*needed.values(), *(tree.view for tree in held)))
     longest = next((n for n in LENGTHS if sum(tree.size(n) for tree in held) <= room), LENGTHS[-1])
     answers = dict(needed)
     for tree in held:
@@ -80,19 +83,20 @@ def fitted(run: Run, trees: Sequence[tuple[str, str]], needed: dict[str, Any]) -
     return answers
 
 
-class _Tree:
+class HeldTree:
     """A tree on its way into a file."""
 
-    def __init__(self, run: Run, stage: str, key: str) -> None:
+    def __init__(self, run: Run, stage: str, key: str, *, tokens: bool = True) -> None:
         self._run = run
         self.where = {"run": RUN, "stage": stage, "key": key}
         self.view = tree_view(run, stage, key)
-        found = turns_view(run, stage, key, range(len(self.view["nodes"]["parent"])), limit=0)
+        turns = range(len(self.view["nodes"]["parent"]))
+        found = turns_view(run, stage, key, turns, limit=0, texts=None if tokens else Texts(None))
         self.turns, self._problem = found["turns"], found["problem"]
 
     def size(self, longest: int) -> int:
         """Bytes of the turns without their tokens, their texts cut."""
-        return sum(_size(self._turn(_without_tokens(turn), longest)) for turn in self.turns)
+        return sum(size_of(self._turn(_without_tokens(turn), longest)) for turn in self.turns)
 
     def take_rows(self, answers: dict[str, Any], room: float) -> float:
         """Adds which tokens the rows teach that were made of this tree, and returns the room that is left."""
@@ -101,11 +105,11 @@ class _Tree:
         for dataset, index in rows:
             name = address("row", run=RUN, stage=dataset, index=index)
             told = None if room <= 0 else read_or(None, partial(_learnt, self._run, dataset, index), self.view["problems"], f"row {index}")
-            if name in answers or told is None or _size(told) > room:
+            if name in answers or told is None or size_of(told) > room:
                 left += name not in answers
                 continue
             answers[name] = told
-            room -= _size(told)
+            room -= size_of(told)
         if left:
             self._leave_out(f"which tokens are learnt by {left} of {len(rows)} rows")
         return room
@@ -116,7 +120,7 @@ class _Tree:
         left = cut = 0
         for turn in sorted(self.turns, key=lambda turn: len(turn["tokens"] or ())):
             whole, bare = self._turn(turn, longest), self._turn(_without_tokens(turn), longest)
-            more = _size(whole) - _size(bare)
+            more = size_of(whole) - size_of(bare)
             fits = more <= room
             room -= more if fits else 0
             left += not fits
@@ -135,7 +139,12 @@ class _Tree:
         return {"turns": [{**turn, **cut, "action": turn["action"][:longest]}], "problem": self._problem}
 
     def _leave_out(self, what: str) -> None:
-        self.view["problems"].append({"message": f"this file leaves out {what}, to be small", "hint": "'agentr ui' shows the whole run."})
+        self.view["problems"].append(left_out(what))
+
+
+def left_out(what: str) -> Problem:
+    """Returns what a page says of something that its file has no room for."""
+    return {"message": f"this file leaves out {what}, to be small", "hint": "'agentr ui' shows the whole run."}
 
 
 def _without_tokens(turn: dict[str, Any]) -> dict[str, Any]:
@@ -155,7 +164,8 @@ def _learnt(run: Run, dataset: str, index: int) -> dict[str, Any]:
     return {**row, "sides": sides}
 
 
-def _size(answer: Any) -> int:
+def size_of(answer: Any) -> int:
+    """Returns the bytes of an answer."""
     return len(as_json(answer).encode())
 
 
@@ -178,7 +188,7 @@ def page(title: str, route: str, answers: dict[str, Any]) -> str:
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
         '<meta name="viewport" content="width=device-width, initial-scale=1"><meta name="color-scheme" content="light dark">'
-        f"<title>{html.escape(title)}</title><style>{style}</style></head>"
+        f"<title>{html.escape(seen(title))}</title><style>{style}</style></head>"
         f'<body><div id="app"></div><script type="application/json" id="answers">{held}</script><script>{script}</script></body></html>\n'
     )
 

@@ -12,7 +12,8 @@ from typing import Any
 from fastapi import APIRouter
 from pydantic import BaseModel
 
-from env_servers.agentgym import ActionBody, Games, errors_as_answers, shared_routes, whole
+from env_servers.agentgym import Games, errors_as_answers, shared_routes, whole, with_empty_create
+from env_servers.protocol import ObservedState
 
 
 class GameBody(BaseModel):
@@ -22,23 +23,10 @@ class GameBody(BaseModel):
 
 
 def routes(games: Games) -> APIRouter:
-    found = shared_routes(games)
+    async def answer(number: int, observed: ObservedState, before: float) -> dict[str, Any]:
+        return {"reward": whole(observed.reward), "available_actions": await games.actions(number)}
 
-    @found.post("/create")
-    @errors_as_answers
-    async def create() -> Any:
-        return {"id": await games.create(0)}
-
-    @found.post("/step")
-    @errors_as_answers
-    async def step(body: ActionBody) -> Any:
-        observed, _ = await games.step(body.id, body.action)
-        return {
-            "observation": observed.observation,
-            "reward": whole(observed.reward),
-            "available_actions": await games.actions(body.id),
-            "done": observed.done,
-        }
+    found = with_empty_create(shared_routes(games, answer), games)
 
     @found.post("/reset")
     @errors_as_answers
@@ -53,11 +41,5 @@ def routes(games: Games) -> APIRouter:
     @errors_as_answers
     async def available_actions(id: int) -> Any:
         return await games.actions(id)
-
-    @found.get("/detail")
-    @errors_as_answers
-    async def detail(id: int) -> Any:
-        last = games.session(id).last
-        return {"observation": last.observation, "reward": whole(last.reward), "done": last.done, "deleted": False}
 
     return found

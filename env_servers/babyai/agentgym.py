@@ -7,27 +7,19 @@ from typing import Any
 
 from fastapi import APIRouter
 
-from env_servers.agentgym import ActionBody, DataBody, Games, errors_as_answers, shared_routes, whole
+from env_servers.agentgym import DataBody, Games, errors_as_answers, shared_routes, whole, with_empty_create
 from env_servers.dialect import ClientDialect
+from env_servers.protocol import ObservedState
 
 CLIENT = ClientDialect(reward="score")
 
 
 def routes(games: Games) -> APIRouter:
-    found = shared_routes(games)
-
-    @found.post("/create")
-    @errors_as_answers
-    async def create() -> Any:
-        return {"id": await games.create(0)}
-
-    @found.post("/step")
-    @errors_as_answers
-    async def step(body: ActionBody) -> Any:
-        observed, before = await games.step(body.id, body.action)
+    async def answer(_: int, observed: ObservedState, before: float) -> dict[str, Any]:
         # A step after the end earns nothing, and the score stays.
-        score = max(observed.reward, before)
-        return {"observation": observed.observation, "reward": whole(observed.reward), "score": whole(score), "done": observed.done}
+        return {"reward": whole(observed.reward), "score": whole(max(observed.reward, before))}
+
+    found = with_empty_create(shared_routes(games, answer), games)
 
     @found.post("/reset")
     @errors_as_answers

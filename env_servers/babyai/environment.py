@@ -107,7 +107,7 @@ class BabyAI(Environment[BabyAIState]):
     def reset(self, task_id: str) -> tuple[BabyAIState, Observed]:
         world = World.start(levels.level(*self._parse(task_id)))
         state = BabyAIState(task_id, world, Scene.of(world))
-        return state, Observed(f"Your goal: {world.level.mission_text}\n{_observation(state)}")
+        return state, Observed(f"Your goal: {world.env.mission}\n{_observation(state)}")
 
     def step(self, state: BabyAIState, action: str) -> Observed:
         world = state.world
@@ -127,7 +127,7 @@ class BabyAI(Environment[BabyAIState]):
             return Observed(_observation(state))
         if reward > 0:
             end = "The task is completed."
-        elif len(world.moves) >= world.level.max_moves:
+        elif len(world.moves) >= world.env.max_steps:
             end = "You have run out of moves."
         else:
             end = "The task has failed."

@@ -37,19 +37,19 @@ _HOW_WITH = {
 def demonstrate(name: str, seed: int) -> list[ExpertStep] | None:
     """Steps that accomplish the mission, or None where the bot gets stuck or runs out of moves."""
     world, reward = World.start(levels.level(name, seed)), 0.0
-    way, purposes = {_fingerprint(world): 0}, []
+    way, purposes = {world.fingerprint(): 0}, []
     try:
         for move, purpose in _play(levels.make(name, seed)):
             reward = world.move(move)
             purposes.append(purpose)
-            way[_fingerprint(world)] = len(purposes)
+            way[world.fingerprint()] = len(purposes)
             if world.done:
                 break
     except AssertionError:  # how the bot says that it does not know what to do
         return None
     if reward <= 0:
         return None
-    world, steps = World.start(world.level), []
+    world, steps = World.start(levels.level(name, seed)), []
     while not world.done:
         index, _, action, world = max(_outcomes(world, way, end=len(purposes)), key=lambda outcome: outcome[:2])
         purpose = purposes[index - 1]
@@ -65,15 +65,9 @@ def _outcomes(world: World, way: dict[tuple, int], end: int) -> Iterator[tuple[i
             reward = after.move(move)
             if after.done:
                 break
-        index = end if reward > 0 else way.get(_fingerprint(after))
+        index = end if reward > 0 else way.get(after.fingerprint())
         if index is not None and (reward > 0 or not after.done):
             yield index, -len(moves), action, after
-
-
-def _fingerprint(world: World) -> tuple:
-    """All that matters for what can happen next, except the number of moves."""
-    doors = tuple(world.doors.values())
-    return (world.position, world.direction, world.carrying, frozenset(world.cells.items()), doors, tuple(world.progress))
 
 
 def _how(action: str, purpose: str) -> str:

@@ -10,9 +10,10 @@ from __future__ import annotations
 import re
 from collections import deque
 from dataclasses import dataclass
+from typing import Any
 
 from env_servers.babyai.moves import DROP, FORWARD, LEFT, PICKUP, RIGHT, TOGGLE
-from env_servers.babyai.world import World
+from env_servers.babyai.world import World, door_state
 
 #: Cells in sight ahead of the agent and to either side of it (minigrid's agent_view_size 7).
 AHEAD, ASIDE = 6, 3
@@ -29,7 +30,7 @@ class Sighting:
     """
 
     label: str
-    thing: int
+    thing: Any
     cell: int
     ahead: int
     right: int
@@ -63,8 +64,8 @@ class Scene:
         if self.barrier is not None:
             kind, steps = self.barrier
             parts.append(f"You are facing a {kind} {steps} steps away.")
-        carried = None if world.carrying is None else world.level.things[world.carrying]
-        parts.append("You are not carrying anything." if carried is None else f"You are carrying a {carried.color} {carried.kind}.")
+        carried = world.env.carrying
+        parts.append("You are not carrying anything." if carried is None else f"You are carrying a {carried.color} {carried.type}.")
         return " ".join(parts)
 
 
@@ -73,9 +74,9 @@ def look(world: World) -> dict[tuple[int, int], int]:
 
     Sight spreads from the agent row by row, to either side and then ahead and diagonally ahead, through every cell that is not opaque.
     """
-    width, height = world.level.width, world.level.height
+    width, height = world.env.width, world.env.height
     y, x = divmod(world.position, width)
-    dx, dy = ((1, 0), (0, 1), (-1, 0), (0, -1))[world.direction]
+    dx, dy = ((1, 0), (0, 1), (-1, 0), (0, -1))[world.env.agent_dir]
     visible: dict[tuple[int, int], int] = {}
     lit = {0}
     for ahead in range(AHEAD + 1):
@@ -99,16 +100,15 @@ def look(world: World) -> dict[tuple[int, int], int]:
 
 def paths(world: World, visible: set[int]) -> tuple[dict[int, tuple[int, ...]], dict[int, tuple[int, ...]]]:
     """Shortest sequences of moves over free cells in sight: to stand before each cell and face it, and to stand on it."""
-    level = world.level
     facing: dict[int, tuple[int, ...]] = {}
     standing: dict[int, tuple[int, ...]] = {}
     free = {cell for cell in visible if world.passable(cell)}
-    start = (world.position, world.direction)
+    start = (world.position, int(world.env.agent_dir))
     seen = {start}
     queue: deque[tuple[int, int, tuple[int, ...]]] = deque([(*start, ())])
     while queue:
         position, direction, moves = queue.popleft()
-        front = position + level.ahead(direction)
+        front = position + world.ahead(direction)
         facing.setdefault(front, moves)
         standing.setdefault(position, moves)
         for move, state in (
@@ -138,17 +138,17 @@ def refusal(scene: Scene, world: World, action: str) -> str:
     if action == "move forward":
         return "Something is in the way: you cannot move forward."
     if action == "drop":
-        return "You are not carrying anything." if world.carrying is None else "There is no free floor in front of you to drop it on."
+        return "You are not carrying anything." if world.env.carrying is None else "There is no free floor in front of you to drop it on."
     if action == "toggle":
         return "There is nothing in front of you that you can open or close."
     return "No such action. Choose one of the available actions."
 
 
 def _refusal(world: World, verb: str, seen: Sighting) -> str:
-    door = world.doors.get(seen.thing)
+    door = door_state(seen.thing)
     if verb == "pickup" and door is not None:
         return "A door cannot be picked up."
-    if verb == "pickup" and world.carrying is not None:
+    if verb == "pickup" and world.env.carrying is not None:
         return "You are already carrying something: drop it first."
     if "through" in verb and door is None:
         return f"The {seen.label} is not a door."
@@ -163,20 +163,15 @@ def _refusal(world: World, verb: str, seen: Sighting) -> str:
     return f"There is no free way in sight to the {seen.label}."
 
 
-def _name(world: World, thing: int) -> str:
-    kind, color = world.level.things[thing].kind, world.level.things[thing].color
-    return f"{color} {world.doors[thing]} door" if kind == "door" else f"{color} {kind}"
-
-
 def _sightings(world: World, visible: dict[tuple[int, int], int]) -> tuple[Sighting, ...]:
-    order = sorted((ahead + abs(right), -ahead, right, cell) for (ahead, right), cell in visible.items() if cell in world.cells)
+    order = sorted((ahead + abs(right), -ahead, right, cell) for (ahead, right), cell in visible.items() if world.thing(cell))
     count: dict[str, int] = {}
     found = []
     for distance, behind, right, cell in order:
         if distance == 0:  # the open door that the agent stands in
             continue
-        thing = world.cells[cell]
-        name = _name(world, thing)
+        thing = world.thing(cell)
+        name = " ".join(filter(None, (thing.color, door_state(thing), thing.type)))
         count[name] = count.get(name, 0) + 1
         found.append(Sighting(f"{name} {count[name]}", thing, cell, -behind, right))
     return tuple(found)
@@ -185,11 +180,9 @@ def _sightings(world: World, visible: dict[tuple[int, int], int]) -> tuple[Sight
 def _barrier(world: World, visible: dict[tuple[int, int], int]) -> tuple[str, int] | None:
     for ahead in range(1, AHEAD + 1):
         cell = visible.get((ahead, 0))
-        if cell is not None and world.level.walls[cell]:
-            return "wall", ahead
-        thing = None if cell is None else world.cells.get(cell)
-        if thing is not None and world.level.things[thing].kind == "box":
-            return "box", ahead
+        thing = None if cell is None else world.env.grid.grid[cell]
+        if thing is not None and thing.type in ("wall", "box"):
+            return thing.type, ahead
     return None
 
 
@@ -202,17 +195,17 @@ def _where(seen: Sighting) -> str:
 def _actions(world: World, sightings: tuple[Sighting, ...], visible: set[int]) -> dict[str, tuple[int, ...]]:
     facing, standing = paths(world, visible)
     actions: dict[str, tuple[int, ...]] = {"turn left": (LEFT,), "turn right": (RIGHT,)}
-    front = world.cells.get(world.front)
+    front, carrying = world.thing(world.front), world.env.carrying
     if world.passable(world.front):
         actions["move forward"] = (FORWARD,)
-    if world.carrying is not None and front is None and not world.level.walls[world.front]:
+    if carrying is not None and front is None and not world.wall(world.front):
         actions["drop"] = (DROP,)
     if front is not None and _opens(world, front):
         actions["toggle"] = (TOGGLE,)
     for seen in sightings:
         moves = facing.get(seen.cell)
-        door = world.doors.get(seen.thing)
-        if moves is not None and door is None and world.carrying is None:
+        door = door_state(seen.thing)
+        if moves is not None and door is None and carrying is None:
             actions[f"pickup {seen.label}"] = (*moves, PICKUP)
         if door == "open" and seen.cell in standing:
             actions[f"go through {seen.label}"] = standing[seen.cell]
@@ -223,8 +216,8 @@ def _actions(world: World, sightings: tuple[Sighting, ...], visible: set[int]) -
     return actions
 
 
-def _opens(world: World, thing: int) -> bool:
+def _opens(world: World, thing: Any) -> bool:
     """Checks whether ``toggle`` opens a thing: a door that is not locked against the agent, or a box."""
-    if world.doors.get(thing) == "locked":
+    if door_state(thing) == "locked":
         return world.can_unlock(thing)
-    return world.level.things[thing].kind in ("door", "box")
+    return thing.type in ("door", "box")

@@ -1,122 +1,78 @@
-"""A level as plain data, and what the six primitive moves do to it.
+"""A level as minigrid plays it, and what the text says of it.
 
-minigrid generates the levels; play runs here, because a copy of minigrid's own environment takes 0.4-1.2 ms and a copy of this state
-takes a microsecond. The rules are minigrid's move for move (the tests play both side by side).
+minigrid generates the levels and plays them, missions included. A copy is its environment, pickled and read back: 5 to 12 KB, under a
+millisecond.
 
-A cell is the number ``y * width + x``, a thing (door, key, ball or box) its index in ``Level.things``. Directions are 0 right, 1 down,
-2 left, 3 up, with y downwards.
+A cell is the number ``y * width + x``, with y downwards. Directions are 0 right, 1 down, 2 left, 3 up.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
-
-from env_servers.babyai.mission import Entry, Mission, Status, dropped, verify
-from env_servers.babyai.moves import DROP, FORWARD, LEFT, PICKUP, RIGHT, TOGGLE
-
-Door = Literal["open", "closed", "locked"]
+import pickle
+from typing import Any
 
 
-@dataclass(frozen=True, slots=True)
-class Thing:
-    """``inside`` is what a box holds: it appears in the box's place when the box is opened."""
-
-    kind: Literal["door", "key", "ball", "box"]
-    color: str
-    inside: int | None = None
-
-
-@dataclass(frozen=True, eq=False)
-class Level:
-    """The fixed part of an episode. Shared by all states of a task; never changed.
-
-    Attributes:
-        walls: One byte for each cell, 1 for a wall. The outermost cells are all walls.
-        cells: Where each thing lies at the start.
-        doors: State of each door at the start.
-        progress: The mission's entries at the start (see `mission`).
-        max_moves: Primitive moves after which the episode ends.
-    """
-
-    width: int
-    height: int
-    walls: bytes
-    things: tuple[Thing, ...]
-    cells: dict[int, int]
-    doors: dict[int, Door]
-    position: int
-    direction: int
-    carrying: int | None
-    mission_text: str
-    mission: Mission
-    progress: tuple[Entry, ...]
-    max_moves: int
-
-    def ahead(self, direction: int) -> int:
-        """The difference of cell numbers that one step in a direction makes."""
-        return (1, self.width, -1, -self.width)[direction]
-
-
-@dataclass
 class World:
-    """The changing part of an episode.
+    """An episode. Things (doors, keys, balls, boxes, walls) are minigrid's objects.
+
+    Args:
+        env: minigrid's environment of the level, after its reset.
 
     Attributes:
-        moves: The primitive moves so far, one digit each; they determine everything else.
-        progress: How far the mission is, an entry for each of its parts.
+        moves: The primitive moves so far, one digit each; with the level they determine everything else.
+        done: Whether the episode has ended.
     """
 
-    level: Level
-    position: int
-    direction: int
-    carrying: int | None
-    cells: dict[int, int]
-    doors: dict[int, Door]
-    progress: list[Entry]
-    moves: str = ""
-    done: bool = False
+    def __init__(self, env: Any, moves: str = "", done: bool = False) -> None:
+        self.env = env
+        self.moves = moves
+        self.done = done
 
     @classmethod
-    def start(cls, level: Level) -> World:
-        return cls(level, level.position, level.direction, level.carrying, dict(level.cells), dict(level.doors), list(level.progress))
+    def start(cls, level: bytes) -> World:
+        return cls(pickle.loads(level))
 
     def copy(self) -> World:
-        return World(
-            self.level,
-            self.position,
-            self.direction,
-            self.carrying,
-            dict(self.cells),
-            dict(self.doors),
-            list(self.progress),
-            self.moves,
-            self.done,
-        )
+        return World(pickle.loads(pickle.dumps(self.env)), self.moves, self.done)
+
+    @property
+    def position(self) -> int:
+        """The agent's cell."""
+        x, y = map(int, self.env.agent_pos)
+        return y * self.env.width + x
 
     @property
     def front(self) -> int:
         """The cell in front of the agent."""
-        return self.position + self.level.ahead(self.direction)
+        return self.position + self.ahead(self.env.agent_dir)
+
+    def ahead(self, direction: int) -> int:
+        """The difference of cell numbers that one step in a direction makes."""
+        return (1, self.env.width, -1, -self.env.width)[direction]
+
+    def wall(self, cell: int) -> bool:
+        """Checks whether a cell is one of a wall."""
+        thing = self.env.grid.grid[cell]
+        return thing is not None and thing.type == "wall"
+
+    def thing(self, cell: int) -> Any:
+        """The thing that lies on a cell; None where there is none, or a wall."""
+        return None if self.wall(cell) else self.env.grid.grid[cell]
 
     def passable(self, cell: int) -> bool:
         """Checks whether the agent can stand on a cell: floor, or an open door."""
-        if self.level.walls[cell]:
-            return False
-        thing = self.cells.get(cell)
-        return thing is None or self.doors.get(thing) == "open"
+        thing = self.env.grid.grid[cell]
+        return thing is None or thing.can_overlap()
 
     def opaque(self, cell: int) -> bool:
         """Checks whether a cell blocks the view: a wall, or a door that is not open."""
-        if self.level.walls[cell]:
-            return True
-        thing = self.cells.get(cell)
-        return thing is not None and self.doors.get(thing, "open") != "open"
+        thing = self.env.grid.grid[cell]
+        return thing is not None and not thing.see_behind()
 
-    def can_unlock(self, door: int) -> bool:
+    def can_unlock(self, door: Any) -> bool:
         """Checks whether the agent carries the key of a locked door."""
-        key = None if self.carrying is None else self.level.things[self.carrying]
-        return key is not None and key.kind == "key" and key.color == self.level.things[door].color
+        key = self.env.carrying
+        return key is not None and (key.type, key.color) == ("key", door.color)
 
     def move(self, move: int) -> float:
         """Carries out one primitive move, possible or not, and returns its reward.
@@ -124,50 +80,33 @@ class World:
         The reward is 1 - 0.9 * moves / max_moves when the mission is accomplished and 0 otherwise. The episode ends then, when the
         mission has failed (some missions forbid moves), and after ``max_moves``.
         """
+        _, reward, terminated, truncated, _ = self.env.step(move)
         self.moves += str(move)
-        front = self.front
-        if move == LEFT:
-            self.direction = (self.direction - 1) % 4
-        elif move == RIGHT:
-            self.direction = (self.direction + 1) % 4
-        elif move == FORWARD:
-            if self.passable(front):
-                self.position = front
-        elif move == PICKUP:
-            self._pick_up(front)
-        elif move == DROP:
-            self._drop(front)
-        elif move == TOGGLE:
-            self._toggle(front)
-        status = verify(self.level.mission, self, move)
-        self.done = status is not Status.CONTINUE or len(self.moves) >= self.level.max_moves
-        return 1 - 0.9 * (len(self.moves) / self.level.max_moves) if status is Status.SUCCESS else 0.0
+        self.done = terminated or truncated
+        return float(reward)
 
-    def _pick_up(self, front: int) -> None:
-        thing = self.cells.get(front)
-        if self.carrying is None and thing is not None and thing not in self.doors:
-            del self.cells[front]
-            self.carrying = thing
+    def fingerprint(self) -> tuple:
+        """All that matters for what can happen next, except the number of moves."""
+        cells = tuple((cell, _known(thing)) for cell, thing in enumerate(self.env.grid.grid) if thing is not None and thing.type != "wall")
+        return self.position, int(self.env.agent_dir), _known(self.env.carrying), cells, _progress(self.env.instrs)
 
-    def _drop(self, front: int) -> None:
-        if self.carrying is not None and front not in self.cells and not self.level.walls[front]:
-            self.cells[front] = self.carrying
-            self.carrying = None
-        dropped(self.level.mission, self)
 
-    def _toggle(self, front: int) -> None:
-        thing = self.cells.get(front)
-        if thing is None:
-            return
-        state = self.doors.get(thing)
-        if state == "locked":
-            if self.can_unlock(thing):
-                self.doors[thing] = "open"
-        elif state is not None:
-            self.doors[thing] = "closed" if state == "open" else "open"
-        elif self.level.things[thing].kind == "box":
-            inside = self.level.things[thing].inside
-            if inside is None:
-                del self.cells[front]
-            else:
-                self.cells[front] = inside
+def door_state(thing: Any) -> str | None:
+    """The state of a door; None of anything else."""
+    if thing is None or thing.type != "door":
+        return None
+    return "open" if thing.is_open else "locked" if thing.is_locked else "closed"
+
+
+def _known(thing: Any) -> tuple | None:
+    """What tells a thing from others, in all copies of its world: where it lay at first, if it was not in a box."""
+    return thing and (thing.type, thing.color, thing.init_pos and tuple(map(int, thing.init_pos)), door_state(thing))
+
+
+def _progress(mission: Any) -> tuple:
+    """How far a mission of minigrid's is: which parts are done, where its objects count as lying, what was carried before."""
+    if hasattr(mission, "instr_a"):
+        parts = (mission.a_done or "continue", mission.b_done or "continue")
+        return getattr(mission, "begun", parts), _progress(mission.instr_a), _progress(mission.instr_b)
+    target = getattr(mission, "desc_fixed", None) or mission.desc
+    return frozenset(tuple(map(int, place)) for place in target.obj_poss), _known(getattr(mission, "preCarrying", None))

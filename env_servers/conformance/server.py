@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import http.client
 import json
 from functools import cached_property
 from typing import Any, TypeVar
-from urllib.parse import urlsplit
 
 import httpx
 from pydantic import BaseModel, ValidationError
@@ -101,21 +99,6 @@ class Server:
         except ValidationError:
             raise Broken(f"{why}: the body of the {response.status_code} is no error body: {shown}") from None
         require(bool(body.error), f"{why}: the {response.status_code} does not say what was wrong")
-
-    def announce(self, path: str, length: int) -> int:
-        """The status of a POST whose headers announce ``length`` bytes, of which none is sent."""
-        connection = http.client.HTTPConnection(urlsplit(self.url).netloc, timeout=10)
-        try:
-            connection.putrequest("POST", path)
-            connection.putheader("Authorization", f"Bearer {self.token}")
-            connection.putheader("Content-Type", "application/json")
-            connection.putheader("Content-Length", str(length))
-            connection.endheaders()
-            return connection.getresponse().status
-        except TimeoutError:
-            raise Broken(f"a body of {length} bytes was announced, and the server waits for it") from None
-        finally:
-            connection.close()
 
 
 class Live:

@@ -7,7 +7,6 @@ environment variable, as do the keys of the services that a retriever calls.
 from __future__ import annotations
 
 import argparse
-import ipaddress
 import json
 import os
 import sys
@@ -20,7 +19,7 @@ from env_servers.registry import option
 from env_servers.retrieval.app import create_app
 from env_servers.retrieval.build import RETRIEVERS, build
 from env_servers.retrieval.cache import Cache, Mode
-from env_servers.serving import listen
+from env_servers.serving import bind
 
 TOKEN_ENV = "AGENTR_RETRIEVAL_TOKEN"
 
@@ -31,17 +30,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         cache = Cache(arguments.cache, arguments.cache_mode) if arguments.cache else None
         retriever = build(arguments.retriever, dict(arguments.setting), arguments.corpus, cache)
-        listener = listen(arguments.host, arguments.port)
-        host, port = listener.getsockname()[:2]
-        token = os.environ.pop(arguments.token_env, "") or None
-        if token is None and not ipaddress.ip_address(host).is_loopback:
-            raise ValueError(f"{host} can be reached from elsewhere: set a token in {arguments.token_env}, or bind 127.0.0.1")
+        listener, token, url = bind(arguments.host, arguments.port, arguments.token_env)
     except (ValueError, RuntimeError, OSError) as error:
         print(f"env_servers.retrieval: {error}", file=sys.stderr)
         return 2
     app = create_app(retriever, token=token, timeout_s=arguments.timeout_s, threads=arguments.threads)
     listener.listen()  # from here on a client's connection waits, even if the server needs another moment to take it
-    url = f"http://{f'[{host}]' if ':' in host else host}:{port}"
     print(json.dumps({"url": url, "retriever": retriever.name, "pid": os.getpid()}), flush=True)
     config = limited(app, connections=4096, timeout_keep_alive=120, timeout_graceful_shutdown=2)
     uvicorn.Server(config).run(sockets=[listener])

@@ -7,8 +7,9 @@ from typing import Any
 
 from fastapi import APIRouter
 
-from env_servers.agentgym import ActionBody, DataBody, Games, errors_as_answers, shared_routes, whole
+from env_servers.agentgym import DataBody, Games, errors_as_answers, shared_routes, whole, with_empty_create
 from env_servers.dialect import ClientDialect
+from env_servers.protocol import ObservedState
 
 CLIENT = ClientDialect(
     reward="score",
@@ -17,23 +18,10 @@ CLIENT = ClientDialect(
 
 
 def routes(games: Games) -> APIRouter:
-    found = shared_routes(games)
+    async def answer(_: int, observed: ObservedState, before: float) -> dict[str, Any]:
+        return {"reward": whole(observed.reward - before), "score": whole(observed.reward)}
 
-    @found.post("/create")
-    @errors_as_answers
-    async def create() -> Any:
-        return {"id": await games.create(0)}
-
-    @found.post("/step")
-    @errors_as_answers
-    async def step(body: ActionBody) -> Any:
-        observed, before = await games.step(body.id, body.action)
-        return {
-            "observation": observed.observation,
-            "reward": whole(observed.reward - before),
-            "score": whole(observed.reward),
-            "done": observed.done,
-        }
+    found = with_empty_create(shared_routes(games, answer), games)
 
     @found.post("/reset")
     @errors_as_answers

@@ -46,11 +46,6 @@ class Question:
     labels: tuple[tuple[str, str | int], ...] = ()
     facts: tuple[Fact, ...] = ()
 
-    @property
-    def supporting(self) -> tuple[str, ...]:
-        """Titles of the passages that hold the facts."""
-        return tuple(dict.fromkeys(fact.subject for fact in self.facts))
-
 
 @cache
 def fiction_questions() -> tuple[Question, ...]:

@@ -9,9 +9,9 @@ from typing import Any
 from fastapi import APIRouter
 from pydantic import BaseModel
 
-from env_servers.agentgym import ActionBody, DataBody, Games, errors_as_answers, shared_routes, whole
+from env_servers.agentgym import DataBody, Games, errors_as_answers, shared_routes, whole
 from env_servers.dialect import ClientDialect
-from env_servers.protocol import Text
+from env_servers.protocol import ObservedState, Text
 
 CLIENT = ClientDialect()
 
@@ -22,30 +22,21 @@ class CreateBody(BaseModel):
 
 
 def routes(games: Games) -> APIRouter:
-    found = shared_routes(games)
+    async def answer(_: int, observed: ObservedState, before: float) -> dict[str, Any]:
+        return {"reward": whole(observed.reward)}
+
+    found = shared_routes(games, answer)
 
     @found.post("/create")
     @errors_as_answers
     async def create(body: CreateBody) -> Any:
         return _opened(games, await games.create())
 
-    @found.post("/step")
-    @errors_as_answers
-    async def step(body: ActionBody) -> Any:
-        observed, _ = await games.step(body.id, body.action)
-        return {"observation": observed.observation, "reward": whole(observed.reward), "done": observed.done}
-
     @found.post("/reset")
     @errors_as_answers
     async def reset(body: DataBody) -> Any:
         await games.reset(body.id, body.data_idx or 0)
         return _opened(games, body.id)
-
-    @found.get("/detail")
-    @errors_as_answers
-    async def detail(id: int) -> Any:
-        last = games.session(id).last
-        return {"observation": last.observation, "done": last.done, "reward": whole(last.reward), "deleted": False}
 
     return found
 

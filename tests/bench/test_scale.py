@@ -1,4 +1,4 @@
-"""`agentr bench scale` as one calls it, small; and its rule of what limits."""
+"""`python -m tests.tools.bench scale` as one calls it, small; and its rule of what limits."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from agentr.bench.scale_table import limit
-from agentr.bench.simulated import Load
 from agentr.errors import ConfigError
+from tests.tools.bench.scale_table import limit
+from tests.tools.bench.simulated import Load
 
 
 def bench(*arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "agentr.cli", "bench", "scale", *arguments]
+    command = [sys.executable, "-m", "tests.tools.bench", "scale", *arguments]
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120, env={**os.environ, **environ})
 
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from agentr.bench import ui
 from agentr.errors import RunError
 from agentr.store import forest as stored
+from tests.tools.bench import ui
 
 
 def test_answers_are_counted_in_bytes_and_decoded_trees(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,9 +12,9 @@ from agentr.build.dataset import Keep
 from agentr.build.mixture import ExtraPairs, mix, mix_pairs_from_files
 from agentr.build.revision import demonstrated_rows, good_rows, revision_rows
 from agentr.build.targets import Targets
-from agentr.collect.revise import ReflectionFor, ReviseConfig, splice
 from agentr.errors import DataError, NoRows, RunError
-from agentr.recipes.agent_r import AgentRConfig
+from agentr.methods.agent_r import AgentRConfig
+from agentr.methods.agent_r.revise import ReflectionFor, ReviseConfig, splice
 from agentr.search.pairs import Pairing, falls_behind, good_suffix, pair_paths
 from agentr.search.revision import Revision, Splice
 from agentr.search.tree import Origin, Tree
@@ -393,13 +393,6 @@ def test_the_order_of_a_dataset_is_that_of_the_runs_seed(tmp_path: Path) -> None
         orders.append(order(folder))
     assert orders[0] == orders[1] != orders[2]
     assert sorted(orders[0]) == sorted(orders[2]) == [f"door{number:02d}" for number in range(12)] != orders[0]
-
-
-@pytest.mark.parametrize(("balanced", "expected"), [(False, ["many", "many", "one"]), (True, ["many", "many", "one", "one"])])
-def test_tasks_can_weigh_the_same(tmp_path: Path, balanced: bool, expected: list[str]) -> None:
-    method = ["method.type=rft", f"method.mixture.balance_tasks={balanced}"]
-    folder, _ = dataset(round_of(tmp_path, method, collect=[solved("many", "open", "push"), solved("one", "open")]))
-    assert sorted(order(folder)) == expected
 
 
 def test_eta_is_the_share_of_the_agents_own_rows(tmp_path: Path) -> None:

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from agentr.build.contrast import Baseline, ContrastConfig, Granularity, contrast_rows
 from agentr.errors import DataError
-from agentr.recipes import load
-from agentr.recipes.eto import ETOConfig
+from agentr.methods import load
+from agentr.methods.eto import ETOConfig
+from agentr.methods.eto.rows import ComparedWith, ContrastConfig, Granularity, contrast_rows
 from agentr.search.tree import Origin, Tree
-from agentr.store.dataset import read_preferences
+from agentr.store.dataset import read_rows
 from agentr.store.rows import Dropped, Preference
 from agentr.types import Message, Outcome, Task
 from tests.runs import dataset, round_of
@@ -179,16 +179,16 @@ def test_the_same_turns_with_other_returns_are_no_pair() -> None:
 
 def test_own_runs_are_compared_with_each_other() -> None:
     tree = explored(("a", 0.0), ("b b", 1.0), ("c", 1.0), ("d", 0.5), ("a", 0.0))
-    pairs, dropped = contrast(tree, None, baseline=Baseline.own, pairs_per_task=0)
+    pairs, dropped = contrast(tree, None, baseline=ComparedWith.own, pairs_per_task=0)
     # Differences of 1 first, and among them the shortest chosen side; then those of 0.5.
     assert sides(pairs) == [("c", "a"), ("b b", "a"), ("d", "a"), ("c", "d"), ("b b", "d")]
     assert dropped == {"tie": 2, "pair made twice": 3}
-    assert sides(contrast(tree, None, baseline=Baseline.own, pairs_per_task=2)[0]) == [("c", "a"), ("b b", "a")]
+    assert sides(contrast(tree, None, baseline=ComparedWith.own, pairs_per_task=2)[0]) == [("c", "a"), ("b b", "a")]
 
 
 def test_the_same_two_runs_never_make_opposite_pairs() -> None:
     tree = explored(("a", 0.0), ("b", 1.0), ("a", 1.0), ("b", 0.5))
-    pairs, dropped = contrast(tree, None, baseline=Baseline.own, pairs_per_task=0)
+    pairs, dropped = contrast(tree, None, baseline=ComparedWith.own, pairs_per_task=0)
     assert sides(pairs) == [("b", "a")]
     assert dropped == {"tie": 1, "both sides are the same": 2, "pair made twice": 2}
 
@@ -277,7 +277,7 @@ def test_a_dataset_compares_each_tree_with_the_demonstration_of_its_task(tmp_pat
     shown = [expert("take unlock"), expert("pull", 0.7)]
     shown[1].task = Task("toy", "window", "train")
     folder, manifest = dataset(round_of(tmp_path, ["method.type=eto"], collect=trees, experts=shown))
-    pairs = {pair.provenance.tree: pair for pair in read_preferences(folder)}
+    pairs = {pair.provenance.tree: pair for pair in read_rows(folder)}
     assert {name: sides([pair])[0] for name, pair in pairs.items()} == {"door": ("take unlock", "wait"), "window": ("pull", "sleep")}
     assert manifest["dropped"] == {"no demonstration of the task": 1}
     assert manifest["tasks"] == 2
@@ -296,7 +296,7 @@ def test_pairs_of_files_stand_beside_the_methods_own(tmp_path: Path) -> None:
     folder, manifest = dataset(round_of(tmp_path / "run", [method], collect=[explored(("wait", 0.0))], experts=[expert()]))
     assert manifest["kinds"] == {"trajectory": 1, "imported": 2}
     assert manifest["tasks"] == 1, "those of the agent's own trees"
-    assert len(read_preferences(folder)) == 3
+    assert len(read_rows(folder)) == 3
     file.write_text(json.dumps([{"conversations": [{"from": "human", "value": "Hi"}, {"from": "gpt", "value": "Hello"}]}]))
     with pytest.raises(DataError, match=r"in method\.extra_pairs holds sequences, and pairs are wanted"):
         dataset(round_of(tmp_path / "other", [method], collect=[explored(("wait", 0.0))], experts=[expert()]))
@@ -313,5 +313,5 @@ def test_the_variants_in_the_documentation_are_valid_configurations(tmp_path: Pa
         path.write_text(snippet)
         loaded.append(load(path).method)
     pairs = [method.pairs for method in loaded if isinstance(method, ETOConfig)]
-    assert {p.baseline for p in pairs} == set(Baseline)
+    assert {p.baseline for p in pairs} == set(ComparedWith)
     assert Granularity.step in {p.granularity for p in pairs}

@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 import agentr
-from agentr.build.contrast import ContrastConfig, contrast_rows
 from agentr.build.export import FORMATS, export_rows
 from agentr.build.export_trees import export_trees
 from agentr.build.imports import import_file
@@ -21,6 +20,7 @@ from agentr.build.sequences import make_pair, recorded
 from agentr.build.targets import Targets
 from agentr.errors import DataError
 from agentr.launch.export import export
+from agentr.methods.eto.rows import ContrastConfig, contrast_rows
 from agentr.search.revision import Splice
 from agentr.search.tree import Origin, Tree
 from agentr.store.dataset import write_rows

@@ -11,10 +11,11 @@ import pytest
 from agentr.build.conversations import ConversationReader, by_turn, parting
 from agentr.build.export import export_rows
 from agentr.build.imports import import_file
-from agentr.models.nano import CHAT_TEMPLATE, WEIGHTS
+from agentr.models.nano import WEIGHTS
 from agentr.policy.chat import ChatCodec
 from agentr.store.rows import Preference, Provenance, Row
 from agentr.types import Message
+from tests.tools.nano.model import CHAT_TEMPLATE
 
 # TRL and torch take seconds to import, as in tests/train.
 pytestmark = pytest.mark.cluster

@@ -13,13 +13,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agentr.build.contrast import ContrastConfig, contrast_rows
 from agentr.build.conversations import ConversationReader
 from agentr.build.export import export_rows
 from agentr.build.imports import demonstrated_turns, import_file
 from agentr.errors import DataError
+from agentr.methods.eto.rows import ContrastConfig, contrast_rows
 from agentr.policy.chat import ChatCodec
-from agentr.store.dataset import read_preferences, write_rows
+from agentr.store.dataset import read_rows, write_rows
 from agentr.store.rows import Preference, Provenance, Row
 from agentr.types import Message
 from tests.support import tiny_tokenizer
@@ -371,7 +371,7 @@ def test_pairs_of_trees_come_back_with_the_same_ids_and_masks(tmp_path: Path) ->
         back = again(tmp_path, pairs, format)
         assert list(map(ids_of, back)) == list(map(ids_of, pairs))
     write_rows(tmp_path / "dataset", back)
-    assert read_preferences(tmp_path / "dataset") == back
+    assert read_rows(tmp_path / "dataset") == back
 
 
 def test_single_turn_pairs_come_back_through_llamafactory(tmp_path: Path) -> None:

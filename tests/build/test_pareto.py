@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentr.build.pareto import Dispersion, Measured, ParetoConfig, Settled, choose, crowding, fronts, measure, select
+from agentr.build.pareto import Dispersion, MeasuredTask, ParetoConfig, Settled, choose, crowding, fronts, measure, select
 from agentr.search.tree import Tree
 from agentr.types import Outcome, Task
 from tests.trees import add, child, new_tree
@@ -72,8 +72,8 @@ def test_it_is_no_slower_than_n_log_n() -> None:
     assert min(seconds(50_000) for _ in range(3)) < 15 * few
 
 
-def of(name: str, earned: float, calls: float, settled: bool = False, domain: str = "") -> Measured:
-    return Measured(Task("made-up", name, "train", {"domain": domain}), earned, calls, settled)
+def of(name: str, earned: float, calls: float, settled: bool = False, domain: str = "") -> MeasuredTask:
+    return MeasuredTask(Task("made-up", name, "train", {"domain": domain}), earned, calls, settled)
 
 
 TASKS = [of("a", 0.5, 0.0), of("b", 0.0, 2.0, settled=True), of("c", 0.4, 1.0), of("d", 0.1, 0.1), of("e", 0.0, 0.0, settled=True)]

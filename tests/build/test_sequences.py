@@ -6,14 +6,14 @@ from collections.abc import Sequence
 
 import pytest
 
-from agentr.build.contrast import ContrastConfig, Granularity, contrast_rows
 from agentr.build.revision import good_rows, revision_rows
 from agentr.build.sequences import inserted, make_pair, make_row, make_rows, recorded
-from agentr.build.siblings import SiblingsConfig, preference_rows
 from agentr.build.targets import Targets
 from agentr.errors import ConfigError, DataError
+from agentr.methods import load
+from agentr.methods.dense_policy.rows import SiblingsConfig, preference_rows
+from agentr.methods.eto.rows import ContrastConfig, Granularity, contrast_rows
 from agentr.policy.chat import ChatCodec
-from agentr.recipes import load
 from agentr.search.revision import Revision, Splice
 from agentr.search.tree import Origin, Tree
 from agentr.store.rows import Dropped, Preference, Row

@@ -8,13 +8,14 @@ from typing import Any
 
 import pytest
 
-from agentr.build.siblings import SiblingsConfig, mix_pairs, preference_rows
 from agentr.config.checks import find_problems
 from agentr.errors import ConfigError
-from agentr.recipes import load
-from agentr.search import Child, Dense, DenseConfig, Expansion, Node, Origin, Tree
-from agentr.search.siblings import SiblingRule, TurnsLeft, contrasts, estimates, sibling_candidates, sibling_pairs
-from agentr.store.dataset import read_preferences, write_rows
+from agentr.methods import load
+from agentr.methods.dense_policy.dense import Dense, DenseConfig
+from agentr.methods.dense_policy.rows import SiblingsConfig, mix_pairs, preference_rows
+from agentr.methods.dense_policy.siblings import SiblingRule, TurnsLeft, contrasts, estimates, sibling_candidates, sibling_pairs
+from agentr.search import Child, Expansion, Node, Origin, Tree
+from agentr.store.dataset import read_rows, write_rows
 from agentr.store.rows import Dropped, Preference, Provenance
 from agentr.types import Outcome, Task
 from tests.runs import dataset, round_of
@@ -200,7 +201,7 @@ def test_a_row_is_the_conversation_and_one_turn_on_either_side(tmp_path: Path) -
         "gap": 0.75, "chosen_value": 0.75, "rejected_value": 0.0, "chosen_visits": 3, "rejected_visits": 2, "depth": 1,
     }  # fmt: skip
     write_rows(tmp_path, made)
-    assert read_preferences(tmp_path) == made
+    assert read_rows(tmp_path) == made
 
 
 def test_caps_take_the_largest_gaps_and_count_the_rest() -> None:
@@ -272,7 +273,7 @@ def test_the_manifest_counts_the_tasks_that_are_trained_on(tmp_path: Path) -> No
     folder, manifest = dataset(round_of(tmp_path, [method], collect=trees))
     assert (manifest["tasks"], manifest["rows"], manifest["type"]) == (2, 4, "preferences")
     assert manifest["dropped"] == {"over method.pairs.pairs_per_task": 6, "left out of the mixture": 5}
-    assert len({row.provenance.tree for row in read_preferences(folder)}) == 2
+    assert len({row.provenance.tree for row in read_rows(folder)}) == 2
 
 
 def drawn(by_task: dict[Task, list[Preference]], seed: int = 0, **config) -> Counter[str]:

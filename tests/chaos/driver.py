@@ -43,11 +43,11 @@ STAGES = ["model", *(f"rounds/00/{stage}" for stage in ("demonstrations", "datas
 Driver = subprocess.Popen[bytes]
 
 
-def start(log: Path, *arguments: str) -> Driver:
-    """``agentr`` with these arguments, with a Ray of its own."""
+def start(log: Path, *arguments: str, module: str = "agentr.cli") -> Driver:
+    """``agentr``, or another program, with these arguments, with a Ray of its own."""
     environment = {k: v for k, v in os.environ.items() if not k.startswith("RAY_")}
     with log.open("ab") as file:
-        return subprocess.Popen([sys.executable, "-m", "agentr.cli", *arguments], stdout=file, stderr=file, env=environment)
+        return subprocess.Popen([sys.executable, "-m", module, *arguments], stdout=file, stderr=file, env=environment)
 
 
 def wait_for(condition: Callable[[], object], driver: Driver, what: str, timeout_s: float = 600.0) -> None:

@@ -1,7 +1,7 @@
-"""``agentr chaos`` on one machine: parts of a step of online training are hit, and a soak measures what it says.
+"""``python -m tests.tools.chaos`` on one machine: parts of a step of online training are hit, and a soak measures what it says.
 
 All parts of a step, by hand: ``pytest tests/chaos/test_command.py --by-hand -k every``. All faults of all stages of Agent-R, in a quarter
-of an hour on two cores: ``agentr chaos configs/smoke.yaml``.
+of an hour on two cores: ``python -m tests.tools.chaos configs/smoke.yaml``.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def parent(undisturbed_online: Path, tmp_path: Path) -> Path:
 
 def chaos(parent: Path, *arguments: str) -> tuple[int, str]:
     log = parent.parent / "log"
-    command = start(log, "chaos", str(written(parent.parent)), f"run.dir={parent}", *arguments)
+    command = start(log, str(written(parent.parent)), f"run.dir={parent}", *arguments, module="tests.tools.chaos")
     try:
         return command.wait(1100), log.read_text()
     finally:

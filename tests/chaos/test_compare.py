@@ -12,25 +12,25 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from agentr.chaos.disturb import Outcome
-from agentr.chaos.faults import Fault, How, Part, choose, faults, schedule
-from agentr.chaos.flat import Sample, Slope, Verdict, fit
-from agentr.chaos.processes import Hand
-from agentr.chaos.report import Report, table
-from agentr.chaos.run import parent_of
-from agentr.chaos.units import Difference, compare
-from agentr.cli import app
 from agentr.errors import ConfigError
-from agentr.recipes import load
+from agentr.methods import load
 from agentr.search import Tree
 from agentr.store.files import append_line
 from agentr.store.forest import Forest
 from agentr.store.layout import Layout
 from agentr.store.run import RunStore
-from agentr.store.seal import files_of, hash_files, read_seal, write_checked, write_seal
+from agentr.store.seal import FORMAT, files_of, hash_files, read_seal, write_checked, write_seal
 from agentr.store.tables import TableWriter, read_table
 from tests.chaos.driver import DEMO
 from tests.runs import given
+from tests.tools.chaos.command import app
+from tests.tools.chaos.disturb import Outcome
+from tests.tools.chaos.faults import Fault, How, Part, choose, faults, schedule
+from tests.tools.chaos.processes import Hand
+from tests.tools.chaos.report import Report, table
+from tests.tools.chaos.run import parent_of
+from tests.tools.chaos.slope import Sample, Slope, Verdict, fit
+from tests.tools.chaos.units import Difference, compare
 from tests.trees import new_tree, tree_of
 
 STAGE = "rounds/01/collect"
@@ -63,7 +63,7 @@ def doubled(root: Path) -> None:
             writer.add(row)
     part["footer"] = writer.footer
     del manifest["format"]
-    write_checked(folder / "manifest.json", {**manifest, "format": 2, "trees": len(rows) + 1})
+    write_checked(folder / "manifest.json", {**manifest, "format": FORMAT, "trees": len(rows) + 1})
     record = read_seal(folder)
     assert record is not None
     write_seal(folder, type(record)(**{**vars(record), "files": hash_files(folder, files_of(folder))}))
@@ -179,9 +179,9 @@ def test_the_faults_of_a_stage_are_spread_over_the_round_with_the_most_units_the
 
 
 def test_the_command_lists_faults_and_shows_the_schedule_without_starting_anything() -> None:
-    listed = CliRunner().invoke(app, ["chaos", DEMO, "--list"])
+    listed = CliRunner().invoke(app, [DEMO, "--list"])
     assert listed.exit_code == 0 and "collect:engine\n" in listed.output
-    shown = CliRunner().invoke(app, ["chaos", DEMO, "--dry-run", "--faults", "collect:*"])
+    shown = CliRunner().invoke(app, [DEMO, "--dry-run", "--faults", "collect:*"])
     assert shown.exit_code == 0 and "engine, environment, supervisor, coordinator, driver" in shown.output
 
 

@@ -15,12 +15,12 @@ from subprocess import Popen
 
 import pytest
 
-from agentr.chaos.progress import Progress
-from agentr.chaos.units import compare
 from agentr.store.files import read_lines
 from agentr.store.working import working
 from tests.chaos.online import written
 from tests.hosts import Host, Hosts, RayHosts, needs_hosts
+from tests.tools.chaos.progress import Progress
+from tests.tools.chaos.units import compare
 
 pytestmark = [pytest.mark.cluster, pytest.mark.chaos, pytest.mark.timeout(1500), needs_hosts]
 

@@ -17,7 +17,7 @@ from tests.env_servers.support import wait_until
 START = """
 import resource, sys
 from agentr.cluster.connect import connect
-from agentr.recipes import load
+from agentr.methods import load
 resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[1]), int(sys.argv[1])))
 connect(load(None))
 print("up", flush=True)
@@ -70,8 +70,8 @@ def test_a_start_does_not_mind_what_a_driver_left_that_was_killed_while_it_start
 ENDS = """
 from pathlib import Path
 from agentr.cluster.connect import connect, leave
-from agentr.cluster.nodes import session_folder
-from agentr.recipes import load
+from agentr.cluster.ray_private import session_folder
+from agentr.methods import load
 for keep in (False, True):
     ray = connect(load(None))
     session = Path(session_folder())

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from agentr.chaos.units import compare
 from agentr.store.forest import Forest
 from tests.chaos.driver import DEMO, end, start, wait_for
 from tests.hosts import Hosts, RayHosts, needs_hosts
+from tests.tools.chaos.units import compare
 
 ROOT = Path(__file__).parents[2]
 PROMETHEUS = ROOT / "docker/prometheus"

@@ -18,8 +18,8 @@ from agentr.cluster.failures import answer_of, cause_of, told
 from agentr.config.schema import Config
 from agentr.errors import AgentrError, DataError, InfraError, ModelError, RunError
 from agentr.launch.run import opened
+from agentr.methods import load
 from agentr.observe.progress import Reporter
-from agentr.recipes import load
 
 TRACE = 'ray::Coordinator.run() (pid=7, ip=10.0.0.1)\n  File "units.py", line 3, in run\n    grow()\n'
 

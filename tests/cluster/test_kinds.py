@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from agentr.cluster.causes import Kind
-from agentr.recipes import load
+from agentr.cluster.causes import CauseKind
+from agentr.methods import load
 
 ROOT = Path(__file__).parents[2]
 TABLE = [
@@ -20,7 +20,7 @@ TABLE = [
 
 
 def test_every_kind_has_a_line_in_the_documentation() -> None:
-    assert [row[0].strip("` ") for row in TABLE] == list(Kind)
+    assert [row[0].strip("` ") for row in TABLE] == list(CauseKind)
 
 
 @pytest.mark.parametrize("row", TABLE, ids=lambda row: row[0])
@@ -42,8 +42,8 @@ def test_every_setting_of_the_table_is_one(row: list[str]) -> None:
             found = getattr(found, name)
 
 
-@pytest.mark.parametrize("kind", Kind)
-def test_every_kind_is_provoked_by_a_test(kind: Kind) -> None:
-    files = ["rounds/test_causes.py", "rounds/test_experiment.py", "store/test_mirror.py", "cluster/test_lookouts.py"]
+@pytest.mark.parametrize("kind", CauseKind)
+def test_every_kind_is_provoked_by_a_test(kind: CauseKind) -> None:
+    files = ["rounds/test_causes.py", "rounds/test_experiment.py", "store/test_mirror.py", "cluster/test_node_watch.py"]
     tests = "".join((ROOT / "tests" / file).read_text(encoding="utf-8") for file in files)
     assert f"Kind.{kind}" in tests or f'"{kind}"' in tests

@@ -13,7 +13,20 @@ from typing import Any
 import pytest
 
 from agentr.cluster import push
-from agentr.cluster.metrics import CAUSES, COMMON, CPU, EXPANSIONS, METRICS, RETRIES, SECONDS, TREES, Buckets, Kind, Sample, by_bucket
+from agentr.cluster.metrics import (
+    CAUSES,
+    COMMON,
+    CPU,
+    EXPANSIONS,
+    METRICS,
+    RETRIES,
+    SECONDS,
+    TREES,
+    MetricKind,
+    MetricSample,
+    by_bucket,
+    histogram,
+)
 from agentr.cluster.metrics import POLICY_SECONDS as SECONDS_METRIC
 from agentr.cluster.push import Lag, Pusher, start
 
@@ -22,18 +35,19 @@ def test_names_are_prometheus_s_and_no_label_names_a_task() -> None:
     assert len({metric.name for metric in METRICS}) == len(METRICS) > 20
     for metric in METRICS:
         assert re.fullmatch(r"agentr_[a-z_]+", metric.name)
-        assert metric.name.endswith("_total") == (metric.kind is not Kind.GAUGE)
-        assert metric.name.endswith("_bucket_total") == (metric.kind is Kind.BUCKETS) == ("le" in metric.labels)
+        assert metric.name.endswith("_total") == (metric.kind is not MetricKind.GAUGE)
+        assert metric.name.endswith("_bucket_total") == (metric.kind is MetricKind.BUCKETS) == ("le" in metric.labels)
         assert not {"task", "tree", "node", *COMMON} & set(metric.labels)
         assert metric.help and not metric.help.endswith(".")
 
 
 def test_buckets_count_what_is_at_most_their_bound() -> None:
-    buckets = Buckets((1.0, 10.0))
-    for value in (0.5, 1.0, 1.1, 10.0, 99.0):
-        buckets.add(value)
-    assert buckets.cumulative() == {"1.0": 2, "10.0": 4, "+Inf": 5}
-    assert [sample.labels["le"] for sample in by_bucket(SECONDS_METRIC, Buckets())] == [*map(str, SECONDS), "+Inf"]
+    counted = histogram()
+    for value in (0.5, 1.0, 1.1, 10.0, 999.0):
+        counted.observe(value)
+    found = {sample.labels["le"]: sample.value for sample in by_bucket(SECONDS_METRIC, counted)}
+    assert list(found) == [*map(str, SECONDS), "+Inf"]
+    assert (found["0.3"], found["1.0"], found["10.0"], found["300.0"], found["+Inf"]) == (0, 2, 4, 4, 5)
 
 
 def test_outside_of_ray_nothing_happens(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -69,16 +83,16 @@ def ray_told(monkeypatch: pytest.MonkeyPatch) -> dict[str, Told]:
     return Told.made
 
 
-def pusher(samples: list[Sample]) -> Pusher:
+def pusher(samples: list[MetricSample]) -> Pusher:
     """One that pushes when it is told to."""
     return Pusher("run", "part", lambda: list(samples), every_s=3600.0)
 
 
 def test_ray_is_told_by_how_much_a_counter_grew(ray_told: dict[str, Told]) -> None:
-    samples: list[Sample] = []
+    samples: list[MetricSample] = []
     pushing = pusher(samples)
     for value in (0, 0, 5, 5, 8, 2):  # the last: who counts began anew
-        samples[:] = [Sample(EXPANSIONS, value)]
+        samples[:] = [MetricSample(EXPANSIONS, value)]
         pushing.push()
     told = ray_told[EXPANSIONS.name].calls
     assert [value for value, _ in told][1:] == [5, 3, 2]
@@ -90,9 +104,9 @@ def test_ray_is_told_by_how_much_a_counter_grew(ray_told: dict[str, Told]) -> No
 
 def test_labels_are_counted_apart_and_may_speak_for_another_part(ray_told: dict[str, Told]) -> None:
     samples = [
-        Sample(RETRIES, 1, {"cause": "tree"}),
-        Sample(RETRIES, 4, {"cause": "server_down"}),
-        Sample(TREES, 3, {"state": "done", "part": "x"}),
+        MetricSample(RETRIES, 1, {"cause": "tree"}),
+        MetricSample(RETRIES, 4, {"cause": "server_down"}),
+        MetricSample(TREES, 3, {"state": "done", "part": "x"}),
     ]
     pushing = pusher(samples)
     pushing.push()
@@ -104,7 +118,7 @@ def test_labels_are_counted_apart_and_may_speak_for_another_part(ray_told: dict[
 def test_what_cannot_be_read_ends_nothing(ray_told: dict[str, Told], caplog: pytest.LogCaptureFixture) -> None:
     times = []
 
-    def read() -> Iterator[Sample]:
+    def read() -> Iterator[MetricSample]:
         times.append(1)
         raise OSError("gone")
         yield

@@ -7,20 +7,20 @@ import re
 import pytest
 
 from agentr.cluster.needs import label_problems, needs, shortages
-from agentr.cluster.nodes import Node
+from agentr.cluster.nodes import ClusterNode
 from agentr.cluster.roles import Role, booked, matches
 from agentr.errors import ConfigError
-from agentr.recipes import load
+from agentr.methods import load
 
 
-def node(name: str, gpus: float = 0, role: str = "", **labels: str) -> Node:
-    return Node(name, name, {**({"agentr-role": role} if role else {}), **labels}, 8.0, gpus)
+def node(name: str, gpus: float = 0, role: str = "", **labels: str) -> ClusterNode:
+    return ClusterNode(name, name, {**({"agentr-role": role} if role else {}), **labels}, 8.0, gpus)
 
 
 CLUSTER = [node("h", role="head"), node("e", role="env"), node("r1", 4, "rollout"), node("r2", 4, "rollout"), node("t", 8, "train")]
 
 
-def found(changes: list[str], there: list[Node]) -> list[str]:
+def found(changes: list[str], there: list[ClusterNode]) -> list[str]:
     config = load(None, changes)
     return [str(problem) for problem in shortages(config, needs(config, sum(n.gpus for n in there)), there)]
 
@@ -64,7 +64,7 @@ def test_what_fits_is_fine() -> None:
         ),
     ],
 )
-def test_what_does_not_fit_is_named_with_what_is_there_and_the_setting(changes: list[str], there: list[Node], wanted: str) -> None:
+def test_what_does_not_fit_is_named_with_what_is_there_and_the_setting(changes: list[str], there: list[ClusterNode], wanted: str) -> None:
     problems = " ".join(found(changes, there))
     for part in wanted.split(".*"):
         assert part in problems, problems
@@ -150,7 +150,7 @@ def test_the_configuration_says_what_engines_run_on_and_not_what_is_there_now() 
         ([], [node("a", role="trian")], "the node a has agentr-role=trian, which is no role. Did you mean train?"),
     ],
 )
-def test_an_unknown_label_is_answered_with_the_nearest(changes: list[str], there: list[Node], wanted: str) -> None:
+def test_an_unknown_label_is_answered_with_the_nearest(changes: list[str], there: list[ClusterNode], wanted: str) -> None:
     (problem,) = label_problems(load(None, changes), there)
     assert wanted in str(problem)
     assert label_problems(load(None, ["cluster=gpu_cluster"]), CLUSTER) == []

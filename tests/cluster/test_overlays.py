@@ -10,7 +10,7 @@ from agentr.config.overlays import overlays
 from agentr.config.policy import Device
 from agentr.config.training import Share
 from agentr.errors import ConfigError
-from agentr.recipes import load
+from agentr.methods import load
 
 
 def test_each_is_laid_over_a_file_and_under_the_command_line(tmp_path: Path) -> None:

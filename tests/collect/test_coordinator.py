@@ -14,7 +14,7 @@ from agentr.collect.demonstrate import Demonstrate, NoPolicy
 from agentr.collect.job import TreeJob
 from agentr.config.schema import TaskSelection
 from agentr.errors import ConfigError
-from agentr.recipes import load
+from agentr.methods import load
 from agentr.search.tree import Origin
 from agentr.store.forest import Forest
 from agentr.store.growing import GrowingForest

@@ -9,18 +9,18 @@ from typing import Any
 
 import pytest
 
-from agentr.build.evolved import FilterConfig, count_operators, evolved_rows
 from agentr.build.targets import Targets
-from agentr.collect.evolve import Evolve
 from agentr.collect.evolver import EvolveConfig, Evolver
 from agentr.collect.grow import Grow
 from agentr.collect.job import TreeJob, run_job
 from agentr.collect.operators import OPERATORS, Needs, Operator, operator_problems
-from agentr.collect.units import Progress
+from agentr.collect.units import StageProgress
 from agentr.config.checks import find_problems
 from agentr.config.policy import AdvisorConfig, Who
 from agentr.envs.client import EnvClient
 from agentr.envs.server import EnvServer
+from agentr.methods.et_agent.evolve import Evolve
+from agentr.methods.et_agent.rows import FilterConfig, count_operators, evolved_rows
 from agentr.search import Origin, Sample, Tree
 from agentr.search.episode import EVOLVED, Episode, episodes
 from agentr.search.evolution import Evolution
@@ -46,10 +46,10 @@ def evolved(server: EnvServer, tmp_path: Path, config: EvolveConfig = EVERYTHING
     async def scenario(env: EnvClient, tasks: list[Task]) -> list[Tree]:
         agent = await sloppy_agent(env, tasks)
         plain = TreeJob(folder=tmp_path / "collect", tasks=tuple(tasks), seed=1, policy="p", work=Grow(Sample(1, STEPS)))
-        await run_job(plain, agent, Progress())
+        await run_job(plain, agent, StageProgress())
         Forest(plain.folder).seal(stage={}, progress={})
         job = replace(plain, folder=tmp_path / "evolve", work=Evolve(config, STEPS), source=plain.folder)
-        await run_job(job, agent, Progress())
+        await run_job(job, agent, StageProgress())
         return list(Forest(job.folder))
 
     return play(server, scenario, limit=12)
@@ -317,7 +317,7 @@ def test_an_operator_of_ones_own_is_used_and_counted_by_its_name(server: EnvServ
         ({"right": ["correct_flawed"]}, "right", "no operator for an episode that is right"),
         ({"wrong": ["drop_redundant"]}, "wrong", "There are rollout, correct_flawed"),
         ({"hints": []}, "hints", "at least one sentence"),
-        ({"samples": 0}, "samples", "at least 1"),
+        ({"samples": 0}, "samples", "greater than 0"),
         ({"teacher": AdvisorConfig(who=Who.openai)}, "teacher.openai.model", "Name the model"),
     ],
 )

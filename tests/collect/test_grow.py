@@ -19,8 +19,7 @@ from agentr.collect.demonstrate import Demonstrate
 from agentr.collect.grow import BadBeginning, Grow
 from agentr.collect.job import TreeJob, run_job
 from agentr.collect.judge import Judge
-from agentr.collect.revise import ReviseConfig
-from agentr.collect.units import Limits, Progress, run_units
+from agentr.collect.units import Limits, StageProgress, run_units
 from agentr.config.policy import SamplingConfig
 from agentr.config.schema import TaskSelection
 from agentr.config.turns import CutOff, FullContext, TurnsConfig
@@ -28,12 +27,14 @@ from agentr.envs.client import EnvClient
 from agentr.envs.server import EnvServer
 from agentr.errors import ContextOverflow, InfraError, PromptRefused, RunError
 from agentr.evaluate.metrics import evaluate
+from agentr.methods.agent_r import Revise
+from agentr.methods.agent_r.revise import ReviseConfig
+from agentr.methods.dense_policy.dense import Dense, DenseConfig
+from agentr.methods.dense_policy.siblings import SiblingRule
 from agentr.policy.base import GenerateRequest, PolicyStats
-from agentr.recipes.agent_r import Revise
 from agentr.rewards import RewardConfig, Rewards
 from agentr.rewards.group import group_of
-from agentr.search import UCT, Child, Dense, DenseConfig, Expansion, Origin, Sample, Strategy, Tree, UCTConfig
-from agentr.search.siblings import SiblingRule
+from agentr.search import UCT, Child, Expansion, Origin, Sample, Strategy, Tree, UCTConfig
 from agentr.search.stored import from_json, to_json
 from agentr.search.uct import Dedupe
 from agentr.store.forest import Forest
@@ -86,7 +87,7 @@ def test_same_seed_same_trees_however_many_in_flight(server: EnvServer, tmp_path
     async def scenario(env: EnvClient, tasks: list[Task]) -> None:
         agent = await sloppy_agent(env, tasks)
         for in_flight in (1, 6):
-            await run_job(job(tmp_path / str(in_flight), tasks, in_flight=in_flight), agent, Progress())
+            await run_job(job(tmp_path / str(in_flight), tasks, in_flight=in_flight), agent, StageProgress())
 
     play(server, scenario)
     one, six = Forest(tmp_path / "1"), Forest(tmp_path / "6")
@@ -98,7 +99,7 @@ def test_another_seed_grows_other_trees(server: EnvServer, tmp_path: Path) -> No
     async def scenario(env: EnvClient, tasks: list[Task]) -> None:
         agent = await sloppy_agent(env, tasks)
         for name, seed in (("a", 7), ("b", 8)):
-            await run_job(job(tmp_path / name, tasks, seed=seed), agent, Progress())
+            await run_job(job(tmp_path / name, tasks, seed=seed), agent, StageProgress())
 
     play(server, scenario, limit=2)
     one, other = ([[n.text for n in tree.nodes] for tree in Forest(tmp_path / name)] for name in "ab")
@@ -111,7 +112,7 @@ def test_env_steps_are_one_for_each_new_state(server: EnvServer, tmp_path: Path)
     async def scenario(env: EnvClient, tasks: list[Task]) -> tuple[int, int]:
         agent = await sloppy_agent(env, tasks)
         before = env.stats.steps
-        await run_job(job(tmp_path, tasks), agent, Progress())
+        await run_job(job(tmp_path, tasks), agent, StageProgress())
         return env.stats.steps - before, env.stats.replayed_steps
 
     steps, replayed = play(server, scenario)
@@ -137,7 +138,7 @@ def test_a_killed_tree_continues_from_its_last_expansion(server: EnvServer, tmp_
 
     async def scenario(env: EnvClient, tasks: list[Task]) -> tuple[int, int]:
         agent = await sloppy_agent(env, tasks)
-        await run_job(job(tmp_path / "whole", tasks, work=Grow(strategy)), agent, Progress())
+        await run_job(job(tmp_path / "whole", tasks, work=Grow(strategy)), agent, StageProgress())
         whole_calls = agent.policy.calls  # type: ignore[attr-defined]
 
         class Dying(SloppyExpert):
@@ -148,10 +149,10 @@ def test_a_killed_tree_continues_from_its_last_expansion(server: EnvServer, tmp_
 
         dying = replace(agent, policy=Dying(agent.codec, tasks))
         with pytest.raises(Killed):
-            await run_job(job(tmp_path / "cut", tasks, work=Grow(strategy), in_flight=1), dying, Progress())
+            await run_job(job(tmp_path / "cut", tasks, work=Grow(strategy), in_flight=1), dying, StageProgress())
         assert any((Forest(tmp_path / "cut").work / "journal").iterdir())
         second = replace(agent, policy=SloppyExpert(agent.codec, tasks))
-        await run_job(job(tmp_path / "cut", tasks, work=Grow(strategy)), second, Progress())
+        await run_job(job(tmp_path / "cut", tasks, work=Grow(strategy)), second, StageProgress())
         return whole_calls, dying.policy.calls + second.policy.calls  # type: ignore[attr-defined]
 
     whole_calls, calls = play(server, scenario)
@@ -161,9 +162,9 @@ def test_a_killed_tree_continues_from_its_last_expansion(server: EnvServer, tmp_
     assert not any((cut.work / "journal").iterdir())
 
 
-def spend(folder: Path, sizes: list[int], limit: int, in_flight: int) -> Progress:
+def spend(folder: Path, sizes: list[int], limit: int, in_flight: int) -> StageProgress:
     """Runs a stage of trees that draw one completion at a time, as many as ``sizes`` says."""
-    progress = Progress()
+    progress = StageProgress()
     tasks = [Task("env", str(n), "train", {}) for n in range(len(sizes))]
 
     async def make(task: Task) -> Tree:
@@ -192,7 +193,7 @@ def test_a_budget_is_kept_though_cheap_trees_end_first(tmp_path: Path, seed: int
 
 
 def test_a_failing_policy_is_infra_and_no_data(server: EnvServer, tmp_path: Path) -> None:
-    async def scenario(env: EnvClient, tasks: list[Task]) -> Progress:
+    async def scenario(env: EnvClient, tasks: list[Task]) -> StageProgress:
         agent = await sloppy_agent(env, tasks)
 
         class Broken(SloppyExpert):
@@ -202,7 +203,7 @@ def test_a_failing_policy_is_infra_and_no_data(server: EnvServer, tmp_path: Path
                 return await super().generate(request)
 
         broken = replace(agent, policy=Broken(agent.codec, tasks))
-        return await run_job(job(tmp_path, tasks, max_failed=0.5), broken, Progress())
+        return await run_job(job(tmp_path, tasks, max_failed=0.5), broken, StageProgress())
 
     progress = play(server, scenario)
     forest = Forest(tmp_path)
@@ -217,7 +218,7 @@ def test_a_failing_policy_is_infra_and_no_data(server: EnvServer, tmp_path: Path
     ids=["uct", "uct for online training", "sample", "dense"],
 )
 def test_a_refused_prompt_ends_its_episode_and_nothing_else(server: EnvServer, tmp_path: Path, strategy: Strategy) -> None:
-    async def scenario(env: EnvClient, tasks: list[Task]) -> tuple[int, Progress]:
+    async def scenario(env: EnvClient, tasks: list[Task]) -> tuple[int, StageProgress]:
         agent = await sloppy_agent(env, tasks)
         refused = 0
 
@@ -230,7 +231,7 @@ def test_a_refused_prompt_ends_its_episode_and_nothing_else(server: EnvServer, t
                 return await super().generate(request)
 
         filtered = replace(agent, policy=Filtered(agent.codec, tasks))
-        return refused, await run_job(job(tmp_path, tasks, work=Grow(strategy), max_failed=0.0), filtered, Progress())
+        return refused, await run_job(job(tmp_path, tasks, work=Grow(strategy), max_failed=0.0), filtered, StageProgress())
 
     _, progress = play(server, scenario)
     trees = list(Forest(tmp_path))
@@ -243,7 +244,7 @@ def test_a_refused_prompt_ends_its_episode_and_nothing_else(server: EnvServer, t
         assert not any(leaf in ended for leaf in leaves)
         assert tree.root.visits == len(ended) and tree.root.value == sum(leaf.reward for leaf in ended)
         assert to_json(from_json(to_json(tree))) == to_json(tree)
-    found = evaluate(trees, resamples=10)
+    found = evaluate(trees)
     assert found.outcomes["refused"] == len(leaves)
     assert set(found.per_task) == {tree.task.key for tree in trees if any(tree.ended())}
 
@@ -256,7 +257,7 @@ def test_too_many_failures_stop_the_stage(server: EnvServer, tmp_path: Path) -> 
             async def generate(self, request: GenerateRequest) -> list[Completion]:
                 raise InfraError("the engine is gone")
 
-        await run_job(job(tmp_path, tasks, infra_retries=0), replace(agent, policy=Dead(agent.codec, tasks)), Progress())
+        await run_job(job(tmp_path, tasks, infra_retries=0), replace(agent, policy=Dead(agent.codec, tasks)), StageProgress())
 
     with pytest.raises(RunError, match="units failed for infrastructure reasons; the last: the engine is gone"):
         play(server, scenario)
@@ -283,7 +284,7 @@ def test_answers_without_an_action_are_told_and_counted(
                 return [Completion(text, ids, (), finish)] * request.n
 
         sample = job(tmp_path, tasks[:1], work=Grow(Sample(1, max_steps=3)))
-        await run_job(sample, replace(agent, policy=Babbling(agent.codec, tasks)), Progress())
+        await run_job(sample, replace(agent, policy=Babbling(agent.codec, tasks)), StageProgress())
         assert env.stats.steps == 0
         return Forest(tmp_path).read(tasks[0].key)
 
@@ -337,7 +338,7 @@ def test_a_full_context_forgets_the_oldest_turns_where_that_is_asked_for(server:
         small = len(tree.prompt_ids) + 260
         turns = TurnsConfig(full_context=FullContext.truncate)
         agent = replace(agent, policy=Asked(agent.codec, tasks, 0.0), turns=turns, max_model_len=small)
-        await run_job(job(tmp_path, tasks[:1], work=Grow(Sample(1, max_steps=12))), agent, Progress())
+        await run_job(job(tmp_path, tasks[:1], work=Grow(Sample(1, max_steps=12))), agent, StageProgress())
         return Forest(tmp_path).read(tasks[0].key), small
 
     tree, limit = play(server, scenario)
@@ -373,7 +374,7 @@ def test_reasoning_of_earlier_turns_is_in_prompts_or_is_not(family: str, keeps: 
         agent = await thinking_agent(env, tasks, codec_of(family), keeps=keeps)
         agent = replace(agent, policy=Asked(agent.codec, tasks))
         one = job(tmp_path, tasks[:1], sampling=agent.sampling)
-        await run_job(one, agent, Progress())
+        await run_job(one, agent, StageProgress())
         return Forest(tmp_path).read(tasks[0].key)
 
     tree = play(server, scenario)
@@ -405,7 +406,7 @@ def test_a_context_is_full_by_what_later_prompts_show(server: EnvServer, tmp_pat
             start, _ = await agent.start(tasks[0], 0)
             agent = replace(agent, policy=Idle(codec, tasks), max_model_len=len(start.prompt_ids) + agent.sampling.max_tokens + 500)
             folder = tmp_path / str(keeps)
-            await run_job(job(folder, tasks[:1], work=Grow(Sample(1, 30)), sampling=agent.sampling), agent, Progress())
+            await run_job(job(folder, tasks[:1], work=Grow(Sample(1, 30)), sampling=agent.sampling), agent, StageProgress())
             found[keeps] = Forest(folder).read(tasks[0].key)
         return found
 
@@ -440,7 +441,9 @@ def test_how_actions_came_out_and_what_an_answer_is_worth_are_in_the_tree_and_in
             tasks = await env.tasks(TaskSelection(split="train", limit=1))
             agent = replace(await sloppy_agent(env, []), policy=Saying("add 50", "status empty", "status limit", "grade 0.75"))
             for folder, policy in (("whole", agent.policy), ("wordless", Saying("add 50", "end"))):
-                await run_job(job(tmp_path / folder, tasks, work=Grow(Sample(1, max_steps=9))), replace(agent, policy=policy), Progress())
+                await run_job(
+                    job(tmp_path / folder, tasks, work=Grow(Sample(1, max_steps=9))), replace(agent, policy=policy), StageProgress()
+                )
         finally:
             await env.aclose()
 
@@ -465,7 +468,7 @@ def test_a_prompt_that_fills_the_context_ends_the_episode(server: EnvServer, tmp
         trees = []
         for name, length in (("tiny", tiny), ("small", small)):
             sample = job(tmp_path / name, tasks[:1], work=Grow(Sample(1, max_steps=50)))
-            await run_job(sample, replace(agent, max_model_len=length), Progress())
+            await run_job(sample, replace(agent, max_model_len=length), StageProgress())
             trees.append(Forest(tmp_path / name).read(tasks[0].key))
         return trees[0], trees[1]
 
@@ -505,7 +508,7 @@ def test_a_turn_that_is_finished_keeps_within_the_context(server: EnvServer) -> 
 
 def test_demonstrations_are_the_experts_successes(server: EnvServer, tmp_path: Path) -> None:
     async def scenario(env: EnvClient, tasks: list[Task]) -> None:
-        await run_job(job(tmp_path, tasks, work=Demonstrate()), await sloppy_agent(env, tasks), Progress())
+        await run_job(job(tmp_path, tasks, work=Demonstrate()), await sloppy_agent(env, tasks), StageProgress())
 
     play(server, scenario)
     assert len(Forest(tmp_path)) == 6
@@ -520,11 +523,11 @@ def test_trajectories_of_a_file_are_played(server: EnvServer, tmp_path: Path) ->
 
     async def scenario(env: EnvClient, tasks: list[Task]) -> None:
         agent = await sloppy_agent(env, tasks)
-        await run_job(job(tmp_path / "expert", tasks, work=Demonstrate()), agent, Progress())
+        await run_job(job(tmp_path / "expert", tasks, work=Demonstrate()), agent, StageProgress())
         assert export_demonstrations(file, Forest(tmp_path / "expert")) == len(tasks)
         turns = demonstrated_turns([file])
         turns[tasks[0].id] = turns[tasks[0].id][:-1]
-        await run_job(job(tmp_path / "file", tasks, work=Demonstrate(turns)), agent, Progress())
+        await run_job(job(tmp_path / "file", tasks, work=Demonstrate(turns)), agent, StageProgress())
 
     play(server, scenario)
     expert, played = Forest(tmp_path / "expert"), Forest(tmp_path / "file")
@@ -538,9 +541,9 @@ def test_trajectories_of_a_file_are_played(server: EnvServer, tmp_path: Path) ->
 def test_revisions_are_executed_and_pay(server: EnvServer, tmp_path: Path, judge: Judge) -> None:
     async def scenario(env: EnvClient, tasks: list[Task]) -> None:
         agent = await sloppy_agent(env, tasks)
-        await run_job(job(tmp_path / "trees", tasks), agent, Progress())
+        await run_job(job(tmp_path / "trees", tasks), agent, StageProgress())
         work = Revise(ReviseConfig(judge=judge), alpha=1.0, max_depth=SEARCH.max_depth)
-        await run_job(job(tmp_path / "revised", tasks, work=work, source=tmp_path / "trees"), agent, Progress())
+        await run_job(job(tmp_path / "revised", tasks, work=work, source=tmp_path / "trees"), agent, StageProgress())
 
     play(server, scenario, limit=12)
     searched = Forest(tmp_path / "trees")
@@ -570,11 +573,11 @@ def test_recovery_starts_from_the_same_bad_beginnings(server: EnvServer, tmp_pat
 
     async def scenario(env: EnvClient, tasks: list[Task]) -> None:
         hopeless = await sloppy_agent(env, tasks, skill=0.0)
-        await run_job(job(tmp_path / "failed", tasks, work=Grow(Sample(1, max_steps=6))), hopeless, Progress())
+        await run_job(job(tmp_path / "failed", tasks, work=Grow(Sample(1, max_steps=6))), hopeless, StageProgress())
         failed = work.tasks(tasks, Forest(tmp_path / "failed"))
         for name, skill in (("weak", 0.0), ("strong", 1.0)):
             recovering = job(tmp_path / name, failed, work=work, source=tmp_path / "failed")
-            await run_job(recovering, await sloppy_agent(env, tasks, skill=skill), Progress())
+            await run_job(recovering, await sloppy_agent(env, tasks, skill=skill), StageProgress())
 
     play(server, scenario)
     assert work.kind == "recover", "the seeds of its trees come from it"

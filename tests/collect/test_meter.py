@@ -6,7 +6,7 @@ from typing import Any
 
 from agentr.cluster import metrics
 from agentr.collect.meter import Meter, unseen
-from agentr.collect.units import Progress
+from agentr.collect.units import StageProgress
 from agentr.search import Tree
 from agentr.search.hiding import Hiding
 from agentr.search.tree import Origin
@@ -67,9 +67,9 @@ def test_turns_are_counted_with_what_was_computed_again() -> None:
 def test_retries_are_those_of_all_stages() -> None:
     meter = Meter()
     assert {cause for name, cause in (key for key in values(meter) if key[0] == "retries_total")} == set(metrics.CAUSES)
-    meter.begin(Progress(retried=3))
+    meter.begin(StageProgress(retried=3))
     meter.causes["server_down"] += 2
     assert values(meter)["retries_total", "tree"] == 3
-    meter.begin(Progress(retried=1))
+    meter.begin(StageProgress(retried=1))
     said = values(meter)
     assert said["retries_total", "tree"] == 4 and said["retries_total", "server_down"] == 2

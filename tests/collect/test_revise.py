@@ -11,10 +11,10 @@ import pytest
 
 from agentr.collect.agent import Agent, Sessions
 from agentr.collect.judge import find_transition
-from agentr.collect.revise import ReviseConfig, execute, splice
 from agentr.config.policy import SamplingConfig
 from agentr.config.turns import PromptConfig
 from agentr.envs.client import EnvClient
+from agentr.methods.agent_r.revise import ReviseConfig, execute, splice
 from agentr.policy.base import GenerateRequest, PolicyStats
 from agentr.search import Origin, Tree
 from agentr.search.pairs import Pair

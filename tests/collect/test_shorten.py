@@ -11,7 +11,7 @@ import pytest
 from agentr.collect.grow import Grow
 from agentr.collect.job import TreeJob, run_job
 from agentr.collect.shorten import Shorten
-from agentr.collect.units import Progress
+from agentr.collect.units import StageProgress
 from agentr.envs.client import EnvClient
 from agentr.envs.server import EnvServer
 from agentr.evaluate.metrics import conciseness
@@ -32,11 +32,11 @@ def stages(server: EnvServer, tmp_path_factory: pytest.TempPathFactory) -> tuple
     async def scenario(env: EnvClient, tasks: list[Task]) -> tuple[list[Tree], list[Tree]]:
         agent = await sloppy_agent(env, tasks)
         held_out = TreeJob(folder=root / "eval", tasks=tuple(tasks), seed=1, policy="p", work=Grow(Sample(3, STEPS)))
-        await run_job(held_out, agent, Progress())
+        await run_job(held_out, agent, StageProgress())
         source, work = Forest(held_out.folder), Shorten(max_steps=STEPS)
         source.seal(stage={}, progress={})
         chosen = tuple(work.tasks([], source))
-        await run_job(replace(held_out, folder=root / "shortened", work=work, tasks=chosen, source=source.folder), agent, Progress())
+        await run_job(replace(held_out, folder=root / "shortened", work=work, tasks=chosen, source=source.folder), agent, StageProgress())
         return list(source), list(Forest(root / "shortened"))
 
     return play(server, scenario, limit=12)

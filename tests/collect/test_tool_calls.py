@@ -19,7 +19,7 @@ from agentr.collect.demonstrate import Demonstrate, NoPolicy
 from agentr.collect.grow import Grow
 from agentr.collect.job import TreeJob, Work, run_job
 from agentr.collect.judge import JudgeConfig, _question
-from agentr.collect.units import Limits, Progress
+from agentr.collect.units import Limits, StageProgress
 from agentr.config.model import ModelConfig
 from agentr.config.schema import Config, SamplingConfig, TaskSelection
 from agentr.config.turns import PromptConfig, TurnFormat, TurnsConfig
@@ -83,7 +83,7 @@ def grown(url: str, token: str, family: str, folder: Path, work: Work, selection
             agent = replace(agent, policy=Planner(agent.codec, tasks if spec.name == "textcraft" else ()))
             sampling = SamplingConfig(max_tokens=128)
             job = TreeJob(folder=folder, tasks=tuple(tasks), seed=3, policy="p", work=work, sampling=sampling, limits=Limits())
-            await run_job(job, agent, Progress())
+            await run_job(job, agent, StageProgress())
             return agent
         finally:
             await env.aclose()

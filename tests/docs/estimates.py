@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from agentr.launch.estimate import estimate
-from agentr.recipes import load
+from agentr.methods import load
 from tests.docs.pages import ROOT, refreshed
 
 PAGE = ROOT / "docs" / "your_model_and_gpu.md"

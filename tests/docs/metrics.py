@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import yaml
 
-from agentr.cluster.metrics import CAUSES, METRICS, By, Kind
+from agentr.cluster.metrics import CAUSES, METRICS, By, MetricKind
 from tests.docs.pages import ROOT
 
 PAGE = ROOT / "docs" / "metrics.md"
@@ -50,7 +50,7 @@ def _metrics() -> Iterator[str]:
         yield f"### {title}\n\n| metric | | labels | |\n|---|---|---|---|"
         for metric in METRICS:
             if metric.by is by:
-                kind = "" if metric.kind is Kind.GAUGE else metric.kind.value
+                kind = "" if metric.kind is MetricKind.GAUGE else metric.kind.value
                 labels = ", ".join(f"`{label}`" for label in metric.labels)
                 yield f"| `{metric.series}` | {kind} | {labels} | {metric.help} |"
         yield ""

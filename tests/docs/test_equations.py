@@ -6,11 +6,14 @@ import re
 
 import pytest
 
+from agentr.config.identity import flatten, plain
+from agentr.config.schema import Config
 from agentr.fidelity.rules import read_rules
+from agentr.methods import methods
 from tests.docs.pages import ROOT
 
 RULES = {rule.id: rule for rule in read_rules()}
-KEYS = (ROOT / "docs" / "configuration.md").read_text(encoding="utf-8")
+KEYS = {key for method in methods().values() for key, _ in flatten(plain(Config(method=method.Config())))}
 
 
 def lines(section: str) -> list[tuple[str, str]]:
@@ -27,7 +30,8 @@ def test_the_table_names_keys_and_vectors_that_there_are(section: str) -> None:
     vectors = {vector for _, cell in named for vector in re.findall(r"`(.+?)`", cell)}
     assert {vector for vector in vectors if vector not in RULES or RULES[vector].omitted} == set()
     for key in (key for cell, _ in named for key in re.findall(r"`(.+?)`", cell)):
-        path = key.split(".", 1)[1]
-        assert f"| `{path}`" in KEYS or f"| `{path}." in KEYS, key
-    equations = {rule.id for rule in RULES.values() if rule.section == section and "Eq." in rule.where and not rule.omitted}
+        found = key.replace("[i]", "[0]")
+        assert any(known == found or known.startswith((f"{found}.", f"{found}[")) for known in KEYS), key
+    sections = {vector.split("/")[0] for vector in vectors}
+    equations = {rule.id for rule in RULES.values() if rule.section in sections and "Eq." in rule.where and not rule.omitted}
     assert equations - vectors == set(), "an equation is missing in the table"

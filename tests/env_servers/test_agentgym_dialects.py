@@ -153,7 +153,7 @@ def serve() -> Iterator[Callable[[str], str]]:
 
         def url(name: str) -> str:
             if name not in AVAILABLE:
-                pytest.skip(f"{name} is not available here; `agentr envs` says why")
+                pytest.skip(f"{name} is not available here; `agentr list environments` says why")
             if name not in urls:
                 urls[name], _ = running.enter_context(child_server(name, "--agentgym"))
             return urls[name]

@@ -11,7 +11,7 @@ import httpx
 import pytest
 import yaml
 
-from agentr.recipes import recipes
+from agentr.methods import methods
 from env_servers.app import create_app
 from env_servers.conformance import Check, Effort, Outcome, run
 from env_servers.registry import ENVIRONMENTS, Description, describe, load
@@ -45,7 +45,7 @@ def option_sets() -> list[tuple[str, str]]:
 
 def test_the_options_of_configurations_are_among_those_tried():
     assert {("textcraft", '{"distractors": 3, "recipes": "exact"}'), ("sciworld", '{"simplifications": "easy"}')} < set(option_sets())
-    presets = [preset for recipe in recipes().values() for preset in recipe.presets.values()]
+    presets = [preset for method in methods().values() for preset in method.presets.values()]
     assert not [preset for preset in presets if "options" in preset.get("env", {})], "presets name no options"
 
 

@@ -35,7 +35,7 @@ def played(name: str, file: str, options: dict[str, Any]) -> tuple[Environment, 
         options = {**options, comment[2]: int(comment[3])}
     name = PLAYED_BY.get(name, name)
     if not DESCRIBED[name].available:
-        pytest.skip(f"{name} is not available here; `agentr envs` says why")
+        pytest.skip(f"{name} is not available here; `agentr list environments` says why")
     return load(name, options), comment[1], [Turn.model_validate(turn) for turn in yaml.safe_load(text)["examples"][0]]
 
 

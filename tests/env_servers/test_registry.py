@@ -17,7 +17,7 @@ DESCRIBED = {found.name: found for found in describe()}
 
 def available(name: str) -> Environment:
     if not DESCRIBED[name].available:
-        pytest.skip(f"{name} is not available here; `agentr envs` says why")
+        pytest.skip(f"{name} is not available here; `agentr list environments` says why")
     return load(name)
 
 

@@ -102,7 +102,7 @@ def test_the_expert_finds_what_it_says_and_earns_the_reward(qa: SearchQA):
         assert (answers[-1].reward, answers[-1].done) == (1.0, True), f"{question.id}: {answers[-1]}"
         for fact, search, answer in zip(question.facts, state.searches, answers, strict=False):
             assert fact.subject in search.titles and fact.told in answer.observation, f"{question.id}: {fact.relation.name} is not found"
-        assert set(question.supporting) <= {title for search in state.searches for title in search.titles}
+        assert {fact.subject for fact in question.facts} <= {title for search in state.searches for title in search.titles}
         assert all(answer.valid and not answer.reward and not answer.done for answer in answers[:-1])
         assert all("{" not in step.thought and step.thought[0].isupper() and step.thought.endswith(".") for step in steps)
 

@@ -19,7 +19,7 @@ DESCRIBED = {found.name: found for found in describe()}
 def test_an_action_is_valid_where_its_status_is_ok_or_empty(name: str):
     """Whatever is played: what the environment suggests, nonsense, and the expert's actions to the end."""
     if not DESCRIBED[name].available:
-        pytest.skip(f"{name} is not available here; `agentr envs` says why")
+        pytest.skip(f"{name} is not available here; `agentr list environments` says why")
     environment, rng, seen = load(name), random.Random(name), set()
     task = environment.split(next(iter(environment.spec.splits)))[0].id
     plan = [step.action for step in environment.expert(task) or ()]

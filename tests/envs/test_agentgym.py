@@ -42,7 +42,7 @@ def run(url: str, name: str, test: Callable[[EnvClient], Coroutine[Any, Any, Non
 @pytest.mark.parametrize("name", ["textcraft", "babyai"])
 def test_a_tree_grows_on_agentgyms_protocol_as_on_ours(name: str):
     if name not in AVAILABLE:
-        pytest.skip(f"{name} is not available here; `agentr envs` says why")
+        pytest.skip(f"{name} is not available here; `agentr list environments` says why")
     environment = load(name)
 
     async def test(client: EnvClient) -> None:

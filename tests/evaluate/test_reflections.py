@@ -36,7 +36,7 @@ def test_turns_that_a_policy_took_over_are_not_its_own() -> None:
         node.origin = Origin.PREFIX
     counted = Reflections([SENTENCE])
     counted.add("a", [path])
-    shares = counted.shares(100)
+    shares = counted.shares()
     assert (shares[FALSE].n, shares[PASSED_OVER].mean, shares[PASSED_OVER].n) == (0, 1.0, 1)
 
 

@@ -6,13 +6,36 @@ import importlib
 import inspect
 import sys
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from types import FunctionType
 from typing import Any
 
-from agentr.fidelity.rules import Mutant
+import yaml
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """A change to agentr's code after which a rule no longer holds: a vector that could not fail would show nothing.
+
+    Attributes:
+        of: The function, as ``module:name``.
+        text: A piece of its source.
+        by: What stands in its place.
+        also: Functions beside it that the rule is about: changes drawn in them are noticed, too.
+    """
+
+    of: str
+    text: str
+    by: str
+    also: Sequence[str] = ()
+
+
+#: By the rule's id.
+MUTANTS = {rule: Mutant(**found) for rule, found in yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8")).items()}
 
 
 @contextmanager

@@ -19,6 +19,7 @@ import yaml
 from agentr.fidelity.rules import Rule, read_rules
 from agentr.fidelity.verify import differs
 from tests.fidelity.drawn import Drawn, draw
+from tests.fidelity.mutants import MUTANTS
 
 EQUIVALENT = Path(__file__).parent / "equivalent.yaml"
 #: Seconds of CPU after which a change is an endless loop: of rules about losses, which load a trainer, and of others.
@@ -33,8 +34,8 @@ def named() -> dict[str, list[Rule]]:
     """Returns the rules that name each function of the project, the quick ones first."""
     found: dict[str, list[Rule]] = defaultdict(list)
     for rule in sorted(read_rules(), key=slow):
-        functions = [*rule.functions, *([rule.mutant.of] if rule.mutant else [])]
-        for function in dict.fromkeys(functions):
+        mutant = MUTANTS.get(rule.id)
+        for function in dict.fromkeys([*mutant.also, mutant.of] if mutant else []):
             if not function.startswith("trl."):  # a library's: its changes are not ours to draw
                 found[function].append(rule)
     return dict(found)

@@ -10,7 +10,7 @@ import pytest
 
 from agentr.fidelity.rules import Rule, read_rules
 from agentr.fidelity.verify import compare, configured, differs, find, ours_of
-from tests.fidelity.mutants import changed
+from tests.fidelity.mutants import MUTANTS, changed
 from tests.fidelity.worked import worked
 
 RULES = read_rules()
@@ -30,10 +30,13 @@ def test_agentr_follows_the_rule_and_says_so_where_it_does_not_by_default(rule: 
     assert found.default.keys() == rule.switches.keys(), "a rule names keys if and only if their defaults deviate"
 
 
+def test_each_rule_has_a_change_after_which_it_does_not_hold() -> None:
+    assert MUTANTS.keys() == {rule.id for rule in ASKED}, "a vector that cannot fail shows nothing"
+
+
 @of(ASKED)
 def test_a_changed_formula_makes_a_vector_fail(rule: Rule) -> None:
-    assert rule.mutant is not None, "a rule needs a mutant: a vector that cannot fail shows nothing"
-    with changed(rule.mutant):
+    with changed(MUTANTS[rule.id]):
         assert differs(rule, published=True)
     assert not differs(rule, published=True), "the change was taken back"
 

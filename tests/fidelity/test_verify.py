@@ -13,13 +13,13 @@ from typer.testing import CliRunner
 
 from agentr.cli import app, main
 from agentr.errors import ConfigError, RunError
-from agentr.fidelity.checks import agent_r, et_agent
-from agentr.fidelity.rules import Mutant
 from agentr.fidelity.table import summary
 from agentr.fidelity.verify import compare, find, select
+from agentr.methods.agent_r import checks as agent_r
+from agentr.methods.et_agent import checks as et_agent
 from agentr.train.worker import logged_to
 from env_servers.registry import UnknownEnvironment
-from tests.fidelity.mutants import changed
+from tests.fidelity.mutants import Mutant, changed
 
 SCORE = Mutant("agentr.search.uct:UCT.score", "math.log(parent.visits)", "math.log(parent.visits + 1)")
 

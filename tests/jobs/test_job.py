@@ -149,10 +149,10 @@ def test_a_job_is_stopped_and_its_run_can_go_on(cluster: dict[str, str], tmp_pat
 
 
 def test_a_check_starts_nothing_and_says_what_may_run_where(cluster: dict[str, str], tmp_path: Path) -> None:
-    fine = agentr(cluster, "submit", DEMO, f"run.dir={tmp_path}/run", "--check")
+    fine = agentr(cluster, "submit", DEMO, f"run.dir={tmp_path}/run", "--dry-run")
     assert fine.returncode == 0 and "the cluster has what the run needs" in fine.stdout and "1 engine" in fine.stdout, fine.stdout
     assert not (tmp_path / "run/rounds").exists()
-    wrong = agentr(cluster, "submit", DEMO, "cluster=gpu_cluster", f"run.dir={tmp_path}/run", "--check")
+    wrong = agentr(cluster, "submit", DEMO, "cluster=gpu_cluster", f"run.dir={tmp_path}/run", "--dry-run")
     assert wrong.returncode == 1 and "engine wants 1 GPUs on one node" in wrong.stdout, wrong.stdout + wrong.stderr
 
 

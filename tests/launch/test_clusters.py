@@ -19,7 +19,7 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from agentr.launch.clusters import check_cluster
+from tests.launch.ray_up import check_cluster
 
 ROOT = Path(__file__).parents[2]
 JOBS = ROOT / "ray_jobs"
@@ -35,7 +35,7 @@ LAUNCH = [*RAY_UP, *KUBERAY, *KUBERNETES, SBATCH, SKYPILOT]
 NOT_WRONG = "SC2016,SC2064,SC2086,SC2088,SC2209"
 
 #: What may follow ``python -m``, and the sets of values that a cluster may be given.
-MODULES = ("ray_jobs.chaos", "ray_jobs.experiment", "ray_jobs.smoke")
+MODULES = ("ray_jobs.experiment", "ray_jobs.smoke")
 OVERLAYS = ("local", "gpu_node", "gpu_cluster", "cpu_cluster")
 ROLES = {"head", "env", "rollout", "train"}
 

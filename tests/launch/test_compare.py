@@ -11,16 +11,17 @@ import pytest
 from agentr.config.schema import Config
 from agentr.errors import ConfigError, RunError
 from agentr.launch.compare import SHARED, compare, plan, shared
-from agentr.observe.comparison import Line, compare_runs, progress, read_plan
-from agentr.observe.comparison_page import rewrite_comparison, table, write_comparison
+from agentr.methods import load, method_of
+from agentr.methods.dense_policy import DensePolicyConfig
+from agentr.observe.comparison import ComparedRun, compare_runs, progress, read_plan, write_plan
 from agentr.observe.progress import Reporter
 from agentr.read.run import Run
-from agentr.recipes import load, recipe_of
-from agentr.recipes.dense_policy import DensePolicyConfig
 from agentr.store.layout import WARM_START, arm_of
 from agentr.store.run import RunStore
 from agentr.store.summaries import ModelSummary, TrainSummary, TreeSummary
+from agentr.ui.report import comparison_table, rewrite_comparison, write_comparison
 from tests.runs import written
+from tests.support import held_in
 
 CONFIGS = Path(__file__).parents[2] / "configs" / "compare"
 TEXTCRAFT = CONFIGS / "tasks" / "textcraft.yaml"
@@ -28,12 +29,13 @@ TEXTCRAFT = CONFIGS / "tasks" / "textcraft.yaml"
 
 def test_the_comparison_pools_seeds_and_pairs_tasks(tmp_path: Path) -> None:
     lines = [
-        Line("one", 0, Run(written(tmp_path, "one", 0, [{"a"}, {"a", "b"}], 5).root)),
-        Line("one", 1, Run(written(tmp_path, "one", 1, [set(), {"a"}], 7).root)),
-        Line("two", 0, Run(written(tmp_path, "two", 0, [{"a"}, {"a", "b", "c"}], 50).root)),
-        Line("two", 1, Run(written(tmp_path, "two", 1, [set(), {"a", "b"}], 70).root)),
+        ComparedRun("one", 0, Run(written(tmp_path, "one", 0, [{"a"}, {"a", "b"}], 5).root)),
+        ComparedRun("one", 1, Run(written(tmp_path, "one", 1, [set(), {"a"}], 7).root)),
+        ComparedRun("two", 0, Run(written(tmp_path, "two", 0, [{"a"}, {"a", "b", "c"}], 50).root)),
+        ComparedRun("two", 1, Run(written(tmp_path, "two", 1, [set(), {"a", "b"}], 70).root)),
     ]
     result = compare_runs(lines, {})
+    write_plan(tmp_path, [(line.label, line.seed) for line in lines])
     write_comparison(result, tmp_path)
     warm, last = result.points["one"]
     assert (warm.arm, last.arm) == (WARM_START, arm_of(1))
@@ -44,13 +46,14 @@ def test_the_comparison_pools_seeds_and_pairs_tasks(tmp_path: Path) -> None:
     assert last.gain is not None and last.gain.mean == pytest.approx(2 / 6)
     assert result.against_first["two"].mean == pytest.approx(2 / 6)
     assert (tmp_path / "comparison.json").exists()
-    page = (tmp_path / "comparison.html").read_text()
-    assert page.count("<figure") == 3 and "round 1" in page
+    (answer,) = held_in(tmp_path / "comparison.html").values()
+    assert [point["success"]["mean"] for point in answer["methods"][0]["points"]] == [warm.success.mean, last.success.mean]
+    assert answer["differences"]["two"]["one"]["mean"] == pytest.approx(2 / 6) == -answer["differences"]["one"]["two"]["mean"]
 
 
 def test_a_run_that_has_begun_a_further_round_counts_with_the_rounds_it_has(tmp_path: Path) -> None:
     """Such a run is complete by its configuration, and its last arm has no evaluation."""
-    lines = [Line(name, 0, Run(written(tmp_path, name, 0, [{"a"}, {"a", "b"}], 5).root)) for name in ("one", "two")]
+    lines = [ComparedRun(name, 0, Run(written(tmp_path, name, 0, [{"a"}, {"a", "b"}], 5).root)) for name in ("one", "two")]
     assert lines[1].run is not None
     further = RunStore(lines[1].run.path)
     with pytest.raises(RuntimeError):
@@ -59,16 +62,18 @@ def test_a_run_that_has_begun_a_further_round_counts_with_the_rounds_it_has(tmp_
     write_comparison(result, tmp_path)
     assert [point.arm for point in result.points["two"]] == [WARM_START, arm_of(1)]
     assert result.against_first["two"].n == 3, "its last measured round is compared"
-    assert table(result).row_count == 4
+    assert comparison_table(result).row_count == 4
 
 
 def test_a_run_that_has_just_begun_has_no_points(tmp_path: Path) -> None:
     begun = RunStore(tmp_path / "begun")
     begun.open(load(None))
     begun.stage("model", ModelSummary, lambda _: ModelSummary())
-    result = compare_runs([Line("begun", 0, Run(begun.root)), Line("one", 0, Run(written(tmp_path, "one", 0, [{"a"}, {"b"}], 1).root))], {})
+    result = compare_runs(
+        [ComparedRun("begun", 0, Run(begun.root)), ComparedRun("one", 0, Run(written(tmp_path, "one", 0, [{"a"}, {"b"}], 1).root))], {}
+    )
     write_comparison(result, tmp_path)
-    assert table(result).row_count == 2
+    assert comparison_table(result).row_count == 2
     assert (result.points["begun"], result.against_first) == ([], {})
 
 
@@ -106,7 +111,7 @@ def test_differences_of_a_comparison_are_over_problems(tmp_path: Path) -> None:
     widths = []
     for name, problems in (("tasks", {task: task for task in goals}), ("goals", goals)):
         runs = [written(tmp_path / name, label, 0, [set(), solved], 1, tasks=problems) for label, solved in (("one", set()), ("two", half))]
-        result = compare_runs([Line(label, 0, Run(run.root)) for label, run in zip(("one", "two"), runs, strict=True)], {})
+        result = compare_runs([ComparedRun(label, 0, Run(run.root)) for label, run in zip(("one", "two"), runs, strict=True)], {})
         last = result.points["two"][-1]
         assert last.gain is not None and last.gain.mean == result.against_first["two"].mean == last.success.mean == 0.5
         widths.append([estimate.high - estimate.low for estimate in (last.success, last.gain, result.against_first["two"])])
@@ -183,7 +188,7 @@ def test_methods_that_explore_alike_share_their_trees(tmp_path: Path) -> None:
     assert "rounds/01/revise" not in shared(of["agent_r"], of["agent_r_paper"])
     for a in names:
         for b in names:
-            one, other = recipe_of(of[a]).exploration(1), recipe_of(of[b]).exploration(1)
+            one, other = method_of(of[a]).exploration(1), method_of(of[b]).exploration(1)
             same = one == other and of[a].collect == of[b].collect
             assert ({f"rounds/01/{stage}" for stage in one} <= set(shared(of[a], of[b]))) == same, (a, b)
 

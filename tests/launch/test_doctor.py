@@ -16,7 +16,7 @@ import agentr
 from agentr.errors import AgentrError, ConfigError, DataError, RunError
 from agentr.launch.doctor import Remedy, examine, relocate, repair, stale_stages
 from agentr.launch.pack import pack, unpack
-from agentr.recipes import load
+from agentr.methods import load
 from agentr.rounds.prune import prunable, prune
 from agentr.search.stored import to_json
 from agentr.store.files import write_json
@@ -176,7 +176,7 @@ def test_a_run_of_a_later_version_is_not_touched(sound: Path, tmp_path: Path) ->
     write_checked(root / "manifest.json", {**index, "format": 9, "agentr": "4.2"})
     before = {path: path.stat().st_mtime_ns for path in root.rglob("*")}
     for use in (lambda: agentr.open(root).records(), lambda: RunStore(root).open(load(None, AGENT_R)), lambda: list(examine(root))):
-        with pytest.raises(DataError, match=r"format 9; this version of agentr reads format 2.*agentr 4\.2 or later"):
+        with pytest.raises(DataError, match=r"format 9; this version of agentr reads format 3.*agentr 4\.2 or later"):
             use()
     assert {path: path.stat().st_mtime_ns for path in root.rglob("*")} == before
 

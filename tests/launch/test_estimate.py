@@ -8,7 +8,7 @@ import pytest
 
 from agentr.config.policy import Who
 from agentr.launch.estimate import estimate
-from agentr.recipes import load
+from agentr.methods import load
 from tests.launch.test_first_tree import ALONE, COMPARED
 
 ROOT = Path(__file__).parents[2]

@@ -15,14 +15,14 @@ from agentr.collect.agent import Agent
 from agentr.collect.demonstrate import Demonstrate
 from agentr.collect.grow import ExpertPath, Grow
 from agentr.collect.job import TreeJob, Work, run_job
-from agentr.collect.units import Progress
+from agentr.collect.units import StageProgress
 from agentr.config.schema import Config, EnvConfig
 from agentr.envs.client import EnvClient
 from agentr.envs.connect import connect
 from agentr.envs.server import EnvServer
+from agentr.methods import config_at, load, method_of
 from agentr.policy.base import GenerateRequest, PolicyStats
 from agentr.policy.chat import ChatCodec
-from agentr.recipes import config_at, load, recipe_of
 from agentr.search import Expansion, Strategy, Tree
 from agentr.search.tree import Child, Node
 from agentr.store.forest import Forest
@@ -117,7 +117,7 @@ async def begin(config: Config, url: str, folder: Path) -> tuple[dict[str, Tree]
         agent = Agent.of(config, policy, env, codec, spec)
         found: dict[str, Tree] = {}
         demonstrated = folder / "demonstrations"
-        for stage, work in recipe_of(config).exploration(1).items():
+        for stage, work in method_of(config).exploration(1).items():
             (task,) = await tasks_of(config, env, work)
             source = folder / work.source if work.source else None
             if isinstance(work, Grow):
@@ -138,7 +138,7 @@ async def tasks_of(config: Config, env: EnvClient, work: Work) -> list[Task]:
 async def run(work: Work, task: Task, agent: Agent, config: Config, folder: Path, source: Path | None = None) -> Tree:
     sampling = config.collect.sampling
     job = TreeJob(folder=folder, tasks=(task,), seed=0, policy="test", work=work, sampling=sampling, source=source)
-    progress = await run_job(job, agent, Progress())
+    progress = await run_job(job, agent, StageProgress())
     assert (progress.done, progress.failed) == (1, 0), progress.last_error
     return Forest(folder).read(task.key)
 
@@ -152,7 +152,7 @@ def check(config: Config, server: EnvServer, folder: Path) -> None:
 
 def check_round(config: Config, server: EnvServer, folder: Path) -> None:
     found, policy = asyncio.run(begin(config, server.url(), folder))
-    assert found.keys() == recipe_of(config).exploration(1).keys()
+    assert found.keys() == method_of(config).exploration(1).keys()
     for tree in found.values():
         assert len(tree.nodes) > 1, "the first prompt leaves room for a turn, and a turn was taken"
         assert not tree.root.terminal or tree.root.children

@@ -12,8 +12,8 @@ import agentr
 from agentr.errors import DataError
 from agentr.launch.export import export
 from agentr.launch.run import report
+from agentr.methods import load
 from agentr.observe.progress import Reporter
-from agentr.recipes import load
 from agentr.rounds.experiment import Experiment
 from agentr.rounds.services import Services
 from agentr.store.run import RunStore

@@ -10,7 +10,7 @@ import pytest
 
 from agentr.errors import RunError
 from agentr.launch.run import run_dir
-from agentr.recipes import load
+from agentr.methods import load
 from agentr.store.run import RunStore
 
 

@@ -13,15 +13,15 @@ from pathlib import Path
 import pytest
 
 from agentr.envs.server import EnvServer
+from agentr.methods import load, method_of, methods
 from agentr.policy.chat import ChatCodec
-from agentr.recipes import load, recipe_of, recipes
 from agentr.store.dataset import iter_rows, read_manifest
 from agentr.store.forest import Forest
 from agentr.store.rows import Preference
 from tests.launch.test_first_tree import server_of
 from tests.presets import CONTEXT, SMALL, configured, datasets, fluent_tokenizer, reasoning_tokenizer, small
 
-PRESETS = [(name, preset, env) for name, recipe in recipes().items() for preset in recipe.presets for env in recipe.environments]
+PRESETS = [(name, preset, env) for name, method in methods().items() for preset in method.presets for env in method.environments]
 LARGE = sorted((Path(__file__).parents[2] / "configs").glob("*_[78]b.yaml"))
 
 
@@ -67,7 +67,7 @@ def test_a_policy_that_reasons_goes_from_its_opening_to_rows(
     codec = ChatCodec(reasoning_tokenizer())
     (made,) = datasets(config, server.url(), tmp_path, codec).values()
     assert isinstance(made, Path), made
-    stages = recipe_of(config).exploration(1)
+    stages = method_of(config).exploration(1)
     trees = {tree.task.key: tree for stage in stages for tree in Forest(made.parent / stage)}
     rows = list(iter_rows(made))
     assert rows
@@ -104,6 +104,6 @@ def test_a_shipped_configuration_of_a_large_model_goes_through_its_first_task(
 def test_every_method_with_presets_says_its_environments() -> None:
     from env_servers import registry
 
-    for name, recipe in recipes().items():
-        assert bool(recipe.presets) == bool(recipe.environments), name
-        assert all(registry.about(env).name == env for env in recipe.environments)
+    for name, method in methods().items():
+        assert bool(method.presets) == bool(method.environments), name
+        assert all(registry.about(env).name == env for env in method.environments)

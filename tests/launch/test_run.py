@@ -30,7 +30,7 @@ def work(folder):
 sys.argv[0] = "agentr"
 seconds = sys.argv.pop()
 Services.close = lambda services: (print("closing", flush=True), time.sleep(float(seconds)))
-run.run_rounds = lambda experiment, recipe: experiment.store.stage("rounds/01/train", TrainSummary, work)
+run.run_rounds = lambda experiment, method, only: experiment.store.stage("rounds/01/train", TrainSummary, work)
 main()
 """
 
@@ -72,7 +72,7 @@ def test_a_command_that_is_told_to_end_leaves_no_part_behind(tmp_path: Path) -> 
     code = (
         "import sys, time\nfrom pathlib import Path\nimport agentr.cli as cli\nfrom agentr.store.files import writing\n"
         "def app():\n with writing(Path(sys.argv[1])) as file:\n  print('writing', flush=True)\n  time.sleep(600)\n"
-        "cli.app = app\ncli.main()\n"
+        "cli.main(app)\n"
     )
     with subprocess.Popen([sys.executable, "-c", code, tmp_path / "a.tar.zst"], stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None and process.stdout.readline()

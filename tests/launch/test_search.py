@@ -20,7 +20,7 @@ from agentr.cli import app
 from agentr.collect.agent import Agent
 from agentr.collect.grow import Grow
 from agentr.collect.job import TreeJob, run_job
-from agentr.collect.units import Progress, as_dict
+from agentr.collect.units import StageProgress, as_dict
 from agentr.config.schema import Config, TaskSelection
 from agentr.envs.connect import connect
 from agentr.envs.server import EnvServer
@@ -28,13 +28,13 @@ from agentr.errors import AgentrError, ConfigError, DataError, InfraError, RunEr
 from agentr.launch.place import find_place
 from agentr.launch.run import run as run_experiment
 from agentr.launch.search import STAGE, Search, branches, plan, search, table
+from agentr.methods import load
 from agentr.models.load import load_codec
 from agentr.models.nano import load_pretrained
 from agentr.observe.progress import Reporter
 from agentr.policy.base import GenerateRequest
 from agentr.policy.chat import ChatCodec
-from agentr.read.run import Policy
-from agentr.recipes import load
+from agentr.read.run import StoredPolicy
 from agentr.rounds.prune import Prunable, prune
 from agentr.rounds.services import Services
 from agentr.search import UCT, Origin, Tree, UCTConfig
@@ -96,7 +96,7 @@ class Here:
     def run_job(self, title: str, job: TreeJob, policy: Checkpoint | None, update: Any = None) -> dict[str, Any]:
         assert policy is not None
         self.weights.append(policy.path)
-        progress = Progress()
+        progress = StageProgress()
         asyncio.run(self._with_agent(job.tasks[0], lambda agent: run_job(job, agent, progress)))
         return as_dict(progress)
 
@@ -139,7 +139,9 @@ async def grown(server: EnvServer, model: Path, folder: Path) -> Tree:
         agent = Agent.of(config, SloppyExpert(codec, [task]), env, codec, await env.spec())
         work = Grow(UCT(UCTConfig(iterations=3, max_depth=9, width=3, enough_good=0)))
         await run_job(
-            TreeJob(folder=folder, tasks=(task,), seed=3, policy="model", work=work, sampling=config.collect.sampling), agent, Progress()
+            TreeJob(folder=folder, tasks=(task,), seed=3, policy="model", work=work, sampling=config.collect.sampling),
+            agent,
+            StageProgress(),
         )
         return Forest(folder).read(task.key)
     finally:
@@ -371,7 +373,7 @@ def test_the_branches_of_a_state_with_what_came_of_them(made: Path, tmp_path: Pa
     assert [turn.action for turn in opened.best] == ["open", "take key", "unlock"], "of equal returns the shortest"
     assert (gave_up.turn.action, gave_up.ended, gave_up.solved, gave_up.best[-1].reward) == ("give up", 1, 0, 0.2)
     assert [branch.turn.action for branch in branches(tree, 4)] == ["sleep", "take key"]
-    to_do = replace(planned(made, tmp_path / "out", node=0), policy=Policy("rounds/02/train", tmp_path, None))
+    to_do = replace(planned(made, tmp_path / "out", node=0), policy=StoredPolicy("rounds/02/train", tmp_path, None))
     tree.nodes[1].action = "open [red]it"
     console = Console(width=200, record=True, file=(tmp_path / "shown").open("w"))
     console.print(table(to_do, tree))
@@ -396,7 +398,7 @@ def test_a_checkpoint_searches_on_in_an_engine(stored: Path, tmp_path: Path) -> 
         command = [sys.executable, "-m", "agentr.cli", *said.split(), "--tree", tree.task.id, "--set", "cluster.dashboard=false"]
         done = subprocess.run(command, check=False, capture_output=True, text=True)  # its Ray has a token, which stays in a process
         assert done.returncode == 0, done.stdout + done.stderr
-        assert "visits" in done.stdout and f"agentr show {tmp_path / name}" not in done.stdout.split("agentr ui")[0]
+        assert "visits" in done.stdout and f"agentr report --tree {tmp_path / name}" not in done.stdout.split("agentr ui")[0]
         run = agentr.open(tmp_path / name)
         found = run.stage(STAGE)[tree.task.key]
         depth = tree.nodes[node].depth

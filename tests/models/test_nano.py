@@ -9,11 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agentr.models.corpus import document
-from agentr.models.nano import CHAT_TEMPLATE, WEIGHTS, load_pretrained
-from agentr.models.pretrain import item_names
+from agentr.models.nano import WEIGHTS, load_pretrained
 from agentr.policy.chat import ChatCodec
 from agentr.types import Message
+from tests.tools.nano.corpus import document
+from tests.tools.nano.model import CHAT_TEMPLATE
+from tests.tools.nano.pretrain import item_names
 
 
 @pytest.fixture(scope="module")

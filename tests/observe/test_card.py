@@ -15,9 +15,9 @@ import agentr
 from agentr.config.identity import changed_keys, plain
 from agentr.launch.doctor import examine
 from agentr.launch.run import report
+from agentr.methods import load
 from agentr.observe.card import recipe, write_card, write_cards
 from agentr.observe.progress import Reporter
-from agentr.recipes import load
 from agentr.store.files import write_json
 from agentr.store.layout import CONTROL, EVAL, WARM_START, arm_of
 from agentr.store.records import read_records

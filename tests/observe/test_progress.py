@@ -13,8 +13,8 @@ from rich.console import Console
 
 from agentr import logs
 from agentr.observe import progress
-from agentr.observe.pace import FEW, SOON_S, WINDOW_S, Pace
-from agentr.observe.progress import Now, Plan, Reporter, read_now
+from agentr.observe.progress import Now, Reporter, StagePlan, read_now
+from agentr.observe.rate import FEW, SOON_S, WINDOW_S, Pace
 from agentr.words import counted, span
 
 
@@ -78,7 +78,7 @@ def test_what_is_not_known_is_not_said(now: Now, words: str) -> None:
 
 
 def test_a_stage_that_was_not_planned_makes_the_number_a_lower_bound() -> None:
-    plan = Plan(["model", "rounds/01/collect", "rounds/01/train"])
+    plan = StagePlan(["model", "rounds/01/collect", "rounds/01/train"])
     assert (plan.number("rounds/01/collect"), len(plan.stages), plan.exact) == (2, 3, True)
     assert (plan.number("rounds/01/extra"), len(plan.stages), plan.exact) == (3, 4, False)
     assert (plan.number("rounds/01/train"), len(plan.stages), plan.exact) == (4, 4, False)

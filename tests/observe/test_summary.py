@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from agentr.errors import DataError
+from agentr.methods import load
 from agentr.observe.summary import RunSummary, summarise
 from agentr.read.run import Run
-from agentr.recipes import load
 from agentr.store.run import RunStore
 from agentr.store.summaries import DatasetSummary, TreeSummary
 from agentr.types import Cost

@@ -12,17 +12,17 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from agentr.cli import app
-from agentr.cluster.causes import Cause, Kind
+from agentr.cluster.causes import Cause, CauseKind
 from agentr.errors import NoRows
 from agentr.launch.run import opened
+from agentr.methods import load
 from agentr.observe.progress import Reporter
 from agentr.observe.troubles import MIRROR, describe, note, tell, troubles
-from agentr.recipes import load
 from agentr.store.files import read_lines
 from agentr.store.summaries import ModelSummary
 
-STUCK = Cause(Kind.engine_stuck, "rollout-0 is stuck", "silent", "Wait.")
-MIRROR_DOWN = Cause(Kind.mirror_failing, "nothing is mirrored to s3://b", "no such bucket", "Mend it.")
+STUCK = Cause(CauseKind.engine_stuck, "rollout-0 is stuck", "silent", "Wait.")
+MIRROR_DOWN = Cause(CauseKind.mirror_failing, "nothing is mirrored to s3://b", "no such bucket", "Mend it.")
 
 
 def still(cause: Cause, title: str = "rounds/01/collect") -> dict[str, Any]:
@@ -62,7 +62,7 @@ def test_a_cause_reaches_terminal_log_events_and_status_of_a_run_that_lives_and_
     terminal = StringIO()
     reporter = Reporter(Console(file=terminal, soft_wrap=True, width=140))
     with opened(load(None, [f"run.dir={root}"]), reporter) as experiment:
-        for kind in Kind:
+        for kind in CauseKind:
             tell(reporter, experiment.store.event, f"title of {kind}", [Cause(kind, f"what of {kind}", "seen", "Set it.")], "no progress")
         note(experiment.store.event, MIRROR, [MIRROR_DOWN])
         if alive:
@@ -71,9 +71,9 @@ def test_a_cause_reaches_terminal_log_events_and_status_of_a_run_that_lives_and_
         looked = CliRunner().invoke(app, ["status", str(root)]), CliRunner().invoke(app, ["status", str(root), "--json"])
     text, found = looked[0].output, json.loads(looked[1].output)
     assert bool(found["owner"]) is alive
-    assert {cause["kind"] for trouble in found["troubles"] for cause in trouble["causes"]} == set(Kind)
+    assert {cause["kind"] for trouble in found["troubles"] for cause in trouble["causes"]} == set(CauseKind)
     log = (root / "logs" / "driver.log").read_text()
-    for kind in Kind:
+    for kind in CauseKind:
         words = f"what of {kind} (seen). Set it."
         assert all(words in place for place in (terminal.getvalue(), log, text)), kind
     assert "mirror: nothing is mirrored to s3://b (no such bucket)" in text
@@ -90,4 +90,4 @@ def test_a_stage_that_comes_to_no_rows_says_so_in_its_log_and_status(tmp_path: P
     words = "NoRows: the trees gave no row to train on: 3 x too short. Raise build.max_length."
     assert f"the run ended: {words}" in (root / "logs" / "driver.log").read_text()
     (trouble,) = troubles(read_lines(root / "events.jsonl"))
-    assert trouble["kind"] == Kind.no_rows and trouble["stopped"] == words
+    assert trouble["kind"] == CauseKind.no_rows and trouble["stopped"] == words

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from agentr.cluster.nodes import session_folder
+from agentr.cluster.ray_private import session_folder
 from agentr.config.cluster import ClusterConfig
 from agentr.config.model import ModelConfig
 from agentr.config.policy import PolicyConfig

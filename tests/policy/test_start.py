@@ -31,13 +31,8 @@ def describe(folder: Path, **config) -> Path:
 )
 def test_heads_that_the_cpu_kernels_lack(tmp_path: Path, shape: dict) -> None:
     with pytest.raises(ModelError, match=r"attention heads of size 48; on a CPU vLLM has kernels for 32, 64"):
-        require_cpu_kernels(describe(tmp_path, **shape), PolicyConfig())
-    require_cpu_kernels(describe(tmp_path, hidden_size=128, num_attention_heads=2), PolicyConfig())
-
-
-def test_a_block_size_that_the_cpu_kernels_lack(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"policy\.block_size is 16; on a CPU it must be a multiple of 32"):
-        require_cpu_kernels(describe(tmp_path, head_dim=64), PolicyConfig(block_size=16))
+        require_cpu_kernels(describe(tmp_path, **shape))
+    require_cpu_kernels(describe(tmp_path, hidden_size=128, num_attention_heads=2))
 
 
 def test_an_api_has_no_engines_to_start() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
 
 import pytest
@@ -14,9 +13,9 @@ from agentr.build.dataset import write_dataset
 from agentr.build.rollouts import rollout_rows
 from agentr.errors import DataError
 from agentr.launch.doctor import Remedy, examine, repair
-from agentr.observe.report_plots import online_plots
+from agentr.methods import load
 from agentr.observe.summary import Sharing, summarise
-from agentr.recipes import load
+from agentr.observe.tables import tables
 from agentr.rewards.group import Reward, group_of
 from agentr.rounds.steps import alarms
 from agentr.store.files import append_line, make_folder
@@ -104,7 +103,7 @@ def test_rows_and_turns_of_a_step_lead_to_each_other(root: Path) -> None:
 ESTIMATE = {"mean": 0.25, "low": 0.1, "high": 0.4, "n": 4}
 
 
-def test_the_report_shows_the_steps(root: Path) -> None:
+def test_what_the_steps_came_to_is_summed_and_shown(root: Path) -> None:
     folder = root / ROLLOUTS / "validation/000002"
     folder.mkdir(parents=True)
     (folder / "evaluation.json").write_text(
@@ -123,9 +122,8 @@ def test_the_report_shows_the_steps(root: Path) -> None:
     summary = summarise(agentr.open(root))
     (arm,) = summary.arms
     assert [line["validation"] for line in arm.steps] == [None, 0.25] and arm.trees == 2
-    titles = [re.findall("<figcaption>(.*?)<", plot)[0] for plot in online_plots(summary)]
-    assert titles == ["Success of rollouts", "Reward: outcome", "Tokens of a rollout", "Share of groups without signal"]
-    assert "dots: validation" in online_plots(summary)[0]
+    (shared,) = [table for table in tables(summary) if table.title == "What rollouts had in common"]
+    assert shared.lines["round 1"]["drawn"] == 8 and shared.lines["round 1"]["carried out"] == 10
 
 
 @pytest.mark.parametrize(("line", "entropy", "words"), [

@@ -23,11 +23,11 @@ import pytest
 
 from agentr.backoff import Backoff
 from agentr.build.dataset import write_dataset
-from agentr.cluster.causes import Cause, Kind
+from agentr.cluster.causes import Cause, CauseKind
 from agentr.cluster.checks import check_disks, check_nodes
-from agentr.cluster.lookouts import Lookouts
-from agentr.cluster.nodes import Node
-from agentr.collect.units import Progress, as_dict, merged
+from agentr.cluster.node_watch import Lookouts
+from agentr.cluster.nodes import ClusterNode
+from agentr.collect.units import StageProgress, as_dict, merged
 from agentr.config.policy import PolicyConfig
 from agentr.config.schema import EnvConfig
 from agentr.config.training import TrainConfig, TrainerConfig
@@ -35,18 +35,18 @@ from agentr.envs.checks import check_servers
 from agentr.envs.fleet import EnvServers
 from agentr.envs.server import Supervision
 from agentr.errors import ConfigError, InfraError, NoRows
+from agentr.methods import load
 from agentr.policy.base import EngineHealth, GenerateRequest
 from agentr.policy.chat import ChatCodec
 from agentr.policy.checks import check_engines, check_problems
 from agentr.policy.openai_api import OpenAIPolicy
-from agentr.recipes import load
 from agentr.rounds import diagnosis
-from agentr.rounds.beside import Beside
+from agentr.rounds.background import Beside
 from agentr.rounds.diagnosis import Parts, diagnose
 from agentr.search.tree import Tree
 from agentr.store.dataset import write_rows
 from agentr.store.rows import Dropped, Provenance
-from agentr.train.checks import Training, check_training
+from agentr.train.checks import AwaitedTraining, check_training
 from agentr.train.job import TrainJob
 from agentr.train.launch import train
 from agentr.types import Message, Outcome, Sampling, Task
@@ -57,7 +57,7 @@ from tests.trees import add, child
 CONFIG = load(None)
 
 
-def one(causes: Iterable[Cause], kind: Kind, wanted: str) -> None:
+def one(causes: Iterable[Cause], kind: CauseKind, wanted: str) -> None:
     """Checks that there is one cause, of a kind and with these words."""
     found = list(causes)
     assert [cause.kind for cause in found] == [kind], found
@@ -121,10 +121,10 @@ def test_an_engine_that_cannot_be_placed(ray_session: None) -> None:
     grows = load(None, ["policy.device=gpu", "trainer.use_gpu=false", "cluster.wait_s=60"])
     with engine(num_gpus=1) as engines:
         eventually(
-            lambda: one(check_engines(engines, fixed), Kind.unschedulable, r"rollout-0 cannot be placed \(its actor is PENDING_CREA")
+            lambda: one(check_engines(engines, fixed), CauseKind.unschedulable, r"rollout-0 cannot be placed \(its actor is PENDING_CREA")
         )
-        one(check_engines(engines, fixed), Kind.unschedulable, r"engine wants .*1 GPUs.*\)\. .*policy\.engines")
-        one(check_engines(engines, grows), Kind.resources_awaited, r"rollout-0 waits for nodes that are to come .*cluster\.wait_s")
+        one(check_engines(engines, fixed), CauseKind.unschedulable, r"engine wants .*1 GPUs.*\)\. .*policy\.engines")
+        one(check_engines(engines, grows), CauseKind.resources_awaited, r"rollout-0 waits for nodes that are to come .*cluster\.wait_s")
 
 
 @pytest.mark.cluster
@@ -132,20 +132,22 @@ def test_an_engine_that_starts_that_died_and_that_is_ill(ray_session: None, tmp_
     import ray
 
     with engine(None, 600.0) as engines:
-        eventually(lambda: one(check_engines(engines, CONFIG), Kind.engine_starting, r"rollout-0 is being started \(its process \d+ on"))
+        eventually(
+            lambda: one(check_engines(engines, CONFIG), CauseKind.engine_starting, r"rollout-0 is being started \(its process \d+ on")
+        )
     with engine(EngineHealth(checkpoint="m")) as engines:
         eventually(lambda: none(check_engines(engines, CONFIG)))
         ray.kill(engines["rollout-0"])
-        eventually(lambda: one(check_engines(engines, CONFIG), Kind.engine_dead, r"rollout-0 is dead and stays so"))
+        eventually(lambda: one(check_engines(engines, CONFIG), CauseKind.engine_dead, r"rollout-0 is dead and stays so"))
     with engine(EngineHealth(checkpoint="m"), 0.0, str(tmp_path), max_restarts=3) as engines:
         pid = ray.get(engines["rollout-0"].pid.remote())
         os.kill(pid, signal.SIGKILL)
         eventually(
-            lambda: one(check_engines(engines, CONFIG), Kind.engine_dead, r"died and is being started again .*cluster\.actor_restarts")
+            lambda: one(check_engines(engines, CONFIG), CauseKind.engine_dead, r"died and is being started again .*cluster\.actor_restarts")
         )
     with engine(None) as engines:
         wanted = r"rollout-0 is not well \(.*the engine's stepping thread died"
-        eventually(lambda: one(check_engines(engines, CONFIG), Kind.engine_dead, wanted))
+        eventually(lambda: one(check_engines(engines, CONFIG), CauseKind.engine_dead, wanted))
 
 
 @pytest.mark.cluster
@@ -155,12 +157,12 @@ def test_an_engine_that_is_stuck(ray_session: None) -> None:
     with engine(EngineHealth(checkpoint="m", stalled_s=61.0, running=7, queued=3)) as engines:
         ray.get(engines["rollout-0"].pid.remote())
         wanted = r"for 61 s in one decoding step, with 7 sequences and 3 calls behind\)\. .*policy\.timeout_s"
-        one(check_engines(engines, CONFIG), Kind.engine_stuck, wanted)
+        one(check_engines(engines, CONFIG), CauseKind.engine_stuck, wanted)
     with engine(EngineHealth(checkpoint="m")) as engines:
         pid = ray.get(engines["rollout-0"].pid.remote())
         os.kill(pid, signal.SIGSTOP)
         try:
-            one(check_engines(engines, CONFIG), Kind.engine_stuck, r"does not say how it is within 10 s\)\. policy\.timeout_s")
+            one(check_engines(engines, CONFIG), CauseKind.engine_stuck, r"does not say how it is within 10 s\)\. policy\.timeout_s")
         finally:
             os.kill(pid, signal.SIGCONT)
 
@@ -173,7 +175,7 @@ def test_a_cache_that_is_too_small_is_said_from_an_engines_health(ray_session: N
     with engine(EngineHealth(checkpoint="m", running=9, waiting=4, preempted=12, cache_used=0.98)) as engines:
         ray.get(engines["rollout-0"].pid.remote())
         wanted = r"98 % are in use, 4 of 9 sequences wait for room and were thrown out 12 times\)\. .*policy\.kv_cache_gib"
-        one(check_engines(engines, CONFIG), Kind.cache_thrash, wanted)
+        one(check_engines(engines, CONFIG), CauseKind.cache_thrash, wanted)
     with engine(EngineHealth(checkpoint="m", running=9, waiting=4, cache_used=0.5)) as engines:
         ray.get(engines["rollout-0"].pid.remote())
         assert not list(check_engines(engines, CONFIG)), "they wait for the batch"
@@ -182,7 +184,7 @@ def test_a_cache_that_is_too_small_is_said_from_an_engines_health(ray_session: N
 def test_an_engine_that_is_out_of_service() -> None:
     one(
         check_problems({"rollout-1": "no answer"}, CONFIG),
-        Kind.engine_unavailable,
+        CauseKind.engine_unavailable,
         r"rollout-1 is out of service \(no answer\)\. policy\.ti",
     )
 
@@ -226,7 +228,7 @@ def test_an_api_that_refuses(monkeypatch: pytest.MonkeyPatch, status: int, wante
         with pytest.raises(InfraError):
             asyncio.run(policy.generate(GenerateRequest((1,), 1, Sampling(max_tokens=4), messages=(Message("user", "go"),))))
         words = rf"refuses the policy's calls \({wanted}.*, 3 times in a row\)\. Check policy\.openai\.base_url, .*TEST_API_KEY"
-        one(check_problems(policy.problems(), config), Kind.api_refusing, words)
+        one(check_problems(policy.problems(), config), CauseKind.api_refusing, words)
 
 
 def test_an_api_that_refuses_the_key_ends_the_run_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -253,13 +255,15 @@ def test_servers_that_hang_and_that_are_dead(ray_session: None, tmp_path: Path) 
         assert not list(check_servers(servers))
         pid = ray.get(actor.status.remote()).pid
         os.kill(pid, signal.SIGSTOP)
-        one(check_servers(servers), Kind.server_hung, r"environment server 0 hangs \(http://.*/health does not answer within 10 s\)")
+        one(check_servers(servers), CauseKind.server_hung, r"environment server 0 hangs \(http://.*/health does not answer within 10 s\)")
         os.kill(pid, signal.SIGKILL)
         wanted = r"environment server 0 is being started again \(the process ended with status -9\)"
-        eventually(lambda: one(check_servers(servers), Kind.server_dead, wanted))
+        eventually(lambda: one(check_servers(servers), CauseKind.server_dead, wanted))
     finally:
         ray.kill(actor)
-    eventually(lambda: one(check_servers(servers), Kind.server_dead, r"the supervisor of environment server 0 does not answer \(ActorDied"))
+    eventually(
+        lambda: one(check_servers(servers), CauseKind.server_dead, r"the supervisor of environment server 0 does not answer \(ActorDied")
+    )
 
 
 @contextmanager
@@ -282,24 +286,24 @@ def test_a_server_that_is_full() -> None:
         assert codes == [200, 200] and not list(check_servers(None, url)), "it holds what it may"
         assert httpx.post(f"{url}/v1/open", json={"task": task}, timeout=60).status_code == 429
         wanted = r"is full \(2 of 2 sessions are open, and it refused one \d+ s ago\)\. Raise env\.servers, or lower collect\.in_flight"
-        one(check_servers(None, url), Kind.server_full, wanted)
+        one(check_servers(None, url), CauseKind.server_full, wanted)
 
 
 def test_a_server_that_is_slow_that_has_no_free_thread_and_that_is_gone() -> None:
     with serving(200, pause_s=4.0) as url:
-        one(check_servers(None, url), Kind.server_overloaded, r"is overloaded \(.*/health took 4\.\d s\)\. Raise env\.servers")
+        one(check_servers(None, url), CauseKind.server_overloaded, r"is overloaded \(.*/health took 4\.\d s\)\. Raise env\.servers")
     with serving(503) as url:
-        one(check_servers(None, url), Kind.server_hung, r"hangs \(503\)")
-    one(check_servers(None, url), Kind.server_dead, r"is dead \(.*/health: ConnectError")
+        one(check_servers(None, url), CauseKind.server_hung, r"hangs \(503\)")
+    one(check_servers(None, url), CauseKind.server_dead, r"is dead \(.*/health: ConnectError")
 
 
 # nodes and disks ------------------------------------------------------------------------------------------------------
 
 
 def test_a_node_that_is_lost() -> None:
-    head, env = Node("a", "10.0.0.1", {}, 1, 0), Node("b", "10.0.0.2", {"agentr-role": "env"}, 1, 0)
-    one(check_nodes([head, env], [head]), Kind.node_lost, r"lost: the node 10\.0\.0\.2 \(env\) \(1 of 2 nodes are alive\)")
-    one(check_nodes([head], []), Kind.node_lost, r"lost: the node 10\.0\.0\.1 \(0 of 1 nodes are alive\)\. None is left: end this run")
+    head, env = ClusterNode("a", "10.0.0.1", {}, 1, 0), ClusterNode("b", "10.0.0.2", {"agentr-role": "env"}, 1, 0)
+    one(check_nodes([head, env], [head]), CauseKind.node_lost, r"lost: the node 10\.0\.0\.2 \(env\) \(1 of 2 nodes are alive\)")
+    one(check_nodes([head], []), CauseKind.node_lost, r"lost: the node 10\.0\.0\.1 \(0 of 1 nodes are alive\)\. None is left: end this run")
     assert not list(check_nodes([head], [head, env]))
 
 
@@ -311,7 +315,11 @@ def test_a_run_directory_on_a_full_disk(ray_session: None, tmp_path: Path) -> No
     try:
         assert not list(check_disks(tmp_path, Lookouts()))
         (tmp_path / "fill").write_bytes(bytes(30 << 20))
-        one(check_disks(tmp_path, Lookouts()), Kind.disk_full, rf"the disk of {tmp_path} on \S+ is full \(30 MiB are free\)\. Free some")
+        one(
+            check_disks(tmp_path, Lookouts()),
+            CauseKind.disk_full,
+            rf"the disk of {tmp_path} on \S+ is full \(30 MiB are free\)\. Free some",
+        )
     finally:
         subprocess.run(["umount", "-l", str(tmp_path)], check=True)
 
@@ -325,7 +333,7 @@ def test_a_stage_without_a_row(tmp_path: Path) -> None:
         NoRows, match=r"gave no row to train on: 2 x the rewards are equal\. .*warm_start\.train.*method\.\*.*collect\.tasks"
     ) as error:
         write_dataset(tmp_path / "a", [Dropped(place, "the rewards are equal")] * 2, 100)
-    assert Kind(error.value.kind) is Kind.no_rows
+    assert CauseKind(error.value.kind) is CauseKind.no_rows
     with pytest.raises(NoRows, match=r"longer than build\.max_length\. Raise build\.max_length"):
         write_dataset(tmp_path / "b", [Dropped(place, "longer than build.max_length")], 100)
 
@@ -335,7 +343,7 @@ def test_trees_whose_episodes_are_the_same_are_counted(turns: list[str], identic
     tree = Tree.start(Task("toy", "t", "train", {}), (Message("user", "go"),), (1,), 0)
     for turn in turns:
         add(tree, 0, child(turn, 0.0, Outcome.FAILURE))
-    progress = Progress()
+    progress = StageProgress()
     progress.add(tree)
     assert progress.identical == identical
     assert merged([as_dict(progress)] * 2)["identical"] == 2 * identical, "of several coordinators"
@@ -352,8 +360,10 @@ def test_a_rank_that_does_not_step_is_named_with_its_stack(ray_session: None, tm
     config = TrainConfig(steps=4000, batch_size=8, micro_batch_size=4, checkpoint_every=4000, log_every=1, bf16=False)
     trainer = TrainerConfig(workers=2, threads=1, max_failures=0)
     job = TrainJob(tmp_path / "rows", tiny_model(tmp_path / "model"), tmp_path / "out", config, trainer, watch_s=2.0)
-    training = Training(job, "the last step was 7 of 4000")
-    one(check_training(training, CONFIG), Kind.rank_stuck, r"the trainer does not step .*trainer\.start_timeout_s and train\.log_every")
+    training = AwaitedTraining(job, "the last step was 7 of 4000")
+    one(
+        check_training(training, CONFIG), CauseKind.rank_stuck, r"the trainer does not step .*trainer\.start_timeout_s and train\.log_every"
+    )
     running = Beside(lambda: train(job))
     pids: list[int] = []
 
@@ -368,7 +378,7 @@ def test_a_rank_that_does_not_step_is_named_with_its_stack(ray_session: None, tm
     def named() -> None:
         causes = {str(cause).partition(" (")[0]: cause for cause in check_training(training, CONFIG)}
         assert set(causes) == {"rank 0 does not step", "rank 1 does not step"}, causes
-        assert {cause.kind for cause in causes.values()} == {Kind.rank_stuck}
+        assert {cause.kind for cause in causes.values()} == {CauseKind.rank_stuck}
         waits, stopped = (causes[f"rank {rank} does not step"] for rank in (0, 1))
         assert re.search(rf"the last step was 7 of 4000; process {pids[0]} on \S+, for \d+ s in .*\w+ \(\w+\.py:\d+\) < ", waits.evidence)
         assert "it does not even say where it is, while the others do" in stopped.evidence
@@ -396,7 +406,7 @@ def test_workers_without_a_place(ray_session: None, tmp_path: Path) -> None:
         wanted = (
             r"the trainer's group of workers cannot be placed \(its placement group is PENDING \(\w+\); trainer wants 1 GPUs on one node"
         )
-        eventually(lambda: one(check_training(Training(job, "no step"), config), Kind.unschedulable, wanted))
+        eventually(lambda: one(check_training(AwaitedTraining(job, "no step"), config), CauseKind.unschedulable, wanted))
     finally:
         ray.util.remove_placement_group(group)
 
@@ -421,17 +431,21 @@ def test_a_head_that_is_frozen_is_named_alone(ray_session: None, tmp_path: Path)
     with frozen("gcs_server"):
         started = time.monotonic()
         one(
-            diagnose(parts(tmp_path)), Kind.head_silent, r"head of the Ray cluster does not answer \(\S+:\d+ takes a connection and says no"
+            diagnose(parts(tmp_path)),
+            CauseKind.head_silent,
+            r"head of the Ray cluster does not answer \(\S+:\d+ takes a connection and says no",
         )
         assert time.monotonic() - started < 20
-    one(diagnose(parts(tmp_path)), Kind.unknown, r"no part of the run is at fault")
+    one(diagnose(parts(tmp_path)), CauseKind.unknown, r"no part of the run is at fault")
 
 
 @pytest.mark.cluster
 def test_a_raylet_that_is_frozen_is_named(ray_session: None, tmp_path: Path) -> None:
     with frozen("raylet"):
         one(
-            diagnose(parts(tmp_path)), Kind.node_unreachable, r"alive for Ray, and does not answer \(\S+:\d+ takes a connection and says no"
+            diagnose(parts(tmp_path)),
+            CauseKind.node_unreachable,
+            r"alive for Ray, and does not answer \(\S+:\d+ takes a connection and says no",
         )
 
 
@@ -450,28 +464,28 @@ def parts(tmp_path: Path, **changes: Any) -> Parts:
     [
         (
             {"silent_s": 40.0},
-            Kind.coordinator_silent,
+            CauseKind.coordinator_silent,
             r"loop is blocked, or its node is cut off \(it has not answered for 40 s\)\. .*collect\.in_",
         ),
-        ({"progress": {"waiting": {"rollout-1": "no answer"}}}, Kind.engine_unavailable, r"rollout-1 is out of service"),
+        ({"progress": {"waiting": {"rollout-1": "no answer"}}}, CauseKind.engine_unavailable, r"rollout-1 is out of service"),
         (
             {"progress": {"retried": 4, "last_error": "429"}},
-            Kind.trees_failing,
+            CauseKind.trees_failing,
             r"tried again \(4 times, at last: 429\)\. .*collect\.infra_re",
         ),
-        ({}, Kind.unknown, r"can be seen \(3 trees grow, 5 of 9 are done, last error: none\)\. .*watchdog\.after_s"),
+        ({}, CauseKind.unknown, r"can be seen \(3 trees grow, 5 of 9 are done, last error: none\)\. .*watchdog\.after_s"),
     ],
 )
-def test_what_the_parts_come_to(ray_session: None, tmp_path: Path, changes: dict[str, Any], kind: Kind, wanted: str) -> None:
+def test_what_the_parts_come_to(ray_session: None, tmp_path: Path, changes: dict[str, Any], kind: CauseKind, wanted: str) -> None:
     one(diagnose(parts(tmp_path, **changes)), kind, wanted)
 
 
 def test_a_check_that_fails_does_not_hide_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken() -> list[Node]:
+    def broken() -> list[ClusterNode]:
         raise RuntimeError("GCS is gone")
 
     monkeypatch.setattr(diagnosis, "nodes", broken)
     monkeypatch.setattr(diagnosis, "check_disks", lambda *_: iter(()))
     lost, silent = diagnose(parts(tmp_path, silent_s=40.0))
-    assert lost.kind is Kind.check_failed and "nodes cannot be looked at (RuntimeError: GCS is gone)" in str(lost)
-    assert silent.kind is Kind.coordinator_silent
+    assert lost.kind is CauseKind.check_failed and "nodes cannot be looked at (RuntimeError: GCS is gone)" in str(lost)
+    assert silent.kind is CauseKind.coordinator_silent

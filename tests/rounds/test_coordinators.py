@@ -22,11 +22,11 @@ from agentr.config.policy import SamplingConfig
 from agentr.config.schema import Config, TaskSelection
 from agentr.envs.server import EnvServer
 from agentr.errors import InfraError, RunError
+from agentr.methods import load
 from agentr.models.load import load_codec
 from agentr.models.nano import WEIGHTS
 from agentr.policy.base import EngineHealth
 from agentr.policy.wire import pack_answer, unpack_call
-from agentr.recipes import load
 from agentr.rounds.coordinators import CoordinatorDied, Coordinators
 from agentr.search import UCT, UCTConfig
 from agentr.search.stored import to_json

@@ -9,14 +9,14 @@ from typing import cast
 import pytest
 
 import agentr
-from agentr.cluster.causes import Kind
+from agentr.cluster.causes import CauseKind
 from agentr.collect.demonstrate import Demonstrate
-from agentr.collect.units import Progress, as_dict
+from agentr.collect.units import StageProgress, as_dict
 from agentr.errors import ConfigError, ModelError, RunError
+from agentr.methods import load, method_of
 from agentr.observe.progress import Reporter
 from agentr.observe.summary import summarise
 from agentr.observe.troubles import troubles
-from agentr.recipes import load, recipe_of
 from agentr.rounds.experiment import Experiment
 from agentr.rounds.loop import promote
 from agentr.rounds.round import Round
@@ -65,13 +65,13 @@ def test_a_stage_whose_trees_are_identical_is_told(tmp_path: Path) -> None:
         tree = Tree.start(task, (Message("user", "go"),), (1,), 0)
         for text in ("x: 0.0", second):
             add(tree, 0, child(text, 0.0, Outcome.FAILURE))
-        progress = Progress()
+        progress = StageProgress()
         progress.add(tree)
         forest.write(tree)
         forest.seal(stage={}, progress=as_dict(progress))
         run._tell_identical(forest)
         found = [cause["kind"] for trouble in troubles(read_lines(run.root / "events.jsonl")) for cause in trouble["causes"]]
-        assert found == ([Kind.trees_identical] if name == "same" else [])
+        assert found == ([CauseKind.trees_identical] if name == "same" else [])
 
 
 def measured(run: Experiment, successes: list[float]) -> None:
@@ -134,11 +134,11 @@ def test_a_folder_of_the_users_is_not_deleted_for_the_link(tmp_path: Path) -> No
 
 def test_rows_for_another_loss_than_the_recipe_says_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = experiment(tmp_path, "method.type=sft")
-    recipe = recipe_of(run.config)
+    method = method_of(run.config)
     pair = Preference((1,), (2,), (1,), (3,), (1,), Provenance("t", (), "trajectory"))
-    monkeypatch.setattr(type(recipe), "rows", lambda *_: iter([pair]))
+    monkeypatch.setattr(type(method), "rows", lambda *_: iter([pair]))
     with pytest.raises(RunError, match="sft says that its rows are for the loss imitate, and they are for prefer"):
-        recipe.build(Round(run, 1, Checkpoint("model", tmp_path)))
+        method.build(Round(run, 1, Checkpoint("model", tmp_path)))
     assert not run.store.sealed("rounds/01/dataset")
 
 

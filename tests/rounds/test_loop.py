@@ -13,8 +13,8 @@ import pytest
 
 from agentr.collect.job import TreeJob
 from agentr.errors import DataError, InfraError, RunError
+from agentr.methods import load, method_of
 from agentr.observe.progress import Reporter
-from agentr.recipes import load, recipe_of
 from agentr.rounds.experiment import Experiment
 from agentr.rounds.loop import run_control, run_rounds
 from agentr.rounds.services import Services
@@ -35,7 +35,7 @@ def whole(root: Path, *overrides: str, notes: Notes | None = None, **solved: int
         solved: Held-out successes of ``r00``, ``r01``, ..., and of ``control``.
     """
     notes = notes or Notes({f"rounds/{arm[1:]}/eval" if arm[0] == "r" else f"{arm}/eval": count for arm, count in solved.items()})
-    plain = ["method.type=rft", "run.rounds=2", "run.control=true", "collect.tasks={split: train, limit: 2}", "eval.bootstrap=100"]
+    plain = ["method.type=rft", "run.rounds=2", "run.control=true", "collect.tasks={split: train, limit: 2}"]
     config = load(None, [*plain, *overrides])
     store = RunStore(root)
     store.open(config)
@@ -43,7 +43,7 @@ def whole(root: Path, *overrides: str, notes: Notes | None = None, **solved: int
         store.stage(MODEL, ModelSummary, lambda folder: ModelSummary(path=store.stored_path(folder)))
         experiment = Experiment(config, store, cast(Services, notes), Reporter())
         experiment.codec = codec()
-        run_rounds(experiment, lambda _: recipe_of(config))
+        run_rounds(experiment, lambda _: method_of(config))
         return experiment, notes
     finally:
         store.close()
@@ -178,7 +178,7 @@ def test_the_control_of_a_method_of_pairs_imitates_as_the_warm_start_does(tmp_pa
 def test_a_control_without_demonstrations_is_refused(tmp_path: Path) -> None:
     experiment, _ = whole(tmp_path, "run.control=false")
     with pytest.raises(RunError, match=r"run\.control needs a warm start"):
-        run_control(experiment, lambda _: recipe_of(experiment.config), experiment.policy(0), None)
+        run_control(experiment, lambda _: method_of(experiment.config), experiment.store.layout.checkpoint("rounds/00/train"), None)
 
 
 @pytest.mark.parametrize(("continue_from", "start"), [("previous", "rounds/01"), ("warm_start", "rounds/00")])

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from agentr.methods import load
 from agentr.observe.progress import Reporter
-from agentr.recipes import load
 from agentr.rounds.coordinators import Coordinators
 from agentr.rounds.services import Services
 from agentr.store.run import RunStore

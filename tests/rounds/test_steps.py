@@ -13,14 +13,14 @@ from typing import Any, cast
 import pytest
 
 import agentr
-from agentr.cluster.causes import Kind
+from agentr.cluster.causes import CauseKind
 from agentr.collect.job import TreeJob
 from agentr.errors import ConfigError, DataError, InfraError, RunError
+from agentr.methods import load, method_of
 from agentr.observe.progress import Reporter
-from agentr.observe.report_plots import pareto_plots
 from agentr.observe.summary import summarise
+from agentr.observe.tables import tables
 from agentr.observe.troubles import troubles
-from agentr.recipes import load, recipe_of
 from agentr.rewards.group import Group, Reward
 from agentr.rounds.experiment import Experiment
 from agentr.rounds.round import Round
@@ -131,7 +131,7 @@ def trained(root: Path, made: Made, *overrides: str) -> TrainSummary:
         experiment = Experiment(config, store, cast(Services, made), Reporter())
         experiment.codec = codec()
         store.use = lambda name: None  # type: ignore[method-assign]
-        recipe_of(config).train(Round(experiment, 1, Checkpoint("model", root / "start")), Checkpoint("model", root / "start"))
+        method_of(config).train(Round(experiment, 1, Checkpoint("model", root / "start")), Checkpoint("model", root / "start"))
         record = store.record("rounds/01/train")
         assert record is not None and record.sealed
         return record.read(TrainSummary)
@@ -244,7 +244,7 @@ def test_steps_whose_rollouts_are_all_worth_the_same_are_a_trouble_until_one_say
         trained(tmp_path, made, "method.steps=4")
     (trouble,) = (found for found in troubles(read_lines(tmp_path / "events.jsonl")) if found["causes"])
     (cause,) = trouble["causes"]
-    assert trouble["title"] == "rounds/01/rollouts" and cause["kind"] == Kind.trees_identical
+    assert trouble["title"] == "rounds/01/rollouts" and cause["kind"] == CauseKind.trees_identical
     assert "in all 2 tasks of online step 1" in cause["evidence"] and "method.episodes" in cause["setting"]
     made.breaks_at, made.equal = 0, frozenset()
     trained(tmp_path, made, "method.steps=4")
@@ -258,15 +258,16 @@ def test_tasks_are_chosen_by_what_the_policy_makes_of_them(tmp_path: Path) -> No
     (title, policy, tasks), *steps = made.drawn
     assert (title, policy, len(tasks)) == ("rounds/01/probe", "model", 5)
     sealed = [event["stage"] for event in agentr.open(tmp_path).events() if event["event"] == "stage_sealed"]
-    planned = recipe_of(load(tmp_path / "config.yaml", files=False, whole=True)).stages(1)
+    planned = method_of(load(tmp_path / "config.yaml", files=False, whole=True)).stages(1)
     assert sealed == [f"rounds/01/{stage}" for stage in planned], "the plan of the run counts them"
     assert len(steps) == 3 and all(sorted(ids) == ["train1", "train3"] for _, _, ids in steps)
     run = agentr.open(tmp_path)
     assert run.rounds[1].stages()["probe"].summary.trees == 5
     differing = {one["task"]: (one["earned"], one["calls"], one["chosen"]) for one in run.rounds[1].rollouts.differing()}
     assert differing == {f"train{n}": ((0.5, 0.0, True) if n in (1, 3) else (0.0, 0.0, False)) for n in range(5)}
-    (plot,) = pareto_plots(summarise(run))
-    assert "chosen: 2" in plot and "left out: 3" in plot
+    (table,) = [table for table in tables(summarise(run)) if table.title == "Tasks that were chosen"]
+    line = table.lines["round 1"]
+    assert (line["chosen"], line["left out"]) == (2, 3) and line["dispersion of returns, chosen"] == 0.5
 
 
 def test_a_run_that_goes_on_after_the_choice_makes_the_same_one(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from agentr.cluster.causes import Cause, Kind
+from agentr.cluster.causes import Cause, CauseKind
 from agentr.rounds.watchdog import Watchdog
 from agentr.store.files import read_lines
 from tests.chaos.driver import DEMO, SMALL, _find, end, start, state, wait_for
@@ -27,7 +27,7 @@ def wait(condition: Callable[[], object]) -> None:
         time.sleep(0.02)
 
 
-STILL = [Cause(Kind.unknown, "nothing can be seen", "silence", "Wait.")]
+STILL = [Cause(CauseKind.unknown, "nothing can be seen", "silence", "Wait.")]
 
 
 def test_it_says_each_cause_once_and_that_it_is_over() -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from agentr.methods.tree_grpo.branch import Branch, Select
 from agentr.search import Expansion, Tree
-from agentr.search.branch import Branch, Select
 from agentr.search.tree import Child
 from tests.trees import child, new_tree, run_search, toy_answers, tree_of
 

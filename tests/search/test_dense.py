@@ -14,11 +14,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agentr.build.siblings import SiblingsConfig
 from agentr.errors import ConfigError
-from agentr.recipes import load
-from agentr.search import Child, Dense, DenseConfig, Expansion, Tree
-from agentr.search.siblings import SiblingRule, TurnsLeft, sibling_pairs
+from agentr.methods import load
+from agentr.methods.dense_policy.dense import Dense, DenseConfig
+from agentr.methods.dense_policy.rows import SiblingsConfig
+from agentr.methods.dense_policy.siblings import SiblingRule, TurnsLeft, sibling_pairs
+from agentr.search import Child, Expansion, Tree
 from agentr.search.stored import from_bytes, to_bytes, to_json
 from agentr.types import Outcome
 from tests.trees import Answer, child, new_tree, retell, run_search

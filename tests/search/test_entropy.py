@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from agentr.methods.arpo.entropy import Decides, EntropyBranch
 from agentr.search import Expansion, Tree
-from agentr.search.entropy import Decides, EntropyBranch
 from agentr.search.tree import Child
 from tests.trees import child, new_tree, run_search, toy_answers
 

@@ -6,9 +6,10 @@ import pickle
 
 import pytest
 
-from agentr.search import UCT, Dense, DenseConfig, Origin, Sample, Stepwise, Strategy, Tree, UCTConfig
-from agentr.search.branch import Branch, Select
-from agentr.search.siblings import SiblingRule
+from agentr.methods.dense_policy.dense import Dense, DenseConfig
+from agentr.methods.dense_policy.siblings import SiblingRule
+from agentr.methods.tree_grpo.branch import Branch, Select
+from agentr.search import UCT, Origin, Sample, Stepwise, Strategy, Tree, UCTConfig
 from agentr.search.stored import from_bytes, to_bytes, to_json
 from agentr.search.uct import Dedupe
 from tests.trees import new_tree, retell, run_search, toy_answers, tree_of

@@ -16,7 +16,7 @@ import pytest
 
 from agentr.errors import RunError
 from agentr.launch.doctor import examine
-from agentr.recipes import load
+from agentr.methods import load
 from agentr.search.stored import to_json
 from agentr.store import files
 from agentr.store.dataset import read_rows

@@ -25,14 +25,14 @@ from typer.testing import CliRunner
 
 from agentr.backoff import Backoff
 from agentr.cli import app
-from agentr.cluster.causes import Kind
+from agentr.cluster.causes import CauseKind
 from agentr.config.schema import Config
 from agentr.errors import ConfigError, DataError, RunError
 from agentr.launch.doctor import examine
 from agentr.launch.run import opened
+from agentr.methods import load
 from agentr.observe.progress import Reporter
 from agentr.observe.troubles import troubles
-from agentr.recipes import load
 from agentr.rounds.prune import Prunable, delete
 from agentr.store import mirror as mirror_module
 from agentr.store.bucket import PART, Bucket, BucketError, Changed, entry_of, object_name
@@ -219,13 +219,13 @@ def stages_at(url: str) -> dict[str, Any]:
 
 def test_equal_files_are_stored_once(tmp_path: Path, bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
     sent = Counter[str]()
-    pieces = Bucket._pieces
+    sync = Bucket._sync
 
-    def counted(self: Bucket, entry: Any, source: Any) -> Any:
-        sent[object_name(entry)] += 1
-        return pieces(self, entry, source)
+    def counted(self: Bucket, name: str) -> None:
+        sent[name] += 1
+        sync(self, name)
 
-    monkeypatch.setattr(Bucket, "_pieces", counted)
+    monkeypatch.setattr(Bucket, "_sync", counted)
     same = weights(1, PART + 5)
     with driver(tmp_path / "run", bucket) as store:
         for name in ("rounds/00/train", "rounds/01/train"):
@@ -278,24 +278,36 @@ def test_a_mirror_without_a_run_gives_nothing(tmp_path: Path, folder: str) -> No
 DRIVER = """
     import sys, time
     from pathlib import Path
-    from agentr.recipes import load
+    from agentr.methods import load
+    from agentr.store import mirror
     from agentr.store.bucket import Bucket, PART
     from agentr.store.mirror import Mirror
     from agentr.store.run import RunStore
     from agentr.train.checkpoints import is_complete
 
-    pieces = Bucket._pieces
+    def stuck(path):
+        with path.open("rb") as file:
+            for piece in (1, 2, 3):
+                yield file.read(PART)
+        print("sending", flush=True)
+        time.sleep(600)
 
-    async def stuck(self, entry, source):
-        sent = 0
-        async for piece in pieces(self, entry, source):
-            yield piece
-            sent += len(piece)
-            if sent > 2 * PART:
-                print("sending", flush=True)
-                time.sleep(600)
+    class Stuck(Bucket):
+        @property
+        def _store(self):
+            inner = super()._store
 
-    Bucket._pieces = stuck
+            class Store:
+                def __getattr__(self, name):
+                    return getattr(inner, name)
+
+                def put_async(self, name, source, **how):
+                    large = isinstance(source, Path) and source.stat().st_size > PART
+                    return inner.put_async(name, stuck(source) if large else source, **how)
+
+            return Store()
+
+    mirror.Bucket = Stuck
     config = load(None, sys.argv[3:])
     store = RunStore(Path(sys.argv[1]))
     store.open(config)
@@ -608,7 +620,7 @@ def test_a_folder_that_is_gone_is_said_once_and_mended(root: Path, tmp_path: Pat
 )
 def test_causes(text: str, cause: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "whatever-it-is")
-    assert cause in Bucket("s3://bucket")._said(text).message
+    assert cause in Bucket("s3://bucket")._error(text).message
 
 
 def test_a_run_that_may_be_in_a_mirror_is_not_begun_anew(tmp_path: Path, s3: S3) -> None:
@@ -937,7 +949,7 @@ def test_a_mirror_that_fails_is_a_trouble_until_it_works(root: Path, tmp_path: P
 
     url = f"file://{tmp_path}/disk/one"
     with opened(config_of(url, f"run.dir={root}"), Reporter(), services=cast(Any, Idle())):
-        until(lambda: found() == [Kind.mirror_failing], "the trouble")
+        until(lambda: found() == [CauseKind.mirror_failing], "the trouble")
         said = CliRunner().invoke(app, ["status", str(root)]).output
         assert f"mirror: nothing is mirrored to {url} (" in said and "there is no such folder" in said and "run.mirror" in said
         (tmp_path / "disk").mkdir()
@@ -950,7 +962,7 @@ STOPPED = """
     from pathlib import Path
     from agentr.launch.run import opened
     from agentr.observe.progress import Reporter
-    from agentr.recipes import load
+    from agentr.methods import load
 
     class Idle:
         def take_over(self, config, store, online=False):

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from agentr.errors import DataError
-from agentr.store.dataset import dataset_loss, read_any, read_manifest, read_preferences, read_rows, write_rows
+from agentr.store.dataset import dataset_loss, read_manifest, read_rows, write_rows
 from agentr.store.rows import Preference, Provenance, Rollout, Row
 from agentr.types import Loss
 
@@ -28,18 +28,16 @@ def test_a_dataset_names_its_type_and_its_loss(tmp_path: Path) -> None:
     assert dataset_loss(tmp_path / "rows") is Loss.IMITATE
     assert dataset_loss(tmp_path / "pairs") is Loss.PREFER
     assert dataset_loss(tmp_path / "rollouts") is Loss.REINFORCE
-    assert read_any(tmp_path / "rollouts") == [DRAWN]
-    assert read_any(tmp_path / "rollouts")[0].rewards == {"total": 1.0}
-    assert read_any(tmp_path / "rows") == read_rows(tmp_path / "rows") == ROWS
-    assert read_any(tmp_path / "pairs") == read_preferences(tmp_path / "pairs") == PAIRS
-    with pytest.raises(DataError, match="holds preferences, and sequences are wanted"):
-        read_rows(tmp_path / "pairs")
+    assert read_rows(tmp_path / "rollouts") == [DRAWN]
+    assert read_rows(tmp_path / "rollouts")[0].rewards == {"total": 1.0}
+    assert read_rows(tmp_path / "rows") == ROWS
+    assert read_rows(tmp_path / "pairs") == PAIRS
 
 
 def test_an_empty_dataset_is_one_of_sequences(tmp_path: Path) -> None:
     write_rows(tmp_path, [])
     assert dataset_loss(tmp_path) is Loss.IMITATE
-    assert read_any(tmp_path) == read_preferences(tmp_path) == []
+    assert read_rows(tmp_path) == []
 
 
 def test_a_manifest_counts_rows_by_kind_and_their_tokens(tmp_path: Path) -> None:
@@ -57,7 +55,7 @@ def test_a_type_of_a_later_version_is_named(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="dataset of type 'groups'; known are sequences, rollouts, preferences"):
         dataset_loss(tmp_path)
     with pytest.raises(DataError, match="dataset of type 'groups'"):
-        read_any(tmp_path)
+        read_rows(tmp_path)
 
 
 def test_all_ids_of_a_row() -> None:

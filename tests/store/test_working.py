@@ -73,18 +73,6 @@ def test_a_folder_that_an_old_process_made_again_is_not_looked_at(tmp_path: Path
     assert [path.name for path in tmp_path.glob("work-*")] == ["work-000005.0001"]
 
 
-def test_what_grew_before_there_were_working_folders_is_taken_over(tmp_path: Path) -> None:
-    made = GrowingForest(tmp_path, epoch=OLD)
-    made.write(door())
-    made.log("t1", {"n": 1})
-    made.fail("t2", "why")
-    for path in list(made.work.iterdir()):
-        path.rename(tmp_path / path.name)
-    made.work.rmdir()
-    new = GrowingForest(tmp_path, epoch=NEW)
-    assert (new.finished(), new.journal("t1"), new.failures()) == ({"door"}, [{"n": 1}], {"t2": "why"})
-
-
 # training -------------------------------------------------------------------------------------------------------------
 
 RESULT = TrainResult(

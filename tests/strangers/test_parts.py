@@ -16,9 +16,9 @@ from agentr.console import Console, echo
 from agentr.envs.local import serving
 from agentr.envs.server import EnvServer
 from agentr.errors import ConfigError, DataError
+from agentr.methods import load
 from agentr.outside import read_file
 from agentr.policy import limited
-from agentr.recipes import load
 from agentr.search.stored import decompressed, from_json, to_json
 from agentr.store.inside import check_folder
 from agentr.store.trust import named
@@ -52,7 +52,7 @@ def test_keys_are_filled_in_once_and_what_a_run_has_stored_says_what_it_says(fil
     file.write_text(r"prompt: {system: 'seed ${run.seed}, \${HOME}'}")
     assert load(file, files=False).prompt.system == "seed 0, ${HOME}"
     file.write_text(r"prompt: {system: '${oc.env:HOME} \${x} ${run.seed}'}" + "\nfrom_round: {2: {collect: {in_flight: 2}}}")
-    from agentr.recipes import config_at
+    from agentr.methods import config_at
 
     stored = load(file, files=False, whole=True)
     for config in (stored, config_at(stored, 2)):
@@ -227,9 +227,7 @@ def test_nothing_is_shown_otherwise() -> None:
     allowed = {
         "agentr/console.py: typer.echo",
         "agentr/envs/play.py: Console",  # an annotation
-        "agentr/launch/reference.py: print",  # makes a page of our own
         "agentr/launch/submit.py: print",
-        "agentr/models/pretrain.py: print",  # makes the nano model
         "agentr/track/feed.py: print",  # to a file and a pipe
         "agentr/track/tracking.py: print",
     }

@@ -17,13 +17,13 @@ from agentr.config.schema import Config
 from agentr.config.text import dump_yaml
 from agentr.errors import AgentrError
 from agentr.launch.pack import pack, unpack
-from agentr.recipes import load
+from agentr.methods import load
 from agentr.store import run
 from agentr.store.run import RunStore
 from agentr.store.trust import VARIABLE, Untrusted, needs_trust, remember, trusting
 from tests.chaos.driver import end, start, wait_for
 
-METHOD = "from pathlib import Path\nfrom agentr.recipes.rft import RECIPE\nPath(__file__).with_name('RAN').touch()\n"
+METHOD = "from pathlib import Path\nfrom agentr.methods.rft import METHOD\nPath(__file__).with_name('RAN').touch()\n"
 REWARD = "from pathlib import Path\nfrom agentr.rewards.outcome import *\nPath(__file__).with_name('RAN').touch()\n"
 
 #: What a run may name, each by a part of its configuration.
@@ -182,14 +182,12 @@ def test_a_damaged_configuration_is_refused_as_such(tmp_path: Path, text: str) -
 COMMANDS: dict[str, list[str]] = {
     "resume": ["resume", "r"],
     "run": ["run", "r/config.yaml"],
-    "collect": ["collect", "r/config.yaml"],
-    "eval": ["eval", "r/config.yaml"],
-    "serve": ["serve", "r/config.yaml"],
+    "train": ["run", "r/config.yaml", "--dataset", "x"],
+    "check": ["run", "r/config.yaml", "--dry-run", "--check-cluster"],
     "compare": ["compare", "r/config.yaml"],
     "submit": ["submit", "r/config.yaml", "--address", "http://127.0.0.1:1"],
     "bench": ["bench", "collect", "--config", "r/config.yaml"],
     "import": ["import", "x.jsonl", "--config", "r/config.yaml", "--out", "x"],
-    "chaos": ["chaos", "r/config.yaml"],
 }
 
 

@@ -13,8 +13,8 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from agentr.launch.run import opened
+from agentr.methods import load
 from agentr.observe.progress import Reporter
-from agentr.recipes import load
 from agentr.rounds.experiment import Experiment
 from agentr.rounds.services import Services
 from agentr.store.files import append_line, read_lines, write_bytes, write_json

@@ -20,13 +20,13 @@ from agentr.config.schema import TRACKERS
 from agentr.config.secrets import without_secrets
 from agentr.errors import ConfigError
 from agentr.launch.run import opened
+from agentr.methods import load
 from agentr.observe.progress import Reporter
-from agentr.recipes import load
 from agentr.store.files import append_line, read_json
 from agentr.store.layout import Layout
 from agentr.store.run import RunStore
 from agentr.store.summaries import TreeSummary
-from agentr.track.points import Points, read_points
+from agentr.track.points import Point, Points, read_points
 from agentr.track.tracker import environment
 from tests.track import driver
 from tests.track.driver import STEPS
@@ -120,8 +120,12 @@ def told(root: Path, name: str) -> int:
     return read_json(note)["told"] if note.exists() else 0
 
 
-def expected(root: Path) -> list[tuple[str, int, float]]:
-    points = read_points(Layout(root).points)[0]
+def points_of(root: Path, name: str) -> list[Point]:
+    return read_points(Layout(root).tracking / f"{name}.jsonl")
+
+
+def expected(root: Path, name: str) -> list[tuple[str, int, float]]:
+    points = points_of(root, name)
     return sorted((name, point.step, value) for point in points for name, value in point.numbers.items() if not name.endswith("/seconds"))
 
 
@@ -155,12 +159,12 @@ def runs(offline: None, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path,
 @EACH
 def test_a_killed_run_tells_what_an_undisturbed_one_tells(name: str, runs: tuple[Path, Path]) -> None:
     whole, killed = runs
-    assert expected(killed) == expected(whole) == held(whole, name) == held(killed, name)
-    losses = {axis: [step for key, step, _ in expected(killed) if key == f"{axis}/loss"] for axis in ("train/main", "train/control")}
+    assert expected(killed, name) == expected(whole, name) == held(whole, name) == held(killed, name)
+    losses = {axis: [step for key, step, _ in expected(killed, name) if key == f"{axis}/loss"] for axis in ("train/main", "train/control")}
     assert losses["train/main"] == list(range(1, 3 * STEPS + 1)), "the warm start and the rounds are one curve"
     assert losses["train/control"] == list(range(STEPS + 1, 2 * STEPS + 1)), "the control goes on from the warm start, too"
-    assert ("eval/main/success", 2, 0.5) in expected(killed) and ("eval/control/success", 2, 0.25) in expected(killed)
-    assert ("train_total/main/steps", 1, STEPS) in expected(killed)
+    assert ("eval/main/success", 2, 0.5) in expected(killed, name) and ("eval/control/success", 2, 0.25) in expected(killed, name)
+    assert ("train_total/main/steps", 1, STEPS) in expected(killed, name)
 
 
 @pytest.mark.chaos
@@ -173,19 +177,19 @@ def test_what_was_told_and_not_noted_is_not_told_again(runs: tuple[Path, Path], 
         note.write_text(json.dumps({**read_json(note), "told": 5}))
     finish(start(root, 0.0, *there))
     for name in there:
-        assert held(root, name) == expected(root), name
-        assert told(root, name) == len(read_points(Layout(root).points)[0])
+        assert held(root, name) == expected(root, name), name
+        assert told(root, name) == len(points_of(root, name))
 
 
 @pytest.mark.chaos
 def test_a_stage_that_is_made_anew_is_told_again_if_it_is_another(runs: tuple[Path, Path], tmp_path: Path) -> None:
     root, name = tmp_path / "run", "tensorboard"
     shutil.copytree(runs[0], root, symlinks=True)
-    before = expected(root)
+    before = expected(root, name)
     for stage in ("rounds/01/train", "rounds/02/train"):
         RunStore(root).set_aside(stage)
     driver.run(root, 0.0, [name], remade=("rounds/01",))
-    again = expected(root)
+    again = expected(root, name)
     assert held(root, name) == again
     new = Counter(again) - Counter(before)
     assert new == Counter(entry for entry in before if entry[0].startswith(("train/main/", "train_total/main/")) and in_round_1(entry))
@@ -208,7 +212,7 @@ def test_a_tracker_that_cannot_be_told_is_said_once_and_is_told_later(tmp_path: 
     assert "not told everything yet: tensorboard" in shown
     (Layout(root).tracking / name).unlink()
     driver.run(root, 0.0, [name])
-    assert held(root, name) == expected(root)
+    assert held(root, name) == expected(root, name)
 
 
 @pytest.mark.slow
@@ -240,8 +244,8 @@ def test_steps_of_online_training_are_curves_over_rounds(tmp_path: Path) -> None
             store.stage(f"rounds/0{round_}/rollouts", TreeSummary, roll)
     finally:
         store.close()
-    assert Points(layout).collect() == 8 and Points(layout).collect() == 0
-    points = read_points(layout.points)[0]
+    assert Points(layout, "any").collect() == 8 and Points(layout, "any").collect() == 0
+    points = points_of(tmp_path, "any")
     lines = [point for point in points if point.axis == "rollouts/main/step"]
     assert [point.step for point in lines] == [1, 2, 3, 4, 5, 6]
     assert lines[4].numbers == {"rollouts/main/success": 0.5, "rollouts/main/rewards/total": 0.5}
@@ -254,16 +258,17 @@ def test_points_of_which_the_last_one_was_cut_off(tmp_path: Path) -> None:
     store.open(load(None, []))
     try:
         store.stage("rounds/01/collect", TreeSummary, lambda _: TreeSummary(trees=3))
-        assert Points(store.layout).collect() == 1
-        whole = store.layout.points.read_bytes()
+        assert Points(store.layout, "any").collect() == 1
+        file = store.layout.tracking / "any.jsonl"
+        whole = file.read_bytes()
         store.stage("rounds/01/revise", TreeSummary, lambda _: TreeSummary(trees=4))
-        with store.layout.points.open("ab") as file:
-            file.write(b'{"number": 2, "ti')
-        assert Points(store.layout).collect() == 1
+        with file.open("ab") as torn:
+            torn.write(b'{"number": 2, "ti')
+        assert Points(store.layout, "any").collect() == 1
     finally:
         store.close()
-    assert store.layout.points.read_bytes().startswith(whole)
-    assert [point.numbers.get("revise/main/trees") for point in read_points(store.layout.points)[0]] == [None, 4.0]
+    assert file.read_bytes().startswith(whole)
+    assert [point.numbers.get("revise/main/trees") for point in points_of(tmp_path, "any")] == [None, 4.0]
 
 
 def test_the_configuration_is_told_without_secrets() -> None:

@@ -21,8 +21,8 @@ import pytest
 import uvicorn
 from starlette.testclient import TestClient
 
+from agentr.methods import load
 from agentr.observe.comparison import write_plan
-from agentr.recipes import load
 from agentr.store.growing import GrowingForest
 from agentr.store.run import RunStore
 from agentr.store.summaries import TreeSummary

@@ -22,17 +22,14 @@ import pytest
 import yaml
 
 import agentr
-from agentr.launch.run import decoder
-from agentr.observe.comparison import Line, compare_runs
-from agentr.observe.comparison_page import write_comparison
-from agentr.observe.report import write_report
-from agentr.read.run import Run
+from agentr.observe.comparison import PLAN, compare_runs, read_plan
 from agentr.store.run import RunStore
 from agentr.types import Outcome
 from agentr.ui.library import Library
+from agentr.ui.report import write_comparison, write_report
 from agentr.ui.server import listen
 from agentr.ui.show import show_task, show_tree
-from tests.runs import measured_trees, written
+from tests.runs import measured_trees
 from tests.trees import door, episode
 from tests.ui.conftest import compared, growing, served
 
@@ -395,10 +392,50 @@ def test_points_of_curves_are_reached_by_keyboard(shown: Shown) -> None:
     expect(curve).to_have_attribute("aria-valuenow", "1")
 
 
+#: Pages of a report, and what stands in them.
+HELD = (
+    "run/run",
+    "run/run/tasks",
+    "run/run/patterns",
+    "run/run/forest?stage=rounds%2F01%2Feval",
+    "run/run/dataset?stage=rounds%2F01%2Fdataset",
+)
+
+
+def test_a_report_opened_from_disk_has_the_counts_of_the_server(browser: Browser, shown: Shown, runs: Path, tmp_path: Path) -> None:
+    write_report(agentr.open(runs / "first"), tmp_path)
+    path = tmp_path / "report.html"
+    assert path.stat().st_size < 5_000_000
+    file = open_page(browser, path.as_uri(), viewport={"width": 1400, "height": 900})
+    for place in HELD:
+        texts = []
+        for opened, name in ((shown, place.replace("run/run", "run/first")), (file, place)):
+            page = opened.go(name)
+            expect(page.locator("main .scroll table").first).to_be_visible()
+            cells = page.locator("main td, main th, main .about .pair, main h2, main li").all_inner_texts()
+            texts.append([text for cell in cells if (text := re.sub(r"\s*[↑↓]", "", cell)) and not text.startswith("folder")])
+        assert texts[0] == texts[1] and len(texts[0]) > 5, place
+    page = file.page
+    page.get_by_role("link", name="Overview").click()
+    page.get_by_role("link", name="a row that was trained on: revision").click()
+    expect(page.locator("pre.tokens .token.learnt").first).to_be_visible()
+    page.get_by_role("link", name="Tasks").click()
+    page.get_by_role("button", name=re.compile("lost", re.IGNORECASE)).first.click()
+    page.get_by_role("link", name="c", exact=True).click()
+    expect(page.get_by_text("The first turn that differs is turn 1.")).to_be_visible()
+    assert page.get_by_role("link", name="Logs").count() == 0
+    assert {url.partition("#")[0] for url in file.asked} == {path.as_uri()} and file.errors == []
+    page.context.close()
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [1400, 390])
 def test_reports_and_comparisons_are_accessible_and_fit(browser: Browser, runs: Path, width: int, scheme: str) -> None:
     """Also where names and turns are hostile, and one is a long word."""
+    folder = compared(runs)
+    (folder / "other").rename(folder / ("<b>" * 9))
+    (folder / PLAN).write_text((folder / PLAN).read_text().replace('"other"', f'"{"<b>" * 9}"'))
+    write_comparison(compare_runs(read_plan(folder), {f"{HOSTILE}{'x' * 200}": f"no space left: {'y' * 300}"}), folder)
     tree = episode("a", ["x" * 400, HOSTILE], 1.0, Outcome.SUCCESS, 1)
     tree.nodes[2].text = tree.nodes[2].observation = HOSTILE
     store = RunStore(runs / "first")
@@ -406,22 +443,24 @@ def test_reports_and_comparisons_are_accessible_and_fit(browser: Browser, runs: 
     store.take()
     measured_trees(store, "rounds/01/eval", [tree])
     store.close()
-    run = agentr.open(runs / "first")
-    write_report(run, decoder(run))
-    lines = [Line(label, 0, Run(written(runs, label, 0, [{"a"}, {"a", "b"}], 5, control={"b"}).root)) for label in ("one", "<script>" * 9)]
-    write_comparison(compare_runs(lines, {f"{HOSTILE}{'x' * 200}": f"no space left: {'y' * 300}"}), runs)
-    for path in (runs / "first/report.html", runs / "comparison.html"):
+    write_report(agentr.open(runs / "first"))
+    for path, places in (
+        (runs / "first/report.html", ["", "#/run/run/tree?stage=rounds%2F01%2Feval&key=a&view=outline&node=2"]),
+        (folder / "comparison.html", [""]),
+    ):
         shown = open_page(browser, path.as_uri(), viewport={"width": width, "height": 844}, color_scheme=scheme)
-        shown.page.goto(path.as_uri())
-        assert shown.page.evaluate("document.documentElement.scrollWidth") <= width, f"{path.name} scrolls sideways"
-        paper = shown.page.evaluate("getComputedStyle(document.body).backgroundColor")
-        assert (sum(map(int, re.findall(r"\d+", paper))) < 200) is (scheme == "dark"), paper
-        line = shown.page.evaluate("getComputedStyle(document.querySelector('.plot polyline')).stroke")
-        assert line == {"light": "rgb(33, 102, 172)", "dark": "rgb(111, 176, 238)"}[scheme]
-        found = Axe().run(shown.page).response["violations"]
-        assert [(each["id"], each["nodes"][0]["html"][:120]) for each in found if each["impact"] in ("serious", "critical")] == []
-        assert shown.page.locator("img, script").count() == 0 and "\u202e" not in shown.page.inner_text("body")
-        assert shown.asked == [path.as_uri()] and shown.errors == []
+        for place in places:
+            shown.page.goto(path.as_uri() + place)
+            expect(shown.page.locator("h1").first).to_be_visible()
+            assert shown.page.evaluate("document.documentElement.scrollWidth") <= width, f"{path.name}{place} scrolls sideways"
+            paper = shown.page.evaluate("getComputedStyle(document.body).backgroundColor")
+            assert (sum(map(int, re.findall(r"\d+", paper))) < 200) is (scheme == "dark"), paper
+            found = Axe().run(shown.page).response["violations"]
+            assert [(each["id"], each["nodes"][0]["html"][:120]) for each in found if each["impact"] in ("serious", "critical")] == []
+            said = shown.page.inner_text("body") + shown.page.title()
+            assert shown.page.locator("img").count() == 0 and "\u202e" not in said and "\0" not in said
+        assert "U+202E" in said and shown.errors == [], path.name
+        assert {url.partition("#")[0] for url in shown.asked} == {path.as_uri()}
         shown.page.context.close()
 
 

@@ -151,7 +151,7 @@ def test_a_comparison_is_shown_without_the_run_that_cannot_be_read(runs: Path) -
     assert "other, seed 1, cannot be read" in told and "base, seed 1, cannot be read" in told
     states = {(method["label"], run["seed"]): run["state"] for method in found["methods"] for run in method["runs"]}
     assert states["base", 1] == "unreadable" and states["base", 0] == states["other", 0] == "between two stages"
-    assert found["differences"][1][0]["n"] == 3, "of the seed that both have"
+    assert found["differences"]["other"]["base"]["n"] == 3, "of the seed that both have"
     (card,) = ask("home")["comparisons"]
     assert card["problem"] and card["methods"] == ["base", "other"] and card["seeds"] == [0, 1]
     (folder / "plan.json").write_text("{")

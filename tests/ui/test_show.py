@@ -108,11 +108,10 @@ def test_the_last_stage_that_has_a_tree_is_shown(made: Path) -> None:
 
 def test_the_command_writes_the_file_and_says_where(made: Path, tmp_path: Path) -> None:
     run, runner = str(made / "first"), CliRunner()
-    said = runner.invoke(app, ["show", run, "--tree", "door", "--out", str(tmp_path / "tree.html")])
+    said = runner.invoke(app, ["report", run, "--tree", "door", "--out", str(tmp_path / "tree.html")])
     assert said.exit_code == 0 and re.search(r"tree\.html, \d\.\d\d MB", said.output), said.output
     assert _answers((tmp_path / "tree.html").read_text())["route"].startswith("#/run/run/tree")
-    for arguments in ([], ["--tree", "a", "--task", "b"]):
-        assert isinstance(runner.invoke(app, ["show", run, *arguments]).exception, ConfigError)
+    assert isinstance(runner.invoke(app, ["report", run, "--tree", "a", "--task", "b"]).exception, ConfigError)
 
 
 def test_a_file_knows_which_tokens_are_learnt(made: Path) -> None:

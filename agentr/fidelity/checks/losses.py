@@ -101,7 +101,7 @@ def sft(config: Config, table: Table, rows: Sequence[Mapping[str, Any]], micro: 
         import torch
         from trl.trainer.sft_config import SFTConfig
 
-        from agentr.train.data import Plan
+        from agentr.train.data import BatchPlan
         from agentr.train.job import TrainJob
         from agentr.train.sft import AgentSFTTrainer, Collator, as_dataset, encode, trl_arguments
 
@@ -110,7 +110,7 @@ def sft(config: Config, table: Table, rows: Sequence[Mapping[str, Any]], micro: 
         sizes = {"batch_size": len(made), "micro_batch_size": micro, "bf16": False, "share_prefixes": False}
         job = TrainJob(folder, folder, folder, replace(config.train[0], **sizes))
         counts = np.array([sum(row.targets for row in made)])
-        plan = Plan(loss=Loss.IMITATE, rows=made, order=np.arange(len(made))[None], tokens_S=counts, targets_S=counts)
+        plan = BatchPlan(loss=Loss.IMITATE, rows=made, order=np.arange(len(made))[None], tokens_S=counts, targets_S=counts)
         arguments = {key: value for key, value in trl_arguments(job, 1, 1).items() if key not in _ENGINE}
         trainer: Any = AgentSFTTrainer(
             job,
@@ -140,7 +140,7 @@ def dpo(config: Config, table: Table, pairs: Sequence[Mapping[str, Any]], micro:
         import torch
         from trl.trainer.dpo_config import DPOConfig
 
-        from agentr.train.data import Plan
+        from agentr.train.data import BatchPlan
         from agentr.train.dpo import AgentDPOTrainer, PairCollator, as_pair_dataset, trl_arguments
         from agentr.train.job import TrainJob
 
@@ -159,7 +159,7 @@ def dpo(config: Config, table: Table, pairs: Sequence[Mapping[str, Any]], micro:
         sizes = {"batch_size": len(rows), "micro_batch_size": micro, "bf16": False}
         job = TrainJob(folder, folder, folder, replace(config.train[0], **sizes))
         counts = np.array([sum(row.targets for row in rows)])
-        plan = Plan(loss=Loss.PREFER, rows=rows, order=np.arange(len(rows))[None], tokens_S=counts, targets_S=counts)
+        plan = BatchPlan(loss=Loss.PREFER, rows=rows, order=np.arange(len(rows))[None], tokens_S=counts, targets_S=counts)
         arguments = {key: value for key, value in trl_arguments(job, 1, 1).items() if key not in _ENGINE}
         trainer = AgentDPOTrainer(
             job,

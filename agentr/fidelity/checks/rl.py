@@ -9,11 +9,11 @@ from agentr.build.advantages import advantages as advantages_of
 from agentr.build.advantages import differ
 from agentr.collect.grow import Grow
 from agentr.config.schema import Config
-from agentr.fidelity.trees import Turns, named, names, searched, tree_of
-from agentr.recipes import recipe_of
+from agentr.methods import method_of
 from agentr.rewards import Rewards
 from agentr.rewards.group import group_of
 from agentr.search import Strategy
+from agentr.search.written import Turns, named, names, searched, tree_of
 
 
 def rewards_of(config: Config) -> Rewards:
@@ -23,7 +23,7 @@ def rewards_of(config: Config) -> Rewards:
 
 def strategy(config: Config) -> Strategy:
     """Returns the strategy of a method's rollouts."""
-    work = recipe_of(config).exploration(1)["rollouts"]
+    work = method_of(config).exploration(1)["rollouts"]
     assert isinstance(work, Grow)
     return work.strategy
 

@@ -14,9 +14,6 @@ from agentr.store.tree_table import COLUMNS, summary_row
 if TYPE_CHECKING:
     import pyarrow as pa
 
-#: Most rows of an answer.
-PAGE = 200
-
 _SHOWN = ("key", "task", "turns", "depth", "ends", "successes", "best", "mean", "revisions", "stopped", "completions", "completion_tokens")
 _SECONDS = ("policy_s", "env_s")
 _SORTS = {"tokens": "completion_tokens"}
@@ -62,7 +59,7 @@ def forest(
         raise DataError(f"trees cannot be sorted by {sort!r}", hint=f"Columns: {', '.join(table.column_names)}.")
     if matched:
         order = [(column, "descending" if down else "ascending"), *([("key", "ascending")] if column != "key" else [])]
-        table = table.sort_by(order).slice(offset, min(limit, PAGE))
+        table = table.sort_by(order).slice(offset, limit)
     lines = [{**row, "tokens": row.pop("completion_tokens"), "step": row.pop("step", None)} for row in table.to_pylist()]
     failed = read_or({}, trees.forest.failures, problems, "the units that were given up") if not isinstance(trees, Rollouts) else {}
     return {

@@ -9,12 +9,12 @@ from typing import Any
 
 from agentr import __version__
 from agentr.evaluate.statistics import Estimate
-from agentr.observe.comparison import Line, line, planned, progress
+from agentr.observe.comparison import read_plan
 from agentr.observe.problems import Problem, read_or
 from agentr.observe.troubles import describe, troubles
 from agentr.read.run import Run
-from agentr.read.stage import Episodes, Stage, Trees
-from agentr.store.layout import EVAL, MODEL, ArmKind, stage_of
+from agentr.read.stage import Stage, paid_once
+from agentr.store.layout import ArmKind
 from agentr.types import Cost
 from agentr.ui.library import Library
 
@@ -45,7 +45,7 @@ def card(name: str, path: Path) -> dict[str, Any]:
     }
     empty |= {"seconds": 0.0, "completions": 0, "tokens": 0, "started": ""}
     problems: list[Problem] = []
-    found = read_or({}, lambda: _card(Run(path), problems), problems, "")
+    found = read_or({}, lambda: _card(Run(path).at_once(), problems), problems, "")
     return empty | found | ({"problem": problems[0]["message"]} if problems else {})
 
 
@@ -57,22 +57,18 @@ def events_of(run: Run, problems: list[Problem]) -> list[dict[str, Any]]:
 def _card(run: Run, problems: list[Problem]) -> dict[str, Any]:
     config, stages = run.config, run.stages()
     events = events_of(run, problems)
-    evaluated = [(arm, stage) for arm in run.arms if (stage := arm.stages().get(EVAL)) is not None and stage.sealed]
+    evaluated = [(arm, stage) for arm in run.arms if (stage := arm.measured) is not None]
     rounds = [(arm, stage) for arm, stage in evaluated if arm.arm.kind is not ArmKind.CONTROL]
     last = rounds[-1] if len(rounds) > 1 else None
-    cost = sum((stage.summary.cost for stage in explored(stages)), Cost())
-    imported = not run.arms and any(stage_of(name) is None and name != MODEL for name in stages)  # `agentr train --dataset` alone
-    planned = 0 if imported else config["run"]["rounds"]
-    wanted = planned + 1 + bool(config["run"]["control"] and planned)
+    cost = sum((stage.summary.cost for stage in paid_once(stages.values())), Cost())
     wrong = [line for trouble in troubles(events) for line in describe(trouble)]
     owner = run.owner
-    sealed = [stage.sealed for stage in stages.values()]
-    if (len(sealed) > 1 and all(sealed)) if run.search or imported else len(evaluated) >= wanted:
+    if run.complete:
         state, wrong = "finished", []
     elif owner:
         state = "running"
     else:
-        state = "stopped" if any(sealed) else "begun"
+        state = "stopped" if any(stage.sealed for stage in stages.values()) else "begun"
     return {
         "name": run.name,
         "state": state,
@@ -81,7 +77,7 @@ def _card(run: Run, problems: list[Problem]) -> dict[str, Any]:
         "environment": config["env"]["name"],
         "model": str(config["model"]["path"] or config["model"]["source"]),
         "seed": config["run"]["seed"],
-        "rounds": {"done": max((arm.number for arm, _ in rounds), default=0), "planned": planned},
+        "rounds": {"done": max((arm.number for arm, _ in rounds), default=0), "planned": 0 if run.imported else config["run"]["rounds"]},
         "before": success(rounds[0][1]) if rounds else None,
         "after": success(last[1]) if last else None,
         "afterTitle": last[0].title if last else "",
@@ -90,13 +86,6 @@ def _card(run: Run, problems: list[Problem]) -> dict[str, Any]:
         "tokens": cost.completion_tokens,
         "started": datetime.fromtimestamp(events[0]["time"], UTC).isoformat(timespec="seconds") if events else "",
     }
-
-
-def explored(stages: dict[str, Stage]) -> list[Trees]:
-    """Returns the sealed stages of trees whose cost is their own: those that another stage has in itself are left out."""
-    trees = [stage for stage in stages.values() if isinstance(stage, Trees) and not isinstance(stage, Episodes) and stage.sealed]
-    included = {stage.summary.includes for stage in trees}
-    return [stage for stage in trees if stage.name not in included]
 
 
 def success(stage: Stage) -> dict[str, Any]:
@@ -109,8 +98,8 @@ def comparison_card(name: str, path: Path) -> dict[str, Any]:
     """Returns what there is to say of a comparison in a line."""
     empty = {"id": name, "name": path.name, "path": str(path), "methods": [], "seeds": [], "done": 0, "runs": 0, "problem": ""}
     problems: list[Problem] = []
-    lines = lines_of(path, problems)
-    states = [read_or("", lambda line=line: progress([line])[0]["state"], problems, f"{line.label}, seed {line.seed},") for line in lines]
+    lines = read_plan(path, problems)
+    states = [read_or("", lambda line=line: line.state, problems, f"{line.title},") for line in lines]
     return empty | {
         "methods": list(dict.fromkeys(line.label for line in lines)),
         "seeds": sorted({line.seed for line in lines}),
@@ -118,12 +107,3 @@ def comparison_card(name: str, path: Path) -> dict[str, Any]:
         "runs": len(lines),
         "problem": problems[0]["message"] if problems else "",
     }
-
-
-def lines_of(folder: Path, problems: list[Problem]) -> list[Line]:
-    """Returns the runs of a comparison; one that cannot be read is as if it had not begun, and a problem."""
-    runs = read_or([], lambda: planned(folder), problems, "the plan of the comparison")
-    return [
-        read_or(Line(label, seed, None), lambda label=label, seed=seed: line(folder, label, seed), problems, f"{label}, seed {seed},")
-        for label, seed in runs
-    ]

@@ -16,9 +16,6 @@ from agentr.store.layout import DATASET, step_of
 from agentr.store.rows import Preference, Rollout
 from agentr.ui.texts import Texts
 
-#: Most rows of an answer.
-PAGE = 200
-
 
 def dataset_view(run: Run, stage: str, *, kind: str = "", offset: int = 0, limit: int = 100) -> dict[str, Any]:
     """Returns a page of the rows of a dataset, and what there is of each kind.
@@ -29,7 +26,7 @@ def dataset_view(run: Run, stage: str, *, kind: str = "", offset: int = 0, limit
     dataset = dataset_of(run, stage)
     kinds = _kinds(run.path, stage, (dataset.path / "manifest.json").stat().st_mtime_ns)
     wanted = [index for index, known in enumerate(kinds) if not kind or known == kind]
-    here = wanted[offset : offset + min(limit, PAGE)]
+    here = wanted[offset : offset + limit]
     return {
         "stage": stage,
         "type": dataset.type,

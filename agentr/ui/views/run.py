@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -10,12 +11,14 @@ from typing import Any
 import yaml
 
 from agentr.errors import DataError
+from agentr.observe.heldout import first_and_last
 from agentr.observe.problems import Problem, read_or
 from agentr.observe.progress import read_now
 from agentr.observe.status import describe_now, describe_stage
 from agentr.observe.summary import ArmSummary, summarise
+from agentr.observe.tables import tables
 from agentr.observe.troubles import describe, troubles
-from agentr.read.run import Round, Run
+from agentr.read.run import Run, RunRound
 from agentr.read.stage import Dataset, Episodes, Rollouts, Stage, Training, Trees, summary_of
 from agentr.store.layout import DATASET, TRAIN
 from agentr.store.summaries import DatasetSummary
@@ -28,6 +31,9 @@ _KINDS: tuple[tuple[type[Stage], str], ...] = (
     (Dataset, "dataset"),
     (Training, "training"),
 )
+
+#: Kinds of rows that say most about a method, in order.
+_TELLING = ("revision", "trajectory", "step", "sibling")
 
 _WAITS = (("policy", "policy_s"), ("environment", "env_s"))
 
@@ -43,6 +49,8 @@ def run_page(name: str, run: Run) -> dict[str, Any]:
         "selection": "",
         "about": {},
         "arms": [],
+        "tables": [],
+        "examples": [],
         "splices": {},
         "troubles": read_or([], lambda: [line for trouble in troubles(events) for line in describe(trouble)], problems, "its troubles"),
         "config": yaml.safe_dump(run.config, sort_keys=False, allow_unicode=True),
@@ -60,9 +68,42 @@ def run_page(name: str, run: Run) -> dict[str, Any]:
         return page
     page["claims"] = [asdict(found) for found in summary.comparisons]
     page["selection"] = summary.selection
-    page["about"] = {key: str(value) for key, value in summary.about.items()}
+    page["about"] = {key: str(value) for key, value in summary.about.items() if value not in ("", None, {}, [])}
+    page["tables"] = [asdict(table) for table in tables(summary)]
     page["splices"] = summary.splices
+    page["examples"] = read_or([], lambda: examples(run), problems, "examples of its episodes and rows")
     return page
+
+
+def examples(run: Run) -> list[dict[str, Any]]:
+    """Returns what to look at first: the held-out tasks that gained and that lost the most between the first and the last policy, and a
+    row of the last dataset, of the kind that says most about the method."""
+    found: list[dict[str, Any]] = []
+    if len(measured := first_and_last(run)) > 1:
+        (_, one), (_, two) = measured
+        before, after = one.evaluation.per_task, two.evaluation.per_task
+        for title, sign in (("a held-out task that was won", 1), ("a held-out task that was lost", -1)):
+            changes = {key: sign * (after[key] - before[key]) for key in sorted(before.keys() & after.keys())}
+            if changes and max(changes.values()) > 0:
+                query = {"task": max(changes, key=lambda key: changes[key]), "a": one.name, "b": two.name}
+                found.append({"title": title, "page": "episodes", "query": query})
+    for dataset in _datasets(run):
+        kinds = [made.kind for made in dataset.rows.origins()]
+        if kinds:
+            kind = next((kind for kind in _TELLING if kind in kinds), kinds[0])
+            query = {"stage": dataset.name, "index": str(kinds.index(kind))}
+            return [*found, {"title": f"a row that was trained on: {kind}", "page": "row", "query": query}]
+    return found
+
+
+def _datasets(run: Run) -> Iterator[Dataset]:
+    """Yields what was trained on, the last first: datasets, and those of the steps of online training."""
+    for arm in reversed(run.rounds):
+        for stage in arm.stages().values():
+            if isinstance(stage, Rollouts):
+                yield from (step.dataset for _, step in sorted(stage.steps.items(), reverse=True))
+            elif isinstance(stage, Dataset) and stage.sealed:
+                yield stage
 
 
 def state(run: Run) -> dict[str, Any]:
@@ -96,7 +137,7 @@ def _logs(run: Run) -> dict[str, Path]:
 
 
 def _arm(
-    arm: Round, found: ArmSummary | None, times: dict[str, tuple[float, float | None]], start: float | None, problems: list[Problem]
+    arm: RunRound, found: ArmSummary | None, times: dict[str, tuple[float, float | None]], start: float | None, problems: list[Problem]
 ) -> dict[str, Any]:
     stages = arm.stages()
     dataset = read_or(DatasetSummary(), lambda: summary_of(stages.get(DATASET), DatasetSummary), problems, f"the rows of {arm.title}")
@@ -108,13 +149,10 @@ def _arm(
         "policy": trained.name if trained is not None and trained.sealed else "",
         "success": asdict(evaluation.success) if evaluation else None,
         "recovery": asdict(found.recovery) if found and found.recovery else None,
-        "behaviour": {name: asdict(value) for name, value in found.behaviour.items()} if found else {},
-        "reflections": {name: asdict(value) for name, value in evaluation.reflections.items()} if evaluation else {},
         "trees": found.trees if found else 0,
         "solved": found.solved if found else 0,
         "rows": dataset.rows,
         "kinds": dataset.kinds,
-        "context": dataset.context,
         "calls": found.calls if found else 0,
         "tokens": found.cost.completion_tokens if found else 0,
         "cached": found.cached_share if found else 0.0,

@@ -22,8 +22,8 @@ def steps(run: Run, stage: str) -> dict[str, Any]:
     problems: list[Problem] = []
     measured = read_or({}, rollouts.validations, problems, "success on held-out tasks by step")
     lines = []
-    for line in read_or([], rollouts.curve_lines, problems, "its steps"):
+    for line in read_or([], lambda: rollouts.curve_lines(measured), problems, "its steps"):
         rewards = {f"reward/{name}": value for name, value in line.get("rewards", {}).items()}
         numbers = {name: value for name, value in line.items() if isinstance(value, int | float)}
-        lines.append({**numbers, **rewards, "validation": measured.get(line["step"])})
+        lines.append({**numbers, **rewards, "validation": line["validation"]})
     return {"stage": stage, "lines": lines, "problems": problems}

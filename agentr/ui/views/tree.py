@@ -82,12 +82,15 @@ def _policies(run: Run) -> list[dict[str, str]]:
     return [{"name": policy.arm, "title": policy.title} for policy in run.policies(base=True)]
 
 
-def turns_view(run: Run, stage: str, key: str, wanted: Sequence[int], whole: bool = False, limit: int = TURNS) -> dict[str, Any]:
+def turns_view(
+    run: Run, stage: str, key: str, wanted: Sequence[int], whole: bool = False, limit: int = TURNS, texts: Texts | None = None
+) -> dict[str, Any]:
     """Returns the texts of turns.
 
     Args:
         whole: Long texts are not cut.
         limit: Most turns; 0 means all.
+        texts: Of tokens; by default those of the run's tokenizer.
 
     Raises:
         DataError: There is no such tree or node.
@@ -95,7 +98,7 @@ def turns_view(run: Run, stage: str, key: str, wanted: Sequence[int], whole: boo
     tree = trees_of(run, stage)[key]
     if wrong := [node for node in wanted if not 0 <= node < len(tree.nodes)]:
         raise DataError(f"the tree {key!r} of {stage} has no node {wrong[0]}", hint=f"Its nodes: 0 to {len(tree.nodes) - 1}.")
-    texts, constant = Texts.of(run), _exploration(run, stage)
+    texts, constant = texts or Texts.of(run), _exploration(run, stage)
     return {"turns": [_turn(tree, tree.nodes[node], texts, constant, whole) for node in wanted[: limit or None]], "problem": texts.problem}
 
 
@@ -192,8 +195,8 @@ def _commands(run: Run, stage: str, key: str) -> list[dict[str, str]]:
     return [
         {"title": "act in this state yourself", "command": f"agentr envs play --run {where} --turn NODE"},
         {"title": "search on from this state", "command": f"agentr search --run {where} --turn NODE --policy POLICY"},
-        {"title": "which rows this turn went into", "command": f"agentr trace {where} --node NODE"},
-        {"title": "this tree as a file to send", "command": f"agentr show {where}"},
+        {"title": "which rows this turn went into", "command": f"agentr report {where} --node NODE"},
+        {"title": "this tree as a file to send", "command": f"agentr report {where}"},
     ]
 
 

@@ -1,4 +1,4 @@
-// Asks for answers: of the page itself if `agentr show` put them there, else of the server it came from.
+// Asks for answers: of the page itself if it was written with them, else of the server it came from.
 
 import type { Failure, Problem, Turns, TurnView } from "./api";
 
@@ -20,6 +20,11 @@ export const alone = held !== null;
 
 /** Where a page that stands alone opens. */
 export const firstRoute = held?.route ?? "#/";
+
+/** Whether a page of this kind is in a file that stands alone. */
+export function holds(page: string): boolean {
+  return held !== null && Object.keys(held.answers).some((where) => where.startsWith(`api/${page}?`));
+}
 
 /** Address of an answer: parameters in order of their names, without those that say nothing. */
 export function address(name: string, query: Query): string {

@@ -1,4 +1,4 @@
-// What the server answers (agentr/ui/views). One address a view, GET alone; a file made by `agentr show` holds the same answers in itself.
+// What the server answers (agentr/ui/views). One address a view, GET alone; a file made by `agentr report --tree` holds the same answers in itself.
 //
 //   api/home                                              Home
 //   api/state?run                                         State         asked again and again while a run is worked on
@@ -16,7 +16,7 @@
 //   api/compare?run                                       Compare       `run` is the comparison's id
 //   api/log?run&name&end                                  Log
 //
-// A file that `agentr show` made has <script type="application/json" id="answers">{"route": "#/...", "answers": {ADDRESS: answer}}</script>:
+// A file that `agentr report --tree` made has <script type="application/json" id="answers">{"route": "#/...", "answers": {ADDRESS: answer}}</script>:
 // it opens at `route` if the address has no hash, and asks nobody. ADDRESS is as above with its parameters sorted by name and escaped by
 // encodeURIComponent. Turns are there one by one (nodes=3), however many are asked for together; what is not there (home, probe, ...)
 // is said to be in `agentr ui` alone.
@@ -95,15 +95,11 @@ export interface Arm {
   policy: string;
   success: Estimate | null;
   recovery: Estimate | null;
-  behaviour: Record<string, Estimate>;
-  reflections: Record<string, Estimate>;
   trees: number;
   solved: number;
   rows: number;
   /** Rows by kind. */
   kinds: Record<string, number>;
-  /** Turns in rows that were chosen not to be learnt, by reason. */
-  context: Record<string, number>;
   calls: number;
   tokens: number;
   cached: number;
@@ -123,6 +119,8 @@ export interface RunPage {
   selection: string;
   about: Record<string, string>;
   arms: Arm[];
+  tables: { title: string; lines: Record<string, Record<string, number | Estimate | null>>; share: boolean; notes: string[] }[];
+  examples: { title: string; page: "episodes" | "row"; query: Record<string, string> }[];
   /** Executed splices: tried, kept, ... */
   splices: Record<string, number>;
   troubles: string[];
@@ -358,7 +356,7 @@ export interface RowView {
 
 // ---------------------------------------------------------------------------------------------------------------- comparisons
 
-export interface ComparePoint { title: string; success: Estimate; bySeed: Record<string, number>; calls: number; tokens: number; seconds: number; gain: Estimate | null }
+export interface ComparePoint { title: string; success: Estimate; by_seed: Record<string, number>; calls: number; tokens: number; seconds: number; gain: Estimate | null }
 
 export interface Compare {
   card: ComparisonCard;
@@ -366,9 +364,10 @@ export interface Compare {
   /** `stage` is the evaluation of a method's last policy that all its seeds have; empty if there is none. */
   methods: { label: string; points: ComparePoint[]; stage: string; runs: { seed: number; run: string; state: string }[] }[];
   /** Paired differences of the last policies: differences[a][b] is a less b; null on the diagonal or where there are none. */
-  differences: (Estimate | null)[][];
+  differences: Record<string, Record<string, Estimate>>;
+  failed: Record<string, string>;
   /** Held-out tasks by method (last policy): mean of the seeds, and each seed by itself. */
-  tasks: { key: string; problem: string; scores: (number | null)[]; bySeed: Record<string, (number | null)[]> }[];
+  tasks: { key: string; problem: string; scores: (number | null)[]; by_seed: Record<string, (number | null)[]> }[];
   problems: Problem[];
 }
 

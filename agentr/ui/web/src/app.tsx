@@ -2,7 +2,7 @@ import { render } from "preact";
 import { useEffect, useRef } from "preact/hooks";
 import "uplot/dist/uPlot.min.css";
 import "./style.css";
-import { alone } from "./answers";
+import { alone, firstRoute, holds } from "./answers";
 import { plain, readable } from "./hostile";
 import { Epoch, useLive, useRoute } from "./hooks";
 import { ComparePage } from "./pages/compare";
@@ -47,7 +47,7 @@ function App() {
         {run && (
           <>
             <a class="runname" href={href("run", run)}><Said text={alone ? "this run" : run} /></a>
-            {!alone && <Tabs route={route} />}
+            {(!alone || firstRoute === href("run", run)) && <Tabs route={route} />}
             {state.live && <Chip kind="live">running{state.now && <>: <Said text={state.now} /></>}</Chip>}
           </>
         )}
@@ -62,7 +62,7 @@ function App() {
 function Tabs({ route }: { route: Route }) {
   return (
     <nav aria-label="Of this run" class="tabs">
-      {TABS.map(([page, title, pages]) => (
+      {TABS.filter(([page]) => !alone || holds(page)).map(([page, title, pages]) => (
         <a href={href(page, route.run)} aria-current={pages.includes(route.page) ? "page" : undefined}>{title}</a>
       ))}
     </nav>

@@ -2,6 +2,7 @@
 
 import type { ComponentChildren } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
+import { alone } from "./answers";
 import type { Estimate, Problem } from "./api";
 import { percent, interval, plural } from "./format";
 import { pieces, plain } from "./hostile";
@@ -147,6 +148,7 @@ interface SortableProps { name: string; title: string; sort: string; down: boole
 
 export function Sortable({ name, title, sort, down, numbers = false, onSort }: SortableProps) {
   const mine = sort === name;
+  if (alone) return <th scope="col" class={numbers ? "num" : ""}>{title}</th>;
   return (
     <th scope="col" class={numbers ? "num" : ""} aria-sort={mine ? (down ? "descending" : "ascending") : "none"}>
       <button type="button" class="sort" onClick={() => onSort(name, mine ? !down : name !== "key")}>

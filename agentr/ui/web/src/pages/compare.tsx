@@ -3,6 +3,7 @@
 import { address } from "../answers";
 import type { Compare, Estimate } from "../api";
 import { count, interval, percent, points, seconds } from "../format";
+import { CurvePlot } from "../curve_plot";
 import { sign } from "../flips";
 import { plain, readable } from "../hostile";
 import { go, useAnswer } from "../hooks";
@@ -13,6 +14,7 @@ import { href } from "../route";
 type Query = Record<string, string>;
 
 const SIZE = 100;
+const COSTS = ["calls", "tokens"].map((value) => ({ value, title: value }));
 
 export function ComparePage({ id, query }: { id: string; query: Query }) {
   const answer = useAnswer<Compare>(address("compare", { run: id }));
@@ -35,6 +37,7 @@ function Found({ found, id, query }: { found: Compare; id: string; query: Query 
         <div class="bar"><h2 id="against">Last policies against</h2><Select label="Baseline" value={labels[baseline] ?? ""} choices={labels.map((label) => ({ value: label, title: label }))} onChange={(label) => set({ baseline: label })} /></div>
         <Methods found={found} baseline={baseline} />
       </section>
+      <Cost found={found} cost={query.cost === "tokens" ? "tokens" : "calls"} set={set} />
       <Points found={found} />
       <Runs found={found} />
       <TaskTable found={found} baseline={baseline} query={query} set={set} />
@@ -43,13 +46,14 @@ function Found({ found, id, query }: { found: Compare; id: string; query: Query 
 }
 
 function Methods({ found, baseline }: { found: Compare; baseline: number }) {
+  const labels = found.methods.map((method) => method.label);
   return (
     <Scroll label="Paired differences">
       <table class="narrow">
         <thead><tr><th scope="col">Method</th><th scope="col">Success</th><th scope="col" class="num">Difference, points</th><th scope="col" class="num">95 % interval</th><th scope="col">In words</th></tr></thead>
         <tbody>
           {found.methods.map((method, at) => {
-            const difference = at === baseline ? null : (found.differences[at]?.[baseline] ?? null);
+            const difference = at === baseline ? null : (found.differences[method.label]?.[labels[baseline]] ?? null);
             const last = method.points.filter((point) => point.title !== "control").at(-1);
             return (
               <tr class={at === baseline ? "chosen" : ""}>
@@ -74,6 +78,20 @@ function words(difference: Estimate | null): string {
   return `no difference can be told, on ${difference.n} paired tasks`;
 }
 
+/** Success of every policy, the control aside, against what was spent on exploration up to it. */
+function Cost({ found, cost, set }: { found: Compare; cost: "calls" | "tokens"; set: (change: Query) => void }) {
+  const curves = found.methods.map((method) => ({
+    label: method.label, points: method.points.filter((point) => point.title !== "control").map((point): [number, number] => [Math.round(point[cost]), 100 * point.success.mean]),
+  }));
+  return (
+    <section aria-labelledby="cost">
+      <div class="bar"><h2 id="cost">Success by cost</h2><Select label="Cost" value={cost} choices={COSTS} onChange={(next) => set({ cost: next })} /></div>
+      <CurvePlot title={`Success on held-out tasks in % by ${cost} of exploration`} unit={`${cost} of exploration`} curves={curves} />
+      <p class="about">Calls and tokens are those of exploration (search, revision), without evaluation. A call may ask for several completions at once, tokens count them all.</p>
+    </section>
+  );
+}
+
 function Points({ found }: { found: Compare }) {
   const seeds = found.card.seeds.map(String);
   return (
@@ -92,12 +110,13 @@ function Points({ found }: { found: Compare }) {
                 <td class="num">{count(Math.round(point.calls))}</td>
                 <td class="num">{count(Math.round(point.tokens))}</td>
                 <td class="num">{seconds(point.seconds)}</td>
-                {seeds.map((seed) => <td class="num">{percent(point.bySeed[seed])}</td>)}
+                {seeds.map((seed) => <td class="num">{percent(point.by_seed[seed])}</td>)}
               </tr>
             )))}
           </tbody>
         </table>
       </Scroll>
+      <p class="about">Differences are paired by task and seed. Intervals: percentile bootstrap over problems, each with all its tasks and seeds; they do not cover what other seeds would give, which the columns by seed show.</p>
     </section>
   );
 }
@@ -111,6 +130,7 @@ function Runs({ found }: { found: Compare }) {
           <li><Said text={method.label} />: {method.runs.map((run) => <span class="pair">{run.run ? <a href={href("run", run.run)}>seed {run.seed}</a> : `seed ${run.seed}`} <Chip>{run.state}</Chip>{run.run && <> <a href={href("tasks", run.run)} aria-label={`Tasks of ${method.label}, seed ${run.seed}`}>tasks</a></>}</span>)}</li>
         ))}
       </ul>
+      {Object.entries(found.failed).map(([run, why]) => <p class="wrong"><Said text={run} /> could not be finished: <Said text={why} /></p>)}
     </section>
   );
 }
@@ -141,7 +161,7 @@ function TaskTable({ found, baseline, query, set }: { found: Compare; baseline: 
                   <th scope="row"><Said text={readable(task.key)} /></th>
                   {task.scores.map((score) => <td class="num">{percent(score, 0)}</td>)}
                   <td class="num">{difference === null ? "–" : points(difference)}</td>
-                  <td>{found.card.seeds.map((seed) => <Seed seed={seed} task={task} base={found.methods[baseline]} method={found.methods[other]} scores={[baseline, other].map((at) => task.bySeed[seed]?.[at] ?? null)} />)}</td>
+                  <td>{found.card.seeds.map((seed) => <Seed seed={seed} task={task} base={found.methods[baseline]} method={found.methods[other]} scores={[baseline, other].map((at) => task.by_seed[seed]?.[at] ?? null)} />)}</td>
                 </tr>
               );
             })}

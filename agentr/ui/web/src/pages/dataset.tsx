@@ -1,6 +1,6 @@
 // A dataset: its rows by kind, and what became none.
 
-import { address } from "../answers";
+import { address, alone } from "../answers";
 import type { DatasetView } from "../api";
 import { count, number } from "../format";
 import { readable } from "../hostile";
@@ -18,14 +18,14 @@ export function DatasetPage({ run, query }: { run: string; query: Record<string,
   const stage = query.stage ?? stages.findLast((found) => found.stage.state === "sealed")?.stage.name ?? "";
   const offset = Number(query.offset ?? 0) || 0;
   const { kind = "" } = query;
-  const answer = useAnswer<DatasetView>(stage ? address("dataset", { run, stage, kind, offset, limit: SIZE }) : null, true);
+  const answer = useAnswer<DatasetView>(stage ? address("dataset", { run, stage, ...(alone ? {} : { kind, offset, limit: SIZE }) }) : null, true);
   const set = (change: Record<string, string>) => go(href("dataset", run, { stage, kind, ...change }));
   return (
     <>
       <h1>Datasets: what was trained on</h1>
       <div class="bar">
         <StageSelect page={page.data} kinds={["dataset"]} stage={stage} onChange={(next) => set({ stage: next, kind: "" })} />
-        {answer.data && <Select label="Kind" value={kind} choices={kindsOf(answer.data)} onChange={(next) => set({ kind: next })} />}
+        {answer.data && !alone && <Select label="Kind" value={kind} choices={kindsOf(answer.data)} onChange={(next) => set({ kind: next })} />}
       </div>
       {!stage && page.data ? <p>This run has no dataset yet. Online training has one for each online step: see these.</p> : (
         <Shown answer={answer} tall="40rem">{(found) => <Rows found={found} run={run} kind={kind} onMove={(next) => set({ offset: String(next || "") })} />}</Shown>
@@ -43,14 +43,14 @@ function Rows({ found, run, kind, onMove }: { found: DatasetView; run: string; k
   const dropped = Object.entries(found.dropped);
   return (
     <>
-      <p class="about">{count(found.matched)} {found.type === "preferences" ? "pairs" : "rows"}{kind && ` of kind ${spoken(kind)}`}.</p>
+      <p class="about">{count(found.matched)} {found.type === "preferences" ? "pairs" : "rows"}{kind && ` of kind ${spoken(kind)}`}{alone && found.rows.length < found.matched && `, the first ${found.rows.length} of them here`}.</p>
       {dropped.length > 0 && (
         <details>
           <summary>{count(dropped.reduce((sum, [, times]) => sum + times, 0))} candidates became no row</summary>
           <table class="narrow"><thead><tr><th scope="col">Why</th><th scope="col" class="num">Candidates</th></tr></thead><tbody>{dropped.map(([reason, times]) => <tr><th scope="row"><Said text={reason} /></th><td class="num">{times}</td></tr>)}</tbody></table>
         </details>
       )}
-      <Pager offset={found.offset} size={SIZE} total={found.matched} onMove={onMove} />
+      {!alone && <Pager offset={found.offset} size={SIZE} total={found.matched} onMove={onMove} />}
       <Scroll label="Rows">
         <table class="rows">
           <thead><tr><th scope="col">Row</th><th scope="col">Kind</th><th scope="col">Tree</th><th scope="col">Stage</th><th scope="col" class="num">Tokens</th><th scope="col" class="num">Learnt</th>{details.map((name) => <th scope="col"><Said text={spoken(name)} /></th>)}</tr></thead>

@@ -1,6 +1,6 @@
 // The trees of a stage.
 
-import { address } from "../answers";
+import { address, alone } from "../answers";
 import type { Forest, ForestRow } from "../api";
 import { count, number, seconds } from "../format";
 import { readable } from "../hostile";
@@ -37,7 +37,8 @@ export function ForestPage({ run, query }: { run: string; query: Query }) {
   const offset = Number(query.offset ?? 0) || 0;
   const sort = query.sort ?? "key";
   const down = query.down === "1";
-  const where = stage ? address("forest", { run, stage, sort, down: down ? 1 : 0, search: query.search, only: query.only, step: query.step, offset, limit: SIZE }) : null;
+  const order = { sort, down: down ? 1 : 0, search: query.search, only: query.only, step: query.step, offset, limit: SIZE };
+  const where = stage ? address("forest", { run, stage, ...(alone ? {} : order) }) : null;
   const answer = useAnswer<Forest>(where, true);
   const set = (change: Query, replace = false) => go(href("forest", run, { ...query, stage, offset: "", ...change }), replace);
   return (
@@ -45,9 +46,9 @@ export function ForestPage({ run, query }: { run: string; query: Query }) {
       <h1>Trees</h1>
       <div class="bar">
         <StageSelect page={page.data} kinds={["trees", "episodes", "rollouts"]} stage={stage} onChange={(next) => set({ stage: next, step: "" })} />
-        <Select label="Show" value={query.only ?? ""} choices={FILTERS.map(([value, title]) => ({ value, title }))} onChange={(only) => set({ only })} />
-        <Search label="Search" value={query.search ?? ""} onChange={(search) => set({ search }, true)} />
-        {query.step && <button type="button" onClick={() => set({ step: "" })}>Online step {query.step} only: show all</button>}
+        {!alone && <Select label="Show" value={query.only ?? ""} choices={FILTERS.map(([value, title]) => ({ value, title }))} onChange={(only) => set({ only })} />}
+        {!alone && <Search label="Search" value={query.search ?? ""} onChange={(search) => set({ search }, true)} />}
+        {query.step && !alone && <button type="button" onClick={() => set({ step: "" })}>Online step {query.step} only: show all</button>}
       </div>
       {!stage && page.data ? <p>This run has no trees yet.</p> : (
         <Shown answer={answer} tall="40rem">
@@ -57,7 +58,7 @@ export function ForestPage({ run, query }: { run: string; query: Query }) {
                 {forest.matched === forest.total ? `${forest.total} trees` : `${forest.matched} of ${forest.total} trees`}
                 {forest.state === "growing" && <Chip kind="running">growing</Chip>}
               </p>
-              <Pager offset={forest.offset} size={SIZE} total={forest.matched} onMove={(next) => set({ offset: String(next || "") })} />
+              {!alone && <Pager offset={forest.offset} size={SIZE} total={forest.matched} onMove={(next) => set({ offset: String(next || "") })} />}
               <Scroll label="Trees">
                 <table class="rows">
                   <thead>

@@ -7,6 +7,7 @@ import { Chip, Copy, Said, Scroll, Shown, Whisker } from "../parts";
 import { IntervalPlot } from "../interval_plot";
 import { href } from "../route";
 import { Curves } from "./run_curves";
+import { Tables } from "./run_tables";
 import { Timeline } from "./run_timeline";
 
 export function RunPage({ run }: { run: string }) {
@@ -24,6 +25,7 @@ export function RunPage({ run }: { run: string }) {
           <Policies arms={page.arms} run={run} />
           <Curves arms={page.arms} run={run} />
           <Timeline arms={page.arms} run={run} />
+          <Tables tables={page.tables} />
           <Rest page={page} run={run} />
         </>
       )}
@@ -40,7 +42,7 @@ function Head({ page }: { page: RunAnswer }) {
         {Object.entries(page.about).map(([name, value]) => <span class="pair"><span class="faint"><Said text={name} /></span> <Said text={value} /></span>)}
         <span class="pair"><span class="faint">work</span> {seconds(card.seconds)}</span>
         <span class="pair"><span class="faint">completions</span> {count(card.completions)}</span>
-        <span class="pair"><span class="faint">folder</span> <Said text={card.path} /></span>
+        {card.path && <span class="pair"><span class="faint">folder</span> <Said text={card.path} /></span>}
       </p>
     </>
   );
@@ -59,6 +61,9 @@ function Claims({ page, run }: { page: RunAnswer; run: string }) {
           </li>
         ))}
       </ul>
+      {page.examples.length > 0 && (
+        <p>Look first at {page.examples.map((one, at) => <>{at > 0 && ", "}<a href={href(one.page, run, one.query)}><Said text={one.title} /></a></>)}.</p>
+      )}
       {page.selection && <p class="about"><Said text={page.selection} /></p>}
       {page.troubles.length > 0 && (
         <div class="note"><h3>Troubles</h3><ul>{page.troubles.map((line) => <li><Said text={line} /></li>)}</ul></div>
@@ -111,8 +116,6 @@ function Mix({ arms, run }: { arms: Arm[]; run: string }) {
 }
 
 function Policies({ arms, run }: { arms: Arm[]; run: string }) {
-  const behaviours = [...new Set(arms.flatMap((arm) => [...Object.keys(arm.behaviour), ...Object.keys(arm.reflections)]))];
-  const measure = (arm: Arm, name: string) => arm.behaviour[name] ?? arm.reflections[name];
   const evaluated = arms.filter((arm) => evalOf(arm));
   const first = evaluated.find((arm) => arm.title !== "control");
   return (
@@ -124,7 +127,7 @@ function Policies({ arms, run }: { arms: Arm[]; run: string }) {
             <tr>
               <th scope="col">Policy</th><th scope="col">Success</th><th scope="col">Recovery</th><th scope="col" class="num">Trees solved</th><th scope="col" class="num">Rows</th>
               <th scope="col" class="num">Calls</th><th scope="col" class="num">Tokens</th><th scope="col" class="num">Cached</th><th scope="col" class="num">Work</th>
-              {behaviours.map((name) => <th scope="col" class="num"><Said text={name} /></th>)}<th scope="col">Look at</th>
+              <th scope="col">Look at</th>
             </tr>
           </thead>
           <tbody>
@@ -139,10 +142,6 @@ function Policies({ arms, run }: { arms: Arm[]; run: string }) {
                 <td class="num">{count(arm.tokens)}</td>
                 <td class="num">{percent(arm.cached, 0)}</td>
                 <td class="num">{seconds(arm.seconds)}</td>
-                {behaviours.map((name) => {
-                  const found = measure(arm, name);
-                  return <td class="num" title={found ? `${number(found.low)} to ${number(found.high)}, n = ${found.n}` : ""}>{found ? number(found.mean) : "–"}</td>;
-                })}
                 <td class="links">
                   {arm.stages.filter((stage) => stage.kind === "trees" || stage.kind === "rollouts").map((stage) => <a href={href("forest", run, { stage: stage.name })}><Said text={stage.step} /></a>)}
                   {evalOf(arm) && <a href={href("forest", run, { stage: evalOf(arm) })}>episodes</a>}
@@ -154,11 +153,7 @@ function Policies({ arms, run }: { arms: Arm[]; run: string }) {
           </tbody>
         </table>
       </Scroll>
-      {Object.keys(arms.reduce((all, arm) => ({ ...all, ...arm.context }), {})).length > 0 && (
-        <p class="about">Turns in rows that were not to be learnt: {arms.filter((arm) => Object.keys(arm.context).length).map((arm) => (
-          <span class="pair"><span class="faint"><Said text={arm.title} /></span> <Said text={Object.entries(arm.context).map(([why, times]) => `${why} ${times}`).join(", ")} /></span>
-        ))}</p>
-      )}
+      <p class="about">Intervals: percentile bootstrap over problems, each with all its tasks. Calls, tokens and cached, the share of prompt tokens from the prefix cache, are those of search and revision.</p>
     </section>
   );
 }

@@ -1,1 +1,0 @@
-"""Breaks a run on purpose and compares what came of it with an undisturbed one: ``agentr chaos``."""

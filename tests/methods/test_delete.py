@@ -1,0 +1,88 @@
+"""A method goes with its folder: without it everything else of agentr works as before."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from agentr.methods import methods
+
+ROOT = Path(__file__).parents[2]
+CONFIGS = sorted((ROOT / "configs").glob("*.yaml")) + sorted((ROOT / "configs/compare/tasks").glob("*.yaml"))
+#: Run in a folder that has a copy of agentr for each method, without that method's: imports every module, asks for what there is, loads
+#: and estimates configurations. The libraries are imported once, and each copy is looked at by a child process.
+SCRIPT = """
+import importlib, json, os, pkgutil, sys
+from pathlib import Path
+
+def import_all():
+    for module in pkgutil.walk_packages(importlib.import_module("agentr").__path__, "agentr."):
+        try:
+            importlib.import_module(module.name)
+        except ModuleNotFoundError as error:  # an extra that is not installed
+            assert not error.name.startswith("agentr"), error
+
+def look(gone, configs):
+    sys.path.insert(0, os.path.abspath(gone))
+    import_all()
+    from agentr.errors import ConfigError
+    from agentr.fidelity.verify import select, verify
+    from agentr.launch.estimate import estimate
+    from agentr.methods import __file__ as file, load, methods
+    assert Path(file).parents[2] == Path(gone).resolve(), file
+    assert gone not in methods() and len(methods()) == 8
+    try:
+        load(None, ["method.type=" + gone], files=False)
+        raise SystemExit("it is still there")
+    except ConfigError as error:
+        assert "is not known" in error.message, error
+    rules = [rule for rule in select() if not rule.check.startswith("losses.")]  # those take seconds each
+    assert rules and gone not in {rule.section for rule in rules}
+    assert [(found.rule.id, found.difference) for found in verify(rules) if found.difference] == []
+    for config in configs:
+        assert estimate(load(Path(config))).text()
+
+import_all()
+for name in [name for name in sys.modules if name.split(".")[0] == "agentr"]:
+    del sys.modules[name]
+failed = []
+for gone, configs in json.loads(sys.argv[1]).items():
+    if not (child := os.fork()):
+        look(gone, configs)
+        sys.stdout.flush()
+        os._exit(0)
+    if os.waitpid(child, 0)[1]:
+        failed.append(gone)
+sys.exit(f"fails without {failed}" if failed else 0)
+"""
+
+
+def says(config: Path) -> str:
+    """Returns a configuration's text, with those of what it includes and of the presets of methods that it names, without comments."""
+    text = re.sub(r"#.*", "", config.read_text(encoding="utf-8"))
+    presets = (ROOT / "agentr/methods" / name / "presets.yaml" for name in methods() if re.search(rf"\b{name}\b", text))
+    text += "".join(path.read_text(encoding="utf-8") for path in presets if path.exists() and path != config)
+    included = re.findall(r"[\w/.-]+\.yaml", "".join(re.findall(r"^include:.*$", text, re.MULTILINE)))
+    return text + "".join(says(config.parent / name if (config.parent / name).exists() else ROOT / name) for name in included)
+
+
+@pytest.mark.slow
+@pytest.mark.installation
+@pytest.mark.timeout(1000)
+def test_the_others_work_without_it(tmp_path: Path) -> None:
+    others: dict[str, list[str]] = {}
+    for method in methods():
+        shutil.copytree(ROOT / "agentr", tmp_path / method / "agentr", ignore=shutil.ignore_patterns("__pycache__", "web", "static"))
+        shutil.rmtree(tmp_path / method / "agentr/methods" / method)
+        # Without a method in it the default is meant, which is one, too.
+        others[method] = [str(config) for config in CONFIGS if re.search(r"\btype: \w", text := says(config)) and method not in text]
+    assert all(others.values())
+    command = [sys.executable, "-c", SCRIPT, json.dumps(others)]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=900)
+    assert done.returncode == 0, done.stdout + done.stderr

@@ -1,0 +1,145 @@
+"""Measurements that the project stands by: ``python -m tests.tools.bench store``, ``scale``, ``ui`` and ``envs``, each with ``--help``."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.table import Table
+
+from agentr.console import Console, echo
+from agentr.observe.progress import Reporter
+
+app = typer.Typer(help="Measure on this machine.", no_args_is_help=True, pretty_exceptions_enable=False)
+
+
+@app.command()
+def store(
+    trees: Annotated[int, typer.Option(help="Trees to make, seal, list, build rows of and export.", min=10)] = 100_000,
+    nodes: Annotated[int, typer.Option(help="Nodes of a tree.", min=20)] = 30,
+    seed: Annotated[int, typer.Option(help="Seed of the made-up trees.")] = 0,
+    folder: Annotated[Path | None, typer.Option(help="On which disk to work; by default that of the temporary files.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
+) -> None:
+    """Measure the run directory, on made-up trees."""
+    import tempfile
+
+    from tests.tools.bench.store import STEPS, measure
+
+    reporter = Reporter(Console(stderr=True, soft_wrap=True))
+    with tempfile.TemporaryDirectory(prefix="agentr-bench-", dir=folder) as scratch:
+        result = measure(Path(scratch), trees, nodes, seed, reporter.say)
+    if as_json:
+        echo(json.dumps(result, indent=2))
+        return
+    shown = Table(title=f"{trees:,} trees of {nodes} nodes, seed {seed}")
+    for column in ("what is done", "seconds", "peak MB", "bytes a tree"):
+        shown.add_column(column, justify="left" if column == "what is done" else "right")
+    for step in STEPS:
+        took = result[step]
+        shown.add_row(step, *(f"{v:,.4g}" for v in (took["seconds"], took["peak_mb"], took["size"] / trees)))
+    Console().print(shown)
+
+
+@app.command()
+def scale(
+    engines: Annotated[str, typer.Option(help="Numbers of engines, each measured by itself.")] = "1,8,32,128,256",
+    seconds: Annotated[float, typer.Option(help="Length of the measured window, for each number.")] = 20.0,
+    latency: Annotated[float, typer.Option(help="Median seconds until an engine answers a call.")] = 2.0,
+    sigma: Annotated[float, typer.Option(help="Standard deviation of the latency's logarithm.")] = 0.3,
+    slots: Annotated[int, typer.Option(help="Sequences that an engine decodes together.", min=1)] = 128,
+    width: Annotated[int, typer.Option(help="Sequences of a call: turns drawn at a node.", min=1)] = 4,
+    tokens: Annotated[int, typer.Option(help="Tokens of a turn.", min=2)] = 116,
+    trees: Annotated[int, typer.Option(help="Trees in flight; 0: as many as the engines answer at the same time.", min=0)] = 0,
+    servers: Annotated[
+        int, typer.Option(help="Environment servers; 0: one for 8 engines, at most 4, or as many as hold all trees.", min=0)
+    ] = 0,
+    coordinators: Annotated[int, typer.Option(help="Coordinators that share the trees.", min=1)] = 1,
+    in_process: Annotated[bool, typer.Option("--in-process", help="Engines in the coordinator's process, without Ray calls.")] = False,
+    warm_up: Annotated[float, typer.Option(help="Longest wait for all trees to be in flight, in seconds.")] = 30.0,
+    seed: Annotated[int, typer.Option(help="Of the tasks, latencies and turns.")] = 0,
+    folder: Annotated[Path | None, typer.Option(help="On which disk the journals are; by default that of the temporary files.")] = None,
+    profile: Annotated[Path | None, typer.Option(help="Write a profile of the coordinator here, for pstats; it slows it down.")] = None,
+    json_file: Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Also write the figures here.")] = None,
+) -> None:
+    """Measure how many engines coordinators keep busy: simulated engines, everything else real."""
+
+    from agentr.store.files import write_json
+    from tests.tools.bench.scale import measure
+    from tests.tools.bench.scale_table import as_dict, table
+    from tests.tools.bench.simulated import Load
+
+    if not all(number.strip().isdecimal() for number in engines.split(",")):
+        raise typer.BadParameter(f"{engines!r} are no numbers such as 1,8,32", param_hint="--engines")
+    load = Load(
+        latency_s=latency,
+        sigma=sigma,
+        slots=slots,
+        width=width,
+        tokens=tokens,
+        trees=trees,
+        servers=servers,
+        coordinators=coordinators,
+        in_process=in_process,
+        seconds=seconds,
+        warm_s=warm_up,
+        seed=seed,
+    )
+    reporter = Reporter(Console(stderr=True, soft_wrap=True))
+    points = measure([int(number) for number in engines.split(",")], load, reporter, folder, profile)
+    if json_file is not None:
+        write_json(json_file, as_dict(load, points))
+    Console(wide=200).print(table(load, points))
+
+
+@app.command()
+def ui(
+    trees: Annotated[int, typer.Option(help="Trees of the largest forest.", min=100)] = 100_000,
+    turns: Annotated[int, typer.Option(help="Turns of the largest tree.", min=300)] = 10_000,
+    seed: Annotated[int, typer.Option(help="Seed of the made-up trees.")] = 0,
+    folder: Annotated[Path | None, typer.Option(help="On which disk to work; by default that of the temporary files.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
+) -> None:
+    """Measure what the pages of agentr ui take on large runs, and end with an error if it is more than it may be."""
+    import tempfile
+
+    from tests.tools.bench.ui import as_json as lines
+    from tests.tools.bench.ui import check, measure
+
+    say = Reporter().say
+    with tempfile.TemporaryDirectory(prefix="agentr-bench-", dir=folder) as place:
+        found = measure(Path(place) / "run", trees, turns, seed, (lambda _: None) if as_json else say)
+    if as_json:
+        echo(lines(found))
+    check(found)
+
+
+@app.command()
+def envs(
+    names: Annotated[
+        list[str] | None, typer.Argument(metavar="[NAME]...", help="Environments; all that can be used here if none is given.")
+    ] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Rough figures in seconds.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
+) -> None:
+    """Actions a second, forks against replays, memory: every environment through HTTP on this machine."""
+    from env_servers.registry import describe
+    from tests.tools.bench.envs import QUICK, Effort, measure
+
+    reporter = Reporter(Console(stderr=True, soft_wrap=True))
+    results = []
+    for name in names or [d.name for d in describe() if d.available]:
+        with reporter.task(name):
+            results.append(asyncio.run(measure(name, effort=QUICK if quick else Effort())))
+    if as_json:
+        echo(json.dumps([asdict(r) for r in results], indent=2))
+        return
+    columns = [name.replace("steps", "actions") for name in asdict(results[0])] if results else []
+    table = Table(*(c.replace("_", " ") for c in columns), title="Environments through HTTP, one client process")
+    for r in results:
+        table.add_row(*(v if isinstance(v, str) else f"{v:,.4g}" for v in asdict(r).values()))
+    Console().print(table)
