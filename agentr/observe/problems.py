@@ -8,11 +8,18 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import TypeVar
+from typing import TypedDict, TypeVar
 
 from agentr.errors import AgentrError, first_line
 
-Problem = dict[str, str]
+
+class Problem(TypedDict):
+    """What cannot be read, and what to do."""
+
+    message: str
+    hint: str
+
+
 T = TypeVar("T")
 
 _DOCTOR = "'agentr doctor RUN' says what of a run is damaged."
