@@ -1,4 +1,4 @@
-"""One file that shows one thing of a run: the page with its answers in itself, opened from disk without any request."""
+"""One file that shows one thing of a run, or a whole one (``agentr.ui.report``): the page with its answers in itself, opened from disk without any request."""
 
 from __future__ import annotations
 

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
+from starlette.testclient import TestClient
 
 from agentr.ui.api import QUESTIONS
-from tests.ui.conftest import Ask, asking, compared
+from agentr.ui.library import Library
+from agentr.ui.server import app
+from tests.ui.conftest import ORIGIN, Ask, asking, compared
 from tests.ui.page_types import FILE, typescript
 
 REVISE, DATASET = "rounds/01/revise", "rounds/01/dataset"
@@ -21,7 +25,8 @@ def test_the_pages_types_are_those_of_the_answers() -> None:
 
 def fits(name: str, answer: Any) -> None:
     """Checks that an answer has what its type says, and nothing else."""
-    assert msgspec.to_builtins(msgspec.convert(answer, QUESTIONS[name]), str_keys=True) == answer
+    found = msgspec.json.decode(json.dumps(answer), type=QUESTIONS[name])
+    assert json.loads(msgspec.json.encode(found)) == answer
 
 
 @pytest.mark.parametrize(
@@ -47,6 +52,7 @@ def test_logs_and_comparisons_are_of_their_types(runs: Path) -> None:
     log = runs / "first/logs/driver.log"
     log.parent.mkdir(exist_ok=True)
     log.write_text("a line\n")
-    fits("log", asking(runs)("log", name="driver.log"))
+    client = TestClient(app(Library([runs]), "127.0.0.1", 8300), base_url=ORIGIN)
+    fits("log", client.get("/api/log", params={"run": "first", "name": "driver.log"}).json())
     compared(runs)
     fits("compare", asking(runs, "compared")("compare"))

@@ -60,7 +60,7 @@ def forest(
     if matched:
         order = [(column, "descending" if down else "ascending"), *([("key", "ascending")] if column != "key" else [])]
         table = table.sort_by(order).slice(offset, limit)
-    lines = [{**row, "tokens": row.pop("completion_tokens"), "step": row.pop("step", None)} for row in table.to_pylist()]
+    lines = [{"tokens": row.pop("completion_tokens"), "step": row.pop("step", None), **row} for row in table.to_pylist()]
     failed = read_or({}, trees.forest.failures, problems, "the units that were given up") if not isinstance(trees, Rollouts) else {}
     return {
         "stage": stage,
