@@ -17,13 +17,13 @@ from typing import Any, Literal, TypedDict
 
 from agentr.evaluate.statistics import Estimate
 from agentr.observe.comparison import ComparedPoint, ComparedTask
-from agentr.observe.problems import Problem
+from agentr.observe.problems import PageProblem
 from agentr.observe.summary import Difference
 from agentr.observe.tables import Table
 from agentr.search.revision import Revision
 
-Failure = TypedDict("Failure", {"error": Problem})
-Problems = list[Problem]
+Failure = TypedDict("Failure", {"error": PageProblem})
+Problems = list[PageProblem]
 Detail = dict[str, str | float]
 
 # all runs -------------------------------------------------------------------------------------------------------------

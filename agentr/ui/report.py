@@ -13,7 +13,7 @@ from rich.table import Table
 from agentr.evaluate.statistics import Estimate
 from agentr.observe.comparison import RESULT, Comparison, compare_runs, read_plan
 from agentr.observe.heldout import first_and_last, patterns, tasks
-from agentr.observe.problems import Problem, read_or
+from agentr.observe.problems import PageProblem, read_or
 from agentr.observe.summary import RunSummary, summarise
 from agentr.read.run import Run
 from agentr.read.stage import Dataset, Episodes, Rollouts, Trees
@@ -79,7 +79,7 @@ def report_of(run: Run) -> dict[str, Any]:
 class _File:
     """The answers of a file, as long as there is room for them; ``problems`` says what there was no room for, and what cannot be read."""
 
-    def __init__(self, room: float, problems: list[Problem]) -> None:
+    def __init__(self, room: float, problems: list[PageProblem]) -> None:
         self.answers: dict[str, Any] = {}
         self.room = room
         self._problems = problems

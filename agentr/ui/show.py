@@ -1,4 +1,4 @@
-"""One file that shows one thing of a run, or a whole one (``agentr.ui.report``): the page with its answers in itself, opened from disk without any request."""
+"""One file that shows one thing of a run, or all of it (``agentr.ui.report``): the page with its answers in itself, which asks nobody."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from urllib.parse import quote
 
 from agentr.errors import DataError
 from agentr.observe.heldout import tasks
-from agentr.observe.problems import Problem, read_or
+from agentr.observe.problems import PageProblem, read_or
 from agentr.read.run import Run
 from agentr.ui.texts import LONGEST, Texts, as_json
 from agentr.ui.views.rows import row_view
@@ -142,7 +142,7 @@ class HeldTree:
         self.view["problems"].append(left_out(what))
 
 
-def left_out(what: str) -> Problem:
+def left_out(what: str) -> PageProblem:
     """Returns what a page says of something that its file has no room for."""
     return {"message": f"this file leaves out {what}, to be small", "hint": "'agentr ui' shows the whole run."}
 

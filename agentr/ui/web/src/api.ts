@@ -28,7 +28,7 @@ export interface Compare {
   differences: Record<string, Record<string, Estimate>>;
   tasks: ComparedTask[];
   failed: Record<string, string>;
-  problems: Problem[];
+  problems: PageProblem[];
 }
 
 export interface ComparedMethod { label: string; points: ComparedPoint[]; stage: string; runs: ComparedSeed[] }
@@ -73,7 +73,7 @@ export interface DatasetView {
 export interface Difference { after: string; before: string; difference: Estimate; words: string }
 export interface Estimate { mean: number; low: number; high: number; n: number }
 export interface Example { title: string; page: "episodes" | "row"; query: Record<string, string> }
-export interface Failure { error: Problem }
+export interface Failure { error: PageProblem }
 
 export interface ForestRow {
   key: string;
@@ -101,11 +101,11 @@ export interface ForestView {
   failed: GivenUp[];
   offset: number;
   rows: ForestRow[];
-  problems: Problem[];
+  problems: PageProblem[];
 }
 
 export interface GivenUp { key: string; reason: string }
-export interface Home { folders: string[]; version: string; runs: RunCard[]; comparisons: ComparisonCard[]; problems: Problem[] }
+export interface Home { folders: string[]; version: string; runs: RunCard[]; comparisons: ComparisonCard[]; problems: PageProblem[] }
 export interface Log { name: string; size: number; from: number; text: string }
 export interface LogFileSize { name: string; size: number }
 export interface Margin { chosen: number | null; rejected: number | null; difference: number | null }
@@ -125,8 +125,9 @@ export interface Nodes {
   label: string[];
 }
 
+export interface PageProblem { message: string; hint: string }
 export interface Pattern { name: string; about: string; episodes: number; of: number; succeeded: number; keys: string[] }
-export interface Patterns { policies: PolicyPatterns[]; problems: Problem[] }
+export interface Patterns { policies: PolicyPatterns[]; problems: PageProblem[] }
 export interface PolicyChoice { name: string; title: string }
 export interface PolicyName { title: string; stage: string }
 
@@ -151,7 +152,6 @@ export interface Probe {
 }
 
 export interface ProbedPolicy { title: string; stage: string; logprobs: (number | null)[]; problem: string }
-export interface Problem { message: string; hint: string }
 
 export interface Revision {
   bad: number;
@@ -245,7 +245,7 @@ export interface RunPage {
   config: string;
   command: string;
   logs: LogFileSize[];
-  problems: Problem[];
+  problems: PageProblem[];
 }
 
 
@@ -279,10 +279,10 @@ export interface StageLine {
 }
 
 export interface State { stamp: string; live: boolean; now: string }
-export interface StepsView { stage: string; lines: (Record<string, number | null>)[]; problems: Problem[] }
+export interface StepsView { stage: string; lines: (Record<string, number | null>)[]; problems: PageProblem[] }
 export interface Table { title: string; lines: Record<string, Record<string, number | Estimate | null>>; share: boolean; notes: string[] }
 export interface TaskScores { key: string; task: string; problem: string; scores: (number | null)[]; turns: (number | null)[] }
-export interface Tasks { policies: PolicyName[]; tasks: TaskScores[]; problems: Problem[] }
+export interface Tasks { policies: PolicyName[]; tasks: TaskScores[]; problems: PageProblem[] }
 export interface TreePlace { stage: string; key: string; title: string }
 export interface TreeTask { id: string; env: string; split: string; labels: Record<string, unknown> }
 
@@ -306,7 +306,7 @@ export interface TreeView {
   elsewhere: TreePlace[];
   commands: Command[];
   policies: PolicyChoice[];
-  problems: Problem[];
+  problems: PageProblem[];
 }
 
 export interface TurnSeconds { policy: number; environment: number }
