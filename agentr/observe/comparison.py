@@ -12,7 +12,7 @@ from typing import Any
 
 from agentr.errors import DataError
 from agentr.evaluate.statistics import Estimate, mean_interval, paired_difference
-from agentr.observe.problems import Problem, read_or
+from agentr.observe.problems import PageProblem, read_or
 from agentr.observe.summary import ArmSummary, RunSummary, summarise
 from agentr.outside import typed
 from agentr.read.run import Run
@@ -137,7 +137,7 @@ def planned(folder: Path) -> list[tuple[str, int]]:
     return runs
 
 
-def read_plan(folder: Path, problems: list[Problem] | None = None) -> list[ComparedRun]:
+def read_plan(folder: Path, problems: list[PageProblem] | None = None) -> list[ComparedRun]:
     """Reads the runs of a comparison, started or not.
 
     Args:
@@ -173,7 +173,7 @@ def progress(lines: Sequence[ComparedRun]) -> list[dict[str, Any]]:
     return found
 
 
-def compare_runs(lines: Sequence[ComparedRun], failed: Mapping[str, str], problems: list[Problem] | None = None) -> Comparison:
+def compare_runs(lines: Sequence[ComparedRun], failed: Mapping[str, str], problems: list[PageProblem] | None = None) -> Comparison:
     """Computes the comparison of runs, finished or not.
 
     Args:

@@ -9,7 +9,7 @@ from itertools import islice
 from typing import Any
 
 from agentr.build.targets import said_twice
-from agentr.observe.problems import Problem, read_or
+from agentr.observe.problems import PageProblem, read_or
 from agentr.read.run import Run
 from agentr.read.stage import Episodes
 from agentr.search.tree import Node, Tree
@@ -37,7 +37,7 @@ def tasks(run: Run) -> dict[str, Any]:
     """Returns the score of each held-out task under each policy. A task with several episodes has the mean of them."""
     stages = evaluated(run)
     scores, turns, named, ids = [], [], {}, {}
-    problems: list[Problem] = []
+    problems: list[PageProblem] = []
     for title, stage in stages:
         evaluation = read_or(None, lambda stage=stage: stage.evaluation, problems, f"the evaluation of {title}")
         table = read_or({}, lambda stage=stage: stage.table(["key", "task", "depth"]).to_pydict(), problems, f"the episodes of {title}")
@@ -64,7 +64,7 @@ def tasks(run: Run) -> dict[str, Any]:
 
 def patterns(run: Run) -> dict[str, Any]:
     """Returns, by policy, what recurs in its held-out episodes and how many of those succeeded."""
-    problems: list[Problem] = []
+    problems: list[PageProblem] = []
     found = [
         (title, stage, read_or(None, lambda stage=stage: patterns_of(stage, len(stage)), problems, f"the episodes of {title}"))
         for title, stage in evaluated(run)

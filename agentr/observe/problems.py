@@ -8,11 +8,18 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import TypeVar
+from typing import TypedDict, TypeVar
 
 from agentr.errors import AgentrError, first_line
 
-Problem = dict[str, str]
+
+class PageProblem(TypedDict):
+    """What cannot be read, and what to do."""
+
+    message: str
+    hint: str
+
+
 T = TypeVar("T")
 
 _DOCTOR = "'agentr doctor RUN' says what of a run is damaged."
@@ -20,7 +27,7 @@ _DOCTOR = "'agentr doctor RUN' says what of a run is damaged."
 _log = logging.getLogger(__name__)
 
 
-def problem_of(error: Exception, what: str = "") -> Problem:
+def problem_of(error: Exception, what: str = "") -> PageProblem:
     """Returns an error as the message and the hint that a page shows.
 
     Args:
@@ -41,7 +48,7 @@ def problem_of(error: Exception, what: str = "") -> Problem:
     return {"message": f"{what} cannot be read: {message}" if what else message, "hint": hint}
 
 
-def read_or(instead: T, read: Callable[[], T], problems: list[Problem], what: str) -> T:
+def read_or(instead: T, read: Callable[[], T], problems: list[PageProblem], what: str) -> T:
     """Returns what can be read, or something instead of it and a problem more.
 
     Args:

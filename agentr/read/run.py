@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from agentr.errors import DataError
 from agentr.outside import typed
-from agentr.read.stage import Dataset, Episodes, Measured, Rollouts, Stage, Training, Trees
+from agentr.read.stage import Dataset, Episodes, Measured, Rollouts, Stage, Training, Trees, numbers_in
 from agentr.store.files import read_json, read_lines
 from agentr.store.inside import check_folder
 from agentr.store.layout import (
@@ -374,14 +374,13 @@ class Run:
         raise DataError(what, hint=f"There are {', '.join(policy.arm for policy in there)}." if there else "The run has none yet.")
 
     def metrics(self) -> pa.Table:
-        """Returns a row for each sealed stage: its name, its seconds, and the numbers of its summary."""
+        """Returns a row for each sealed stage: its name, its seconds, and the numbers of its summary, as trackers are told them."""
         import pyarrow as pa
 
         rows = []
         for name, record in self.records().items():
-            numbers = {key: float(v) for key, v in record.summary.items() if isinstance(v, int | float)}
             if record.sealed:
-                rows.append({"stage": name, "seconds_of_work": record.seconds, **numbers})
+                rows.append({"stage": name, "seconds_of_work": record.seconds, **dict(numbers_in(record.summary))})
         columns = list(dict.fromkeys(key for row in rows for key in row))
         return pa.table({key: [row.get(key) for row in rows] for key in columns})
 

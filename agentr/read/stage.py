@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -351,3 +352,12 @@ def paid_once(stages: Iterable[Stage]) -> list[Trees]:
 def summary_of(stage: Stage | None, kind: type[S]) -> S:
     """Returns the summary of a stage; an empty one if the stage was not started."""
     return stage.record.read(kind) if stage is not None else kind()
+
+
+def numbers_in(data: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, float]]:
+    """Yields what is a finite number in a table, with its full name: ``dropped/too long``."""
+    for key, value in data.items():
+        if isinstance(value, Mapping):
+            yield from numbers_in(value, f"{prefix}{key}/")
+        elif isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
+            yield f"{prefix}{key}", float(value)

@@ -7,7 +7,6 @@ goes on makes the points of one that was not, and a tracker that comes later, or
 from __future__ import annotations
 
 import json
-import math
 import re
 import time
 from collections.abc import Iterator, Mapping
@@ -16,6 +15,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from agentr.read.stage import numbers_in
 from agentr.store.files import append_bytes, make_folder, read_lines
 from agentr.store.layout import CONTROL, ROLLOUTS, STEPS, TRAIN, WARM_START, ArmKind, Layout, arms_in, stage_of
 from agentr.store.records import read_records
@@ -155,15 +155,6 @@ class Points:
         if found is not None and found[0] == CONTROL:
             return max((arm.number for arm in arms_in(self._records)), default=0)
         return found[0].number if found is not None else 0
-
-
-def numbers_in(data: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, float]]:
-    """Yields what is a finite number in a table, with its full name: ``dropped/too long``."""
-    for key, value in data.items():
-        if isinstance(value, Mapping):
-            yield from numbers_in(value, f"{prefix}{key}/")
-        elif isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
-            yield f"{prefix}{key}", float(value)
 
 
 def read_points(path: Path) -> list[Point]:

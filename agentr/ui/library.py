@@ -8,7 +8,7 @@ from pathlib import Path
 
 from agentr.errors import DataError
 from agentr.observe.comparison import PLAN
-from agentr.observe.problems import Problem, read_or
+from agentr.observe.problems import PageProblem, read_or
 from agentr.read.run import Run
 from agentr.store.layout import MODEL, Layout
 
@@ -34,14 +34,14 @@ class Library:
         self._runs: dict[str, Path] = {}
         self._comparisons: dict[str, Path] = {}
         #: Folders that could not be looked into.
-        self.problems: list[Problem] = []
+        self.problems: list[PageProblem] = []
         self.look()
 
     def look(self) -> None:
         """Looks for runs again."""
         runs: dict[str, Path] = {}
         comparisons: dict[str, Path] = {}
-        problems: list[Problem] = []
+        problems: list[PageProblem] = []
         for folder in self.folders:
             for path, kind in _below(folder, DEPTH, problems):
                 found = runs if kind == "run" else comparisons
@@ -101,7 +101,7 @@ def is_run(path: Path) -> bool:
     return Layout(path).config.is_file() or (Layout(path).manifest.is_file() and (path / MODEL).is_dir())
 
 
-def _below(folder: Path, depth: int, problems: list[Problem]) -> Iterator[tuple[Path, str]]:
+def _below(folder: Path, depth: int, problems: list[PageProblem]) -> Iterator[tuple[Path, str]]:
     """Runs and comparisons in a folder, itself included. Nothing is looked for in a run; the runs of a comparison are runs, too."""
     kind, below = read_or(("", []), lambda: _look_at(folder), problems, "")
     if kind:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from agentr.errors import DataError
-from agentr.observe.problems import Problem, problem_of, read_or
+from agentr.observe.problems import PageProblem, problem_of, read_or
 from agentr.read.run import Run
 from agentr.store.files import write_json
 from agentr.store.model_folder import require_model
@@ -60,7 +60,7 @@ def probe(run: Run, asked: Asked) -> None:
     found: dict[str, Any] = {"state": "running", "problem": "", "siblings": siblings, "policies": []}
     write_json(Path(asked.out), found)
     for policy in run.policies(base=True):
-        problems: list[Problem] = []
+        problems: list[PageProblem] = []
         values: Any = read_or([None] * len(parts), lambda folder=policy.path: logprobs(folder, parts), problems, "")
         if siblings and not problems:
             values = [round(sum(value), 4) for value in values]

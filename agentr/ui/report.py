@@ -8,15 +8,18 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import yaml
 from rich.table import Table
 
+from agentr.config.secrets import without_secrets
 from agentr.evaluate.statistics import Estimate
 from agentr.observe.comparison import RESULT, Comparison, compare_runs, read_plan
 from agentr.observe.heldout import first_and_last, patterns, tasks
-from agentr.observe.problems import Problem, read_or
+from agentr.observe.problems import PageProblem, read_or
 from agentr.observe.summary import RunSummary, summarise
 from agentr.read.run import Run
 from agentr.read.stage import Dataset, Episodes, Rollouts, Trees
+from agentr.secrets import redact
 from agentr.store.files import write_bytes, write_json
 from agentr.store.layout import CONTROL
 from agentr.ui.show import RUN, HeldTree, address, left_out, page, size_of
@@ -55,7 +58,8 @@ def report_of(run: Run) -> dict[str, Any]:
     """Returns the answers of a run's report by their addresses. What is left out is said in the problems of its pages."""
     run = run.at_once()
     told = run_page(RUN, run)
-    told |= {"card": {**told["card"], "path": ""}, "logs": []}
+    told |= {"card": {**told["card"], "path": ""}, "logs": [], "command": redact(told["command"])}
+    told["config"] = yaml.safe_dump(without_secrets(run.config), sort_keys=False, allow_unicode=True)  # it is sent to others
     if any(len(arm["curve"]) > POINTS for arm in told["arms"]):
         told["arms"] = [{**arm, "curve": arm["curve"][:: -(-len(arm["curve"]) // POINTS) or 1]} for arm in told["arms"]]
         told["problems"].append(left_out("some points of long curves"))
@@ -79,7 +83,7 @@ def report_of(run: Run) -> dict[str, Any]:
 class _File:
     """The answers of a file, as long as there is room for them; ``problems`` says what there was no room for, and what cannot be read."""
 
-    def __init__(self, room: float, problems: list[Problem]) -> None:
+    def __init__(self, room: float, problems: list[PageProblem]) -> None:
         self.answers: dict[str, Any] = {}
         self.room = room
         self._problems = problems

@@ -74,7 +74,7 @@ class Query:
         """
         found = self._given.get(name, default)
         if found is None:
-            raise DataError(f"the parameter {name!r} is missing", hint="agentr/ui/web/src/api.ts lists the questions and their parameters.")
+            raise DataError(f"the parameter {name!r} is missing", hint="agentr/ui/api.py lists the questions.")
         return found
 
     def number(self, name: str, default: int | None = None) -> int:

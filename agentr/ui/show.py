@@ -1,4 +1,4 @@
-"""One file that shows one thing of a run: the page with its answers in itself, opened from disk without any request."""
+"""One file that shows one thing of a run, or all of it (``agentr.ui.report``): the page with its answers in itself, which asks nobody."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from urllib.parse import quote
 
 from agentr.errors import DataError
 from agentr.observe.heldout import tasks
-from agentr.observe.problems import Problem, read_or
+from agentr.observe.problems import PageProblem, read_or
 from agentr.read.run import Run
 from agentr.ui.texts import LONGEST, Texts, as_json
 from agentr.ui.views.rows import row_view
@@ -24,8 +24,8 @@ from agentr.words import seen
 STATIC = Path(__file__).parent / "static"
 #: The run's id in a file that holds one run.
 RUN = "run"
-#: Bytes of the answers of a file with so many turns or fewer; one with more may have as many for each.
-ROOM, TURNS = 1_650_000, 500
+#: Bytes of the answers of a file with so many turns or fewer; one with more may have as many for each. Bytes of an answer's address.
+ROOM, TURNS, ADDRESS = 1_650_000, 500, 150
 #: Characters to which texts are cut, if with longer ones the turns do not fit.
 LENGTHS = (LONGEST, 4_000, 1_000, 250)
 
@@ -142,7 +142,7 @@ class HeldTree:
         self.view["problems"].append(left_out(what))
 
 
-def left_out(what: str) -> Problem:
+def left_out(what: str) -> PageProblem:
     """Returns what a page says of something that its file has no room for."""
     return {"message": f"this file leaves out {what}, to be small", "hint": "'agentr ui' shows the whole run."}
 
@@ -165,8 +165,13 @@ def _learnt(run: Run, dataset: str, index: int) -> dict[str, Any]:
 
 
 def size_of(answer: Any) -> int:
-    """Returns the bytes of an answer."""
-    return len(as_json(answer).encode())
+    """Returns the bytes of an answer in a file, with those of its address."""
+    return len(_escaped(answer).encode()) + ADDRESS
+
+
+def _escaped(answer: Any) -> str:
+    """An answer in a script element, which "<" could end, or open a comment in it: JSON may say it otherwise."""
+    return as_json(answer).replace("<", "\\u003c")
 
 
 def page(title: str, route: str, answers: dict[str, Any]) -> str:
@@ -182,8 +187,7 @@ def page(title: str, route: str, answers: dict[str, Any]) -> str:
     """
     script, style = (_static(name) for name in ("app.js", "app.css"))
     policy = f"default-src 'none'; script-src {_hash(script)}; style-src {_hash(style)}; img-src data:; base-uri 'none'; form-action 'none'"
-    # Inside a script element "<" could end it or open a comment; JSON may say it otherwise.
-    held = as_json({"route": route, "answers": answers}).replace("<", "\\u003c")
+    held = _escaped({"route": route, "answers": answers})
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         f'<meta http-equiv="Content-Security-Policy" content="{policy}">'

@@ -10,7 +10,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from agentr.observe.problems import Problem, read_or
+from agentr.observe.problems import PageProblem, read_or
 from agentr.read.run import Run
 
 #: Most characters of a text in an answer, unless the whole is asked for.
@@ -34,7 +34,7 @@ class Texts:
     @classmethod
     def of(cls, run: Run) -> Texts:
         """Returns the texts of a run's tokens; loading the tokenizer again is spared where nothing of the run has changed."""
-        problems: list[Problem] = []
+        problems: list[PageProblem] = []
         with _LOADING:
             decode = read_or(None, lambda: _decoder(run.path, run.layout.config.stat().st_mtime_ns), problems, "the tokenizer")
         return cls(decode, f"Tokens have no texts: {problems[0]['message']}" if problems else "")

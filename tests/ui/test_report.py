@@ -34,7 +34,7 @@ def report(root: Path, out: Path) -> dict[str, Any]:
 def test_a_report_has_what_the_server_says(made: Path, ask: Ask, tmp_path: Path) -> None:
     held = report(made / "first", tmp_path)
     page, theirs = held[address("run", run="run")], ask("run")
-    differs = {"card", "logs", "problems"}
+    differs = {"card", "logs", "problems", "config"}
     assert {name: page[name] for name in page if name not in differs} == {name: theirs[name] for name in theirs if name not in differs}
     assert {**theirs["card"], "id": "run", "path": ""} == page["card"] and page["problems"] == theirs["problems"] == []
     for name, query in (
@@ -67,6 +67,16 @@ def test_a_run_with_little_in_it_has_a_report(tmp_path: Path) -> None:
     assert {problem["message"].split(" cannot")[0] for problem in page["problems"]} == {f"the tree b of rounds/0{n}/eval" for n in (0, 1)}
     assert run_table(write_report(agentr.open(root))).row_count == 2
     assert json.loads((root / "report.json").read_text())["complete"]
+
+
+def test_a_report_tells_nobody_what_may_be_a_secret(made: Path, tmp_path: Path) -> None:
+    copy = Path(shutil.copytree(made / "first", tmp_path / "run"))
+    config = yaml.safe_load((copy / "config.yaml").read_text())
+    config["env"]["options"] = {"api_key": "sk-very-secret"}
+    (copy / "config.yaml").write_text(yaml.safe_dump(config))
+    held = report(copy, tmp_path / "out")
+    told = yaml.safe_load(held[address("run", run="run")]["config"])
+    assert told["env.options.api_key"] == "(not shown)" and told["run.seed"] == 0
 
 
 def test_texts_of_models_and_worlds_stay_texts(made: Path, tmp_path: Path) -> None:

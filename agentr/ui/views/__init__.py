@@ -1,1 +1,1 @@
-"""What the pages show, as plain data. ``agentr/ui/web/src/api.ts`` has the types of all answers."""
+"""What the pages show, as plain data. ``agentr.ui.api`` has the types of all answers."""

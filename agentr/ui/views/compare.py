@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from agentr.observe.comparison import RESULT, Comparison, compare_runs, read_plan
-from agentr.observe.problems import Problem, read_or
+from agentr.observe.problems import PageProblem, read_or
 from agentr.outside import typed
 from agentr.store.files import read_json
 from agentr.ui.views.home import comparison_card
@@ -38,7 +38,7 @@ def compare(name: str, folder: Path, id_of: Callable[[Path], str], found: Compar
     Raises:
         DataError: None of its runs has begun or can be read.
     """
-    problems: list[Problem] = []
+    problems: list[PageProblem] = []
     lines = read_plan(folder, problems)
     found = found or compare_runs(lines, read_or({}, lambda: failed_in(folder), problems, "which runs failed"), problems)
     states = {line.title: read_or("", lambda line=line: line.state, problems, f"{line.title},") for line in lines}

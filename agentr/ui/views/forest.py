@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from agentr.errors import DataError
-from agentr.observe.problems import Problem, read_or
+from agentr.observe.problems import PageProblem, read_or
 from agentr.read.run import Run
 from agentr.read.stage import Rollouts, Trees
 from agentr.store.tables import schema
@@ -46,7 +46,7 @@ def forest(
     import pyarrow.compute as pc
 
     trees = trees_of(run, stage)
-    problems: list[Problem] = []
+    problems: list[PageProblem] = []
     table = _table(trees, problems)
     seconds = pc.call_function("add", [table["policy_s"], table["env_s"]]) if len(table) else pa.array([], pa.float32())
     table = table.drop_columns(list(_SECONDS)).append_column("seconds", seconds) if len(table) else table
@@ -60,7 +60,7 @@ def forest(
     if matched:
         order = [(column, "descending" if down else "ascending"), *([("key", "ascending")] if column != "key" else [])]
         table = table.sort_by(order).slice(offset, limit)
-    lines = [{**row, "tokens": row.pop("completion_tokens"), "step": row.pop("step", None)} for row in table.to_pylist()]
+    lines = [{"tokens": row.pop("completion_tokens"), "step": row.pop("step", None), **row} for row in table.to_pylist()]
     failed = read_or({}, trees.forest.failures, problems, "the units that were given up") if not isinstance(trees, Rollouts) else {}
     return {
         "stage": stage,
@@ -87,7 +87,7 @@ def trees_of(run: Run, stage: str) -> Trees:
     return found
 
 
-def _table(trees: Trees, problems: list[Problem]) -> pa.Table:
+def _table(trees: Trees, problems: list[PageProblem]) -> pa.Table:
     """Returns the table of a stage; of one that is growing it is made of the trees, and those that are damaged are left out."""
     import pyarrow as pa
 

@@ -10,7 +10,7 @@ from typing import Any
 from agentr import __version__
 from agentr.evaluate.statistics import Estimate
 from agentr.observe.comparison import read_plan
-from agentr.observe.problems import Problem, read_or
+from agentr.observe.problems import PageProblem, read_or
 from agentr.observe.troubles import describe, troubles
 from agentr.read.run import Run
 from agentr.read.stage import Stage, paid_once
@@ -44,17 +44,17 @@ def card(name: str, path: Path) -> dict[str, Any]:
         "afterTitle": "",
     }
     empty |= {"seconds": 0.0, "completions": 0, "tokens": 0, "started": ""}
-    problems: list[Problem] = []
+    problems: list[PageProblem] = []
     found = read_or({}, lambda: _card(Run(path).at_once(), problems), problems, "")
     return empty | found | ({"problem": problems[0]["message"]} if problems else {})
 
 
-def events_of(run: Run, problems: list[Problem]) -> list[dict[str, Any]]:
+def events_of(run: Run, problems: list[PageProblem]) -> list[dict[str, Any]]:
     """Returns the log of a run, or nothing and a problem."""
     return read_or([], lambda: [event for event in run.events() if "event" in event and "time" in event], problems, "its log of events")
 
 
-def _card(run: Run, problems: list[Problem]) -> dict[str, Any]:
+def _card(run: Run, problems: list[PageProblem]) -> dict[str, Any]:
     config, stages = run.config, run.stages()
     events = events_of(run, problems)
     evaluated = [(arm, stage) for arm in run.arms if (stage := arm.measured) is not None]
@@ -97,7 +97,7 @@ def success(stage: Stage) -> dict[str, Any]:
 def comparison_card(name: str, path: Path) -> dict[str, Any]:
     """Returns what there is to say of a comparison in a line."""
     empty = {"id": name, "name": path.name, "path": str(path), "methods": [], "seeds": [], "done": 0, "runs": 0, "problem": ""}
-    problems: list[Problem] = []
+    problems: list[PageProblem] = []
     lines = read_plan(path, problems)
     states = [read_or("", lambda line=line: line.state, problems, f"{line.title},") for line in lines]
     return empty | {

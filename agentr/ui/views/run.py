@@ -12,7 +12,7 @@ import yaml
 
 from agentr.errors import DataError
 from agentr.observe.heldout import first_and_last
-from agentr.observe.problems import Problem, read_or
+from agentr.observe.problems import PageProblem, read_or
 from agentr.observe.progress import read_now
 from agentr.observe.status import describe_now, describe_stage
 from agentr.observe.summary import ArmSummary, summarise
@@ -40,7 +40,7 @@ _WAITS = (("policy", "policy_s"), ("environment", "env_s"))
 
 def run_page(name: str, run: Run) -> dict[str, Any]:
     """Returns the page of a run. What cannot be read is named in ``problems``; the rest is there."""
-    problems: list[Problem] = []
+    problems: list[PageProblem] = []
     events = events_of(run, problems)
     start = events[0]["time"] if events else None
     page: dict[str, Any] = {
@@ -137,7 +137,7 @@ def _logs(run: Run) -> dict[str, Path]:
 
 
 def _arm(
-    arm: RunRound, found: ArmSummary | None, times: dict[str, tuple[float, float | None]], start: float | None, problems: list[Problem]
+    arm: RunRound, found: ArmSummary | None, times: dict[str, tuple[float, float | None]], start: float | None, problems: list[PageProblem]
 ) -> dict[str, Any]:
     stages = arm.stages()
     dataset = read_or(DatasetSummary(), lambda: summary_of(stages.get(DATASET), DatasetSummary), problems, f"the rows of {arm.title}")
@@ -163,7 +163,7 @@ def _arm(
 
 
 def _stage(
-    run: Run, step: str, stage: Stage, times: tuple[float, float | None] | None, start: float | None, problems: list[Problem]
+    run: Run, step: str, stage: Stage, times: tuple[float, float | None] | None, start: float | None, problems: list[PageProblem]
 ) -> dict[str, Any]:
     began, ended = times or (None, None)
     size, waited = read_or((None, {}), lambda: _told(run, stage), problems, stage.name)

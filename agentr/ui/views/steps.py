@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from agentr.errors import DataError
-from agentr.observe.problems import Problem, read_or
+from agentr.observe.problems import PageProblem, read_or
 from agentr.read.run import Run
 from agentr.read.stage import Rollouts
 
@@ -19,7 +19,7 @@ def steps(run: Run, stage: str) -> dict[str, Any]:
     rollouts = run.stage(stage)
     if not isinstance(rollouts, Rollouts):
         raise DataError(f"{stage} is no stage of online training", hint="Such stages are named rounds/NN/rollouts.")
-    problems: list[Problem] = []
+    problems: list[PageProblem] = []
     measured = read_or({}, rollouts.validations, problems, "success on held-out tasks by step")
     lines = []
     for line in read_or([], lambda: rollouts.curve_lines(measured), problems, "its steps"):

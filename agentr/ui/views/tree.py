@@ -12,7 +12,7 @@ from statistics import fmean
 from typing import Any
 
 from agentr.errors import DataError
-from agentr.observe.problems import Problem, read_or
+from agentr.observe.problems import PageProblem, read_or
 from agentr.read.run import Run
 from agentr.read.stage import Rollouts, Trees
 from agentr.read.trace import made_of
@@ -35,7 +35,7 @@ def tree_view(run: Run, stage: str, key: str) -> dict[str, Any]:
     """
     trees = trees_of(run, stage)
     tree = trees[key]
-    problems: list[Problem] = []
+    problems: list[PageProblem] = []
     nodes = tree.nodes
     origins, origin = _coded(str(node.origin) for node in nodes)
     outcomes, outcome = _coded(str(node.outcome) if node.outcome else "" for node in nodes)

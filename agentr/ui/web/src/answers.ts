@@ -1,12 +1,12 @@
 // Asks for answers: of the page itself if it was written with them, else of the server it came from.
 
-import type { Failure, Problem, Turns, TurnView } from "./api";
+import type { Failure, PageProblem, Turns, TurnView } from "./api";
 
 export type Query = Record<string, string | number | null | undefined>;
 
 /** Why there is no answer, with what to do about it. */
 export class Unanswered extends Error {
-  constructor(readonly problem: Problem) {
+  constructor(readonly problem: PageProblem) {
     super(problem.message);
   }
 }
@@ -68,7 +68,7 @@ export async function askTurns(where: Query, nodes: number[], whole: boolean): P
   return { turns: found.flatMap((one) => one.turns), problem: found.find((one) => one.problem)?.problem ?? "" };
 }
 
-export function problemOf(error: unknown): Problem {
+export function problemOf(error: unknown): PageProblem {
   if (error instanceof Unanswered) return error.problem;
   return { message: error instanceof Error ? error.message : String(error), hint: "" };
 }

@@ -1,7 +1,7 @@
 // Two episodes beside each other: their turns as far as they are looked at, and where they first differ.
 
 import { useContext, useEffect, useState } from "preact/hooks";
-import type { Problem, TreeView } from "./api";
+import type { PageProblem, TreeView } from "./api";
 import { askTurns, problemOf } from "./answers";
 import { firstDifferent } from "./flips";
 import { Epoch } from "./hooks";
@@ -26,10 +26,10 @@ const CHUNK = 40;
 export interface Episode { where: Where; path: number[] }
 
 /** Looks for the first turn that differs, from the start, as many turns at a time as needed. null: none does as far as both go. */
-export function useFirstDifferent(a: Episode | null, b: Episode | null): { at: number | null; done: boolean; problem: Problem | null } {
+export function useFirstDifferent(a: Episode | null, b: Episode | null): { at: number | null; done: boolean; problem: PageProblem | null } {
   const epoch = useContext(Epoch);
   const asked = JSON.stringify([a, b]);
-  const [state, setState] = useState<{ asked: string; at: number | null; problem: Problem | null }>({ asked: "", at: null, problem: null });
+  const [state, setState] = useState<{ asked: string; at: number | null; problem: PageProblem | null }>({ asked: "", at: null, problem: null });
   useEffect(() => {
     if (!a || !b) return;
     let gone = false;

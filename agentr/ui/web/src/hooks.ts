@@ -2,7 +2,7 @@
 
 import { createContext } from "preact";
 import { useContext, useEffect, useMemo, useRef, useState } from "preact/hooks";
-import type { Problem, RunPage, State } from "./api";
+import type { PageProblem, RunPage, State } from "./api";
 import { address, alone, ask, firstRoute, problemOf } from "./answers";
 import { parse, type Route } from "./route";
 
@@ -17,7 +17,7 @@ const known = new Map<string, { epoch: number; data: unknown }>();
 
 export interface Answer<T> {
   data: T | null;
-  problem: Problem | null;
+  problem: PageProblem | null;
   /** What is shown answers an earlier question; the new answer is on its way. */
   stale: boolean;
 }
@@ -28,7 +28,7 @@ export interface Answer<T> {
  */
 export function useAnswer<T>(where: string | null, keep = false): Answer<T> {
   const epoch = useContext(Epoch);
-  const [state, setState] = useState<{ where: string | null; data: T | null; problem: Problem | null }>({ where: null, data: null, problem: null });
+  const [state, setState] = useState<{ where: string | null; data: T | null; problem: PageProblem | null }>({ where: null, data: null, problem: null });
   useEffect(() => {
     if (where === null || (known.get(where)?.epoch === epoch && !where.startsWith(HOME))) return;
     const stop = new AbortController();

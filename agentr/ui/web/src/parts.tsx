@@ -3,7 +3,7 @@
 import type { ComponentChildren } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 import { alone } from "./answers";
-import type { Estimate, Problem } from "./api";
+import type { Estimate, PageProblem } from "./api";
 import { percent, interval, plural } from "./format";
 import { pieces, plain } from "./hostile";
 import type { Answer } from "./hooks";
@@ -17,7 +17,7 @@ export function Said({ text }: { text: string }) {
   );
 }
 
-export function Trouble({ problem }: { problem: Problem }) {
+export function Trouble({ problem }: { problem: PageProblem }) {
   return (
     <div class="trouble" role="alert">
       <strong><Said text={sentence(problem.message)} /></strong> {problem.hint && <Said text={problem.hint} />}
@@ -34,7 +34,7 @@ export function Shown<T>({ answer, children, tall = "12rem" }: { answer: Answer<
     return (
       <div class={answer.stale ? "stale" : ""} aria-busy={answer.stale}>
         {answer.problem && <Trouble problem={answer.problem} />}
-        <Unread problems={(answer.data as { problems?: Problem[] }).problems ?? []} />
+        <Unread problems={(answer.data as { problems?: PageProblem[] }).problems ?? []} />
         {children(answer.data)}
       </div>
     );
@@ -43,7 +43,7 @@ export function Shown<T>({ answer, children, tall = "12rem" }: { answer: Answer<
   return <div class="loading" style={{ minHeight: tall }} role="status">Loading…</div>;
 }
 
-function Unread({ problems }: { problems: Problem[] }) {
+function Unread({ problems }: { problems: PageProblem[] }) {
   return (
     <>
       {problems.slice(0, NAMED).map((problem) => <Trouble problem={problem} />)}

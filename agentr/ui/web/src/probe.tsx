@@ -2,19 +2,19 @@
 
 import { useEffect, useState } from "preact/hooks";
 import { ask, problemOf } from "./answers";
-import type { Problem, Probed } from "./api";
+import type { Probe, PageProblem, RowProbe } from "./api";
 import { seconds } from "./format";
 import { Said, Trouble } from "./parts";
 
 /** Milliseconds between two looks at a probe. */
 const LOOK = 1500;
 
-export interface Probing<T> { asked: boolean; done: boolean; found: T | null; problem: Problem | null; start: () => void }
+export interface Probing<T> { asked: boolean; done: boolean; found: T | null; problem: PageProblem | null; start: () => void }
 
 /** Asks again and again until it is done. Questions about the same `place`, such as the siblings of a turn, share one answer. */
-export function useProbe<T extends Probed<unknown>>(question: string, place = question): Probing<T> {
+export function useProbe<T extends Probe | RowProbe>(question: string, place = question): Probing<T> {
   const [asked, setAsked] = useState("");
-  const [state, setState] = useState<{ place: string; found: T | null; problem: Problem | null }>({ place: "", found: null, problem: null });
+  const [state, setState] = useState<{ place: string; found: T | null; problem: PageProblem | null }>({ place: "", found: null, problem: null });
   useEffect(() => {
     if (asked !== place) return;
     let timer = 0;
@@ -41,7 +41,7 @@ export function useProbe<T extends Probed<unknown>>(question: string, place = qu
 }
 
 /** What there is to say of a probe beside its numbers. */
-export function Underway({ probe: { found, problem } }: { probe: Probing<Probed<unknown>> }) {
+export function Underway({ probe: { found, problem } }: { probe: Probing<Probe | RowProbe> }) {
   if (problem) return <Trouble problem={problem} />;
   if (!found) return <p role="status">Asking…</p>;
   return (

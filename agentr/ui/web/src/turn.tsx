@@ -3,7 +3,7 @@
 import { useState } from "preact/hooks";
 import type { TurnView } from "./api";
 import { ask, address, alone, problemOf } from "./answers";
-import type { Problem, Turns } from "./api";
+import type { PageProblem, Turns } from "./api";
 import { number, plural, seconds } from "./format";
 import { Chip, Said, Trouble } from "./parts";
 import { Tokens, TokenTable } from "./tokens";
@@ -29,7 +29,7 @@ interface TurnBodyProps {
 
 export function TurnBody({ turn: given, where, mode, mask: asked = null }: TurnBodyProps) {
   const [whole, setWhole] = useState<TurnView | null>(null);
-  const [problem, setProblem] = useState<Problem | null>(null);
+  const [problem, setProblem] = useState<PageProblem | null>(null);
   const turn = whole ?? given;
   const fetchWhole = () => {
     ask<Turns>(address("turns", { ...where, nodes: turn.id, whole: 1 }))

@@ -1,7 +1,7 @@
 // Texts of turns, asked for as they are looked at.
 
 import { useContext, useEffect, useRef, useState } from "preact/hooks";
-import type { Problem, TurnView } from "./api";
+import type { PageProblem, TurnView } from "./api";
 import { askTurns, problemOf } from "./answers";
 import { Epoch } from "./hooks";
 
@@ -11,11 +11,11 @@ export interface Where { run: string; stage: string; key: string; [name: string]
 const MOST = 50;
 
 /** Texts of turns by their ids. Those that are known are not asked for again, until the run changed. */
-export function useTurns(where: Where, nodes: number[]): { turns: ReadonlyMap<number, TurnView>; problem: Problem | null; note: string } {
+export function useTurns(where: Where, nodes: number[]): { turns: ReadonlyMap<number, TurnView>; problem: PageProblem | null; note: string } {
   const epoch = useContext(Epoch);
   const tree = `${where.run}\n${where.stage}\n${where.key}`;
   const known = useRef({ tree: "", epoch: -1, turns: new Map<number, TurnView>() });
-  const [state, setState] = useState<{ tree: string; problem: Problem | null; note: string }>({ tree, problem: null, note: "" });
+  const [state, setState] = useState<{ tree: string; problem: PageProblem | null; note: string }>({ tree, problem: null, note: "" });
   if (known.current.tree !== tree) known.current = { tree, epoch, turns: new Map() };
   const asked = nodes.join(",");
   useEffect(() => {

@@ -1,7 +1,7 @@
 // The trees of a stage.
 
 import { address, alone } from "../answers";
-import type { Forest, ForestRow } from "../api";
+import type { ForestView, ForestRow } from "../api";
 import { count, number, seconds } from "../format";
 import { readable } from "../hostile";
 import { go, useAnswer, useRun } from "../hooks";
@@ -39,7 +39,7 @@ export function ForestPage({ run, query }: { run: string; query: Query }) {
   const down = query.down === "1";
   const order = { sort, down: down ? 1 : 0, search: query.search, only: query.only, step: query.step, offset, limit: SIZE };
   const where = stage ? address("forest", { run, stage, ...(alone ? {} : order) }) : null;
-  const answer = useAnswer<Forest>(where, true);
+  const answer = useAnswer<ForestView>(where, true);
   const set = (change: Query, replace = false) => go(href("forest", run, { ...query, stage, offset: "", ...change }), replace);
   return (
     <>

@@ -1,6 +1,6 @@
 // One run: what it claims, its policies, where the time went, and what it was made with.
 
-import type { Arm, RunPage as RunAnswer } from "../api";
+import type { ArmView, RunPage as RunAnswer } from "../api";
 import { count, number, percent, plural, points, seconds } from "../format";
 import { useRun } from "../hooks";
 import { Chip, Copy, Said, Scroll, Shown, Whisker } from "../parts";
@@ -79,7 +79,7 @@ function pairOf(page: RunAnswer, claim: RunAnswer["claims"][number]): { a: strin
   return a && b ? { a, b } : null;
 }
 
-function Success({ arms }: { arms: Arm[] }) {
+function Success({ arms }: { arms: ArmView[] }) {
   const measured = arms.filter((arm) => arm.success);
   if (!measured.length) return null;
   return (
@@ -90,7 +90,7 @@ function Success({ arms }: { arms: Arm[] }) {
   );
 }
 
-function Mix({ arms, run }: { arms: Arm[]; run: string }) {
+function Mix({ arms, run }: { arms: ArmView[]; run: string }) {
   const kinds = [...new Set(arms.flatMap((arm) => Object.keys(arm.kinds)))];
   const most = Math.max(1, ...arms.map((arm) => arm.rows));
   if (!kinds.length) return null;
@@ -115,7 +115,7 @@ function Mix({ arms, run }: { arms: Arm[]; run: string }) {
   );
 }
 
-function Policies({ arms, run }: { arms: Arm[]; run: string }) {
+function Policies({ arms, run }: { arms: ArmView[]; run: string }) {
   const evaluated = arms.filter((arm) => evalOf(arm));
   const first = evaluated.find((arm) => arm.title !== "control");
   return (
@@ -183,10 +183,10 @@ function Rest({ page, run }: { page: RunAnswer; run: string }) {
   );
 }
 
-function evalOf(arm: Arm | undefined): string {
+function evalOf(arm: ArmView | undefined): string {
   return arm?.stages.find((stage) => stage.kind === "episodes" && stage.step === "eval" && stage.state === "sealed")?.name ?? "";
 }
 
-function datasetOf(arm: Arm): string {
+function datasetOf(arm: ArmView): string {
   return arm.stages.find((stage) => stage.kind === "dataset" && stage.state === "sealed")?.name ?? "";
 }

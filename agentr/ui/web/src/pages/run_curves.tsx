@@ -1,7 +1,7 @@
 // Curves of training, a line a policy; of online training, the way to its steps.
 
 import { useState } from "preact/hooks";
-import type { Arm } from "../api";
+import type { ArmView } from "../api";
 import { CurvePlot } from "../curve_plot";
 import { Said, Select } from "../parts";
 import { href } from "../route";
@@ -9,7 +9,7 @@ import { href } from "../route";
 /** What every line has and is no measure. */
 const NO_MEASURE = new Set(["step", "steps", "seconds"]);
 
-export function Curves({ arms, run }: { arms: Arm[]; run: string }) {
+export function Curves({ arms, run }: { arms: ArmView[]; run: string }) {
   const trained = arms.filter((arm) => arm.curve.length > 0);
   const measures = [...new Set(trained.flatMap((arm) => arm.curve.flatMap((line) => Object.keys(line))))].filter((name) => !NO_MEASURE.has(name));
   measures.sort((a, b) => Number(b === "loss") - Number(a === "loss"));
@@ -32,7 +32,7 @@ export function Curves({ arms, run }: { arms: Arm[]; run: string }) {
           </div>
           <CurvePlot
             title={`${measure} by optimiser step`} unit="optimiser step"
-            curves={trained.map((arm) => ({ label: arm.title, points: arm.curve.filter((line) => measure in line && "step" in line).map((line) => [line.step, line[measure]]) }))}
+            curves={trained.map((arm) => ({ label: arm.title, points: arm.curve.flatMap(({ step, [measure]: value }) => (typeof step === "number" && typeof value === "number" ? [[step, value] as [number, number]] : [])) }))}
           />
         </section>
       )}

@@ -1,10 +1,9 @@
 // What else was measured: a table for each kind of figure, a line for each policy.
 
-import type { Estimate, RunPage } from "../api";
+import type { Estimate, Table } from "../api";
 import { interval, number, percent } from "../format";
 import { Said, Scroll } from "../parts";
 
-type Table = RunPage["tables"][number];
 type Cell = Table["lines"][string][string] | undefined;
 
 export function Tables({ tables }: { tables: Table[] }) {

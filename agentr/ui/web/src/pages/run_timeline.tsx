@@ -1,6 +1,6 @@
 // Where the time went: every stage from its start to its end, and what it waited for.
 
-import type { Arm, StageLine } from "../api";
+import type { ArmView, StageLine } from "../api";
 import { count, percent, seconds } from "../format";
 import { plain } from "../hostile";
 import { Chip, Said, Scroll } from "../parts";
@@ -8,7 +8,7 @@ import { href, type PageName } from "../route";
 
 const LEADS_TO: Partial<Record<StageLine["kind"], PageName>> = { trees: "forest", episodes: "forest", rollouts: "forest", dataset: "dataset" };
 
-export function Timeline({ arms, run }: { arms: Arm[]; run: string }) {
+export function Timeline({ arms, run }: { arms: ArmView[]; run: string }) {
   const lines = arms.flatMap((arm) => arm.stages.map((stage) => ({ arm, stage })));
   lines.sort((a, b) => (a.stage.started ?? Infinity) - (b.stage.started ?? Infinity));
   const end = Math.max(1, ...lines.map(({ stage }) => stage.ended ?? (stage.started ?? 0) + stage.seconds));
@@ -28,7 +28,7 @@ export function Timeline({ arms, run }: { arms: Arm[]; run: string }) {
   );
 }
 
-function Line({ arm, stage, end, work, run }: { arm: Arm; stage: StageLine; end: number; work: number; run: string }) {
+function Line({ arm, stage, end, work, run }: { arm: ArmView; stage: StageLine; end: number; work: number; run: string }) {
   const page = LEADS_TO[stage.kind];
   const ended = stage.ended ?? (stage.started ?? 0) + stage.seconds;
   const title = plain(`${arm.title}: ${stage.step}`);

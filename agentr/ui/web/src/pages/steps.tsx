@@ -1,7 +1,7 @@
 // Online training by its steps; each leads to the trees and rows of that step.
 
 import { address } from "../answers";
-import type { Steps } from "../api";
+import type { StepsView } from "../api";
 import { CurvePlot } from "../curve_plot";
 import { number } from "../format";
 import { go, useAnswer } from "../hooks";
@@ -16,7 +16,7 @@ const FIRST = ["success", "validation", "reward/total", "calls", "entropy", "sta
 
 export function StepsPage({ run, query }: { run: string; query: Query }) {
   const { stage = "" } = query;
-  const answer = useAnswer<Steps>(address("steps", { run, stage }));
+  const answer = useAnswer<StepsView>(address("steps", { run, stage }));
   return (
     <>
       <h1>Steps of online training</h1>
@@ -28,7 +28,7 @@ export function StepsPage({ run, query }: { run: string; query: Query }) {
   );
 }
 
-function Found({ found, run, query }: { found: Steps; run: string; query: Query }) {
+function Found({ found, run, query }: { found: StepsView; run: string; query: Query }) {
   const measures = [...new Set(found.lines.flatMap((line) => Object.keys(line)))].filter((name) => name !== "step");
   measures.sort((a, b) => rank(a) - rank(b));
   const chosen = [query.one, query.two].map((name, place) => (name && measures.includes(name) ? name : (measures[place] ?? measures[0])));

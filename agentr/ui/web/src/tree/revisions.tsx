@@ -2,7 +2,7 @@
 
 import { Chip, Said } from "../parts";
 import { number } from "../format";
-import type { RevisionView } from "../api";
+import type { Revision } from "../api";
 import type { Scene } from "./scene";
 
 const MOST = 100;
@@ -36,7 +36,7 @@ function Verdict({ scene, id }: { scene: Scene; id: number }) {
 }
 
 /** What came of carrying the revision out. */
-function Outcome({ revision, turn, scene }: { revision: RevisionView; turn: (id: number, title: string) => preact.JSX.Element; scene: Scene }) {
+function Outcome({ revision, turn, scene }: { revision: Revision; turn: (id: number, title: string) => preact.JSX.Element; scene: Scene }) {
   if (!revision.spliced) return <Chip>not executed</Chip>;
   if (revision.end < 0) return <Chip kind="bad">executed: earned less than the good path</Chip>;
   const reward = scene.tree.nodes.reward[revision.end];
