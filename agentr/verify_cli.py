@@ -65,9 +65,9 @@ def list_(
     shown = {"methods": _methods, "rewards": _rewards, "environments": lambda: list_environments(as_json)}
     if what and what not in shown:
         list_requirements(what)
-    for name, show in shown.items():
-        if name == what or (not what and not as_json) or (as_json and not what and name == "environments"):
-            show()
+        return
+    for name in [what] if what else ["environments"] if as_json else shown:
+        shown[name]()
 
 
 def init(

@@ -16,7 +16,8 @@ from typing import Any
 from pydantic.json_schema import GenerateJsonSchema
 
 from agentr.config.checks import Section, adapter
-from agentr.config.load import ENDPOINTS, MethodClass
+from agentr.config.layers import ENDPOINTS
+from agentr.config.load import MethodClass
 from agentr.config.overlays import overlays
 from agentr.config.schema import CHANGING, Config
 

@@ -253,7 +253,7 @@ class Bucket:
             if not re.search(_NO_BUCKET, str(error)):
                 return None
             raise self._error(str(error)) from None
-        except (BaseError, OSError, NotImplementedError) as error:  # the last of stores that know no conditional requests
+        except (BaseError, OSError, NotImplementedError) as error:  # obstore raises the last for stores without conditional requests
             raise self._error(str(error)) from None  # what it says may hold credentials
 
     def _error(self, text: str) -> BucketError:

@@ -133,7 +133,7 @@ class Values:
         args = [self._at(arg, point, digits, complex_) for arg in term.args if isinstance(arg, Term)]
         try:
             value = _applied(context, term.head, args, complex_)
-        except (ValueError, TypeError, IndexError, ArithmeticError, NotImplementedError, context.NoConvergence) as error:
+        except (ValueError, TypeError, IndexError, ArithmeticError, NotImplementedError, context.NoConvergence) as error:  # of mpmath
             raise Undefined from error
         if isinstance(value, Fraction):
             if max(value.numerator.bit_length(), value.denominator.bit_length()) <= MAX_BITS:

@@ -261,6 +261,19 @@ def test_a_text_is_what_is_written(tmp_path: Path, text: str) -> None:
         assert load(tmp_path / "b.yaml", files=False).env.options["any"] == yaml.safe_load(text)
 
 
+def test_roles_name_an_endpoint(tmp_path: Path) -> None:
+    """It is put in the place of its name; a text in it is what is written; a role may change a key of it."""
+    (tmp_path / "a.yaml").write_text(
+        "endpoints: {big: {model: 007, concurrency: 3}}\neval: {judge: {who: openai, openai: big}}\npolicy: {openai: big}"
+    )
+    config = load(tmp_path / "a.yaml", ["endpoints.big.max_cost=2", "policy.openai.concurrency=9"])
+    judge, policy = config.eval.judge.openai, config.policy.openai
+    assert (judge.model, judge.concurrency, judge.max_cost) == ("007", 3, 2.0)
+    assert (policy.model, policy.concurrency) == ("007", 9)
+    (tmp_path / "config.yaml").write_text(to_yaml(config))
+    assert load(tmp_path / "config.yaml") == config, "what a run stores stands by itself"
+
+
 def test_later_layers_win(tmp_path: Path) -> None:
     (tmp_path / "base.yaml").write_text("run: {seed: 1, rounds: 5}\nmethod: {search: {width: 3}}")
     (tmp_path / "top.yaml").write_text("include: [base.yaml]\nrun: {seed: 2}\nmethod: {preset: paper}")
