@@ -1,4 +1,4 @@
-"""The commands about environments: ``agentr list environments``. Thin, as `cli.py` is."""
+"""The commands about environments: ``agentr envs``. Thin, as `cli.py` is."""
 
 from __future__ import annotations
 
