@@ -8,4 +8,4 @@ import sys
 from ray_jobs.entry import main
 
 if __name__ == "__main__":
-    sys.exit(main(["check"], __doc__))
+    sys.exit(main(["run", "--dry-run", "--check-cluster"], __doc__))

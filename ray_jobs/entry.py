@@ -1,4 +1,4 @@
-"""What the entry points have in common: each is a command of ``agentr``, on the cluster that the job runs on."""
+"""What the entry points have in common: they read a configuration, and work on the cluster that the job runs on."""
 
 from __future__ import annotations
 
@@ -6,20 +6,21 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from agentr.cluster import ray_private
+from agentr.config.schema import Config
 from agentr.errors import AgentrError, ConfigError
 from agentr.methods import load
 from agentr.store.trust import VARIABLE
 
 
-def main(command: Sequence[str], about: str | None, arguments: Sequence[str] | None = None) -> int:
+def main(command: Sequence[str] | Callable[[Config], None], about: str | None, arguments: Sequence[str] | None = None) -> int:
     """Runs a command; the exit code is 0 only if it finished.
 
     Args:
-        command: Of ``agentr``, such as ``collect``.
+        command: Of ``agentr``, such as ``run``, with options; or what is done with the configuration.
         about: The help text.
         arguments: CONFIG, KEY=VALUE..., and options of the command; by default those of this process.
     """
@@ -39,13 +40,17 @@ def main(command: Sequence[str], about: str | None, arguments: Sequence[str] | N
         if "--trust" in rest:  # not every command has the option
             rest.remove("--trust")
             os.environ[VARIABLE] = "1"
-        loaded = load(config, [item for item in rest if "=" in item and not item.startswith("-")], files=False)
+        overrides = [item for item in rest if "=" in item and not item.startswith("-")]
+        loaded = load(config, overrides, files=False)
         if not Path(loaded.run.dir).is_absolute():
             raise ConfigError(
                 f"run.dir = {loaded.run.dir!r} is relative, and a job's working directory is a temporary copy",
                 hint="Give an absolute path that every node can reach: run.dir=/abs/path",
             )
         address = [] if loaded.cluster.address else ["cluster.address=auto"]
+        if callable(command):
+            command(load(config, [*overrides, *address]))
+            return 0
     except AgentrError as error:
         print(f"error: {error}", file=sys.stderr)
         return error.status

@@ -5,7 +5,9 @@ ray job submit --working-dir . -- python -m ray_jobs.environments configs/demo.y
 
 import sys
 
+from agentr.launch.serve import serve
+from agentr.observe.progress import Reporter
 from ray_jobs.entry import main
 
 if __name__ == "__main__":
-    sys.exit(main(["serve"], __doc__))
+    sys.exit(main(lambda config: serve(config, Reporter()), __doc__))

@@ -16,6 +16,7 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
+import httpx
 import psutil
 import pytest
 
@@ -154,6 +155,22 @@ def test_a_check_starts_nothing_and_says_what_may_run_where(cluster: dict[str, s
     assert not (tmp_path / "run/rounds").exists()
     wrong = agentr(cluster, "submit", DEMO, "cluster=gpu_cluster", f"run.dir={tmp_path}/run", "--dry-run")
     assert wrong.returncode == 1 and "engine wants 1 GPUs on one node" in wrong.stdout, wrong.stdout + wrong.stderr
+
+
+def test_environment_servers_are_a_job_until_it_is_stopped(cluster: dict[str, str], tmp_path: Path) -> None:
+    given = ("submit", DEMO, f"run.dir={tmp_path}/run", "env.name=textcraft", "--job", "environments", "--no-wait")
+    assert agentr(cluster, *given).returncode == 0
+    deadline = time.monotonic() + 180
+    while not (found := re.search(r"textcraft: (http://\S+)", agentr(cluster, "logs", f"{tmp_path}/run").stdout)):
+        assert time.monotonic() < deadline, "no server said where it is"
+        time.sleep(1)
+    token = (tmp_path / "run/token").read_text()
+    asked = httpx.get(f"{found[1]}/spec", headers={"Authorization": f"Bearer {token}"})
+    assert asked.json()["name"] == "textcraft", asked.text
+    assert agentr(cluster, "stop", f"{tmp_path}/run").returncode == 0
+    with pytest.raises(httpx.TransportError):
+        httpx.get(f"{found[1]}/spec")
+    assert not (tmp_path / "run/token").exists()
 
 
 @pytest.mark.parametrize(
