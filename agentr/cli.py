@@ -62,7 +62,7 @@ def run(
     """Run an experiment, or continue it where it stopped."""
     from agentr.config.identity import to_yaml
     from agentr.config.named import looking
-    from agentr.methods import read
+    from agentr.methods import plan_of, read
     from agentr.models.load import check_context
 
     with looking(dry_run and not (trust or check_cluster)), trusting(trust):
@@ -73,7 +73,7 @@ def run(
         from agentr.launch.estimate import estimate
 
         echo("\n".join(reading.lines()) if origins else to_yaml(loaded))
-        echo(estimate(loaded).text())
+        echo(estimate(plan_of(loaded)).text())
         if check_cluster:
             from agentr.launch.check import check
             from agentr.observe.progress import Reporter
@@ -89,7 +89,7 @@ def run(
         run_experiment(loaded, Reporter(), allow_change=allow_config_change, only=only or ())
         return
     with opened(loaded, Reporter()) as experiment:
-        echo(experiment.train(f"imported/{TRAIN}", dataset.resolve(), experiment.base_model(), experiment.train_config(1)).path)
+        echo(experiment.train(f"imported/{TRAIN}", dataset.resolve(), experiment.base_model(), experiment.plan.train(1)).path)
 
 
 @app.command()

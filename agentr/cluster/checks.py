@@ -6,11 +6,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from agentr.cluster.causes import Cause, CauseKind
-from agentr.cluster.needs import needs, shortages
+from agentr.cluster.needs import shortages
 from agentr.cluster.node_watch import DiskSpace, Lookouts, silence
 from agentr.cluster.nodes import ClusterNode, nodes
+from agentr.cluster.places import Places
 from agentr.cluster.roles import Role
-from agentr.config.schema import Config
 
 #: Free space below which a disk counts as full.
 FULL_BYTES = 50 * 2**20
@@ -65,7 +65,7 @@ def check_disks(run_dir: Path, lookouts: Lookouts) -> Iterator[Cause]:
         yield Cause(CauseKind.disk_full, f"the disk of {where} is full", f"{disk.free / 2**20:.0f} MiB are free", setting)
 
 
-def check_places(config: Config, role: Role, what: str, evidence: str) -> Cause:
+def check_places(places: Places, role: Role, what: str, evidence: str) -> Cause:
     """Returns why something waits for a place: the cluster has none, those there are taken, or nodes are to come.
 
     Args:
@@ -73,11 +73,11 @@ def check_places(config: Config, role: Role, what: str, evidence: str) -> Cause:
         evidence: What Ray says of it.
     """
     there = nodes()
-    short = shortages(config, needs(config, sum(node.gpus for node in there)), there)
+    short = shortages(places, places.needs(sum(node.gpus for node in there)), there)
     about = (f"{role.value} wants ", f"the role {role.value}:")
     mine = next((problem for problem in short if any(words in problem.message for words in about)), None)
     seen = f"{evidence}; {mine.message}" if mine else f"{evidence}; the cluster has room for it, which something else takes"
-    if config.cluster.wait_s:
+    if places.cluster.wait_s:
         hint = "Does the cluster grow? See its autoscaler, and cluster.wait_s; policy.timeout_s is how long a call waits."
         return Cause(CauseKind.resources_awaited, f"{what} waits for nodes that are to come", seen, hint)
     setting = "policy.engines or policy.tensor_parallel_size" if role is Role.engine else "trainer.workers"

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from agentr.cluster.ray_private import session_folder, started_here
-from agentr.config.schema import Config
+from agentr.config.cluster import ClusterConfig
 from agentr.errors import InfraError
 from agentr.secrets import Secret, SecretKind, quoted
 
@@ -36,7 +36,7 @@ _END_S = 3.0
 _TOKEN_HINT = "If it uses token authentication, set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN (or RAY_AUTH_TOKEN_PATH) here too."
 
 
-def connect(config: Config) -> Any:
+def connect(cluster: ClusterConfig) -> Any:
     """Joins a Ray cluster or starts one on this machine, and returns the ``ray`` module.
 
     A local cluster gets a token of its own, so that nobody else on the machine's network can use it. On a cluster that is joined the
@@ -45,7 +45,7 @@ def connect(config: Config) -> Any:
     Raises:
         InfraError: The cluster cannot be joined; says what to check.
     """
-    address = config.cluster.address or os.environ.get("RAY_ADDRESS", "")
+    address = cluster.address or os.environ.get("RAY_ADDRESS", "")
     token = Secret.read(SecretKind.RAY, "RAY_AUTH_TOKEN")
     if not address:
         # Ray reads these once, when it is imported.
@@ -60,7 +60,7 @@ def connect(config: Config) -> Any:
     quiet = {"log_to_driver": False, "configure_logging": True, "logging_level": "ERROR", "namespace": "agentr"}
     with _own_signals():
         if not address:
-            _start_here(ray, config, quiet)
+            _start_here(ray, cluster, quiet)
             return ray
         try:
             ray.init(address=address, **quiet)
@@ -98,20 +98,20 @@ def send_by_value() -> None:
             ray.cloudpickle.register_pickle_by_value(module)
 
 
-def joined(config: Config) -> bool:
+def joined(cluster: ClusterConfig) -> bool:
     """Returns whether the cluster is one that was there before, not one that this process started."""
-    return bool(config.cluster.address or os.environ.get("RAY_ADDRESS", ""))
+    return bool(cluster.address or os.environ.get("RAY_ADDRESS", ""))
 
 
-def _start_here(ray: Any, config: Config, quiet: dict[str, Any], attempts: int = 2) -> None:
+def _start_here(ray: Any, cluster: ClusterConfig, quiet: dict[str, Any], attempts: int = 2) -> None:
     """Starts Ray on this machine. A start that fails is tried again: beside another one that starts, or on a busy machine, it may."""
-    _require_room(config)
+    _require_room()
     for left in reversed(range(attempts)):
         try:
             ray.init(
                 address="local",
-                num_cpus=max(config.cluster.cpus or (os.cpu_count() or 1), 2),
-                include_dashboard=config.cluster.dashboard,
+                num_cpus=max(cluster.cpus or (os.cpu_count() or 1), 2),
+                include_dashboard=cluster.dashboard,
                 object_store_memory=OBJECT_STORE_MIB * 2**20,
                 **quiet,
             )
@@ -123,7 +123,7 @@ def _start_here(ray: Any, config: Config, quiet: dict[str, Any], attempts: int =
                 raise InfraError(f"Ray did not start on this machine: {error}", hint=hint) from error
 
 
-def _require_room(config: Config) -> None:
+def _require_room() -> None:
     """Checks that Ray may write what it needs to start: it would not say so, and be waited for.
 
     Raises:

@@ -16,8 +16,8 @@ from typing import Any
 
 from agentr.cluster import ray_private
 from agentr.cluster.nodes import nodes
-from agentr.cluster.roles import Role, engines_on_gpu, matches, role_of, selector
-from agentr.config.schema import Config
+from agentr.cluster.places import Places
+from agentr.cluster.roles import Role, matches, role_of
 
 #: Seconds between two looks at which nodes drain.
 LOOK_S = 2.0
@@ -44,8 +44,8 @@ class Draining:
         event: Notes it in the run.
     """
 
-    def __init__(self, config: Config, say: Callable[[str], None], event: Callable[..., None]) -> None:
-        self._config = config
+    def __init__(self, places: Places, say: Callable[[str], None], event: Callable[..., None]) -> None:
+        self._places = places
         self._say = say
         self._event = event
         self._told: set[str] = set()
@@ -90,8 +90,8 @@ class Draining:
         role, name = role_of(entry["Name"]), entry["Name"]
         if role is None or (entry["ActorID"], entry["Pid"]) in self._moved:
             return ""
-        on_gpus = role is Role.engine and engines_on_gpu(self._config, ray.cluster_resources().get("GPU", 0))
-        if not elsewhere(selector(self._config, role), self._config.policy.tensor_parallel_size if on_gpus else 0.0):
+        on_gpus = role is Role.engine and self._places.engines_on_gpu(ray.cluster_resources().get("GPU", 0))
+        if not elsewhere(self._places.labels[role], self._places.policy.tensor_parallel_size if on_gpus else 0.0):
             return ""
         self._moved.add((entry["ActorID"], entry["Pid"]))
         # Ray starts engines and supervisors again; the driver hears of the death of a coordinator at once only if it is to stay dead.

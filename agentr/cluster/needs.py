@@ -1,74 +1,24 @@
-"""What a configuration needs of a cluster, and whether nodes have it. Pure: Ray is not asked here."""
+"""Whether nodes have what a run needs. Pure: Ray is not asked here."""
 
 from __future__ import annotations
 
 import difflib
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from agentr.cluster.nodes import ClusterNode
-from agentr.cluster.roles import LABEL, NODE_ROLES, Role, engines_on_gpu, matches, selector, values_of
+from agentr.cluster.places import Need, Places
+from agentr.cluster.roles import LABEL, NODE_ROLES, Role, matches, values_of
 from agentr.config.checks import Problem
-from agentr.config.policy import PolicyBackend
-from agentr.config.schema import Config
 from agentr.config.training import Share
 
 
-@dataclass(frozen=True)
-class Need:
-    """Places for one role.
-
-    Attributes:
-        count: How many processes there are.
-        gpus: GPUs of each, on one node.
-        threads: CPUs that each would use; they are shared, not reserved.
-        labels: What its nodes must be labelled with.
-        setting: The keys that say so.
-    """
-
-    role: Role
-    count: int
-    gpus: int
-    threads: int
-    labels: dict[str, str]
-    setting: str
-
-
-def needs(config: Config, gpus_there: float) -> list[Need]:
-    """Returns what each role needs, in the order in which places are given out.
-
-    Args:
-        gpus_there: GPUs that the cluster has now, for ``policy.device=auto``.
-    """
-    policy, trainer = config.policy, config.trainer
-    found = [
-        Need(
-            Role.trainer,
-            trainer.workers,
-            1 if trainer.use_gpu else 0,
-            1 if trainer.use_gpu else trainer.threads,
-            selector(config, Role.trainer),
-            "trainer.workers",
-        )
-    ]
-    if policy.backend is PolicyBackend.vllm:
-        on_gpu = engines_on_gpu(config, gpus_there)
-        size = policy.tensor_parallel_size
-        setting = "policy.engines" + (" and policy.tensor_parallel_size" if on_gpu and size > 1 else "")
-        labels = selector(config, Role.engine)
-        found.append(Need(Role.engine, policy.engines, size if on_gpu else 0, 1 if on_gpu else policy.threads, labels, setting))
-    found.append(Need(Role.coordinator, config.collect.coordinators, 0, 1, selector(config, Role.coordinator), "collect.coordinators"))
-    if not config.env.url:
-        found.append(Need(Role.environment, config.env.servers, 0, 1, selector(config, Role.environment), "env.servers"))
-    return found
-
-
-def shortages(config: Config, wanted: Sequence[Need], there: Sequence[ClusterNode]) -> list[Problem]:
+def shortages(places: Places, wanted: Sequence[Need], there: Sequence[ClusterNode]) -> list[Problem]:
     """Returns what cannot be placed: the role, what it wants, what there is, and the setting to change."""
+    share = places.trainer.share
     problems = []
     left = {node.id: node.gpus for node in there}
     for need in wanted:
-        if config.trainer.share is not Share.split and need.role is Role.engine:
+        if share is not Share.split and need.role is Role.engine:
             left = {node.id: node.gpus for node in there}  # those of the trainer, in turns or together
         on = [node for node in there if matches(node.labels, need.labels)]
         where = f" on nodes with {_described(need.labels)}" if need.labels else ""
@@ -94,18 +44,18 @@ def shortages(config: Config, wanted: Sequence[Need], there: Sequence[ClusterNod
             have = ", ".join(f"{node.name}: {node.gpus:g}" for node in on)
             message = f"{need.role.value} wants {need.count} x {need.gpus} GPUs{where}, and there is room for {placed} ({have})"
             hint = f"Lower {need.setting}, add nodes, or set cluster.wait_s if the cluster grows."
-            if config.trainer.share is Share.split and config.trainer.use_gpu:
+            if share is Share.split and places.trainer.use_gpu:
                 hint += " With trainer.share=time, engines and trainer take turns, with together they share GPUs."
             problems.append(Problem(need.setting, message, hint))
     return problems
 
 
-def label_problems(config: Config, there: Sequence[ClusterNode]) -> list[Problem]:
+def label_problems(places: Places, there: Sequence[ClusterNode]) -> list[Problem]:
     """Returns conditions on labels that nothing can mean: roles that there are not, labels that no node has."""
     problems = []
     known = {key for node in there for key in node.labels} | {LABEL}
     for role in Role:
-        for key, condition in selector(config, role).items():
+        for key, condition in places.labels[role].items():
             at = f"cluster.nodes.{role.value}"
             if key not in known and not key.startswith("ray.io/"):
                 near = difflib.get_close_matches(key, known, n=1)

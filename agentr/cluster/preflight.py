@@ -13,12 +13,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from agentr.cluster.needs import Need, label_problems, needs, shortages
+from agentr.cluster.needs import label_problems, shortages
 from agentr.cluster.nodes import ClusterNode, nodes, on_node
+from agentr.cluster.places import Need, Places
 from agentr.cluster.roles import Role, matches
 from agentr.config.checks import Problem
-from agentr.config.model import ModelSource
-from agentr.config.schema import Config
+from agentr.config.model import ModelConfig, ModelSource
+from agentr.config.schema import Config, EnvConfig
 from agentr.config.secrets import missing_secrets
 from agentr.errors import ConfigError
 from agentr.store.files import make_folder, remove, write_bytes
@@ -89,20 +90,20 @@ class Report:
         raise ConfigError(f"{len(texts)} things are missing on the cluster:\n" + "\n".join(f"- {text}" for text in texts))
 
 
-def preflight(config: Config, run_dir: Path, joined: bool, say: Callable[[str], None]) -> Report:
+def preflight(config: Config, places: Places, run_dir: Path, joined: bool, say: Callable[[str], None]) -> Report:
     """Checks the cluster that this process has joined. Waits for nodes up to ``cluster.wait_s``.
 
     Args:
         run_dir: It must exist.
         joined: Whether the cluster was there before; of one that this process started on its own machine, less can be wrong.
     """
-    problems = [*missing_secrets(config), *_sessions(config)]
-    there, wanted, short = _places(config, say)
-    problems += [*label_problems(config, there), *short]
+    problems = [*missing_secrets(config), *_sessions(config.env, max(config.collect.in_flight, config.eval.in_flight))]
+    there, wanted, short = _nodes_with(places, say)
+    problems += [*label_problems(places, there), *short]
     seen: dict[str, Seen] = {}
     notes: list[str] = []
     if joined and there:
-        seen = _look_everywhere(config, run_dir, there, wanted, say)
+        seen = _look_everywhere(config.env, _models(config.model), run_dir, there, wanted, say)
         problems += _of_nodes(run_dir, there, seen)
         notes += [
             f"{node.name} has {seen[node.id].free_bytes / 2**30:.1f} GiB left in {run_dir}"
@@ -162,26 +163,25 @@ def _environment(name: str, python: str) -> list[str]:
     return [f"{need.name} for {name} ({need.how})" for need in known.missing]
 
 
-def _sessions(config: Config) -> list[Problem]:
-    if config.env.url:
+def _sessions(env: EnvConfig, in_flight: int) -> list[Problem]:
+    if env.url:
         return []
-    in_flight = max(config.collect.in_flight, config.eval.in_flight)
-    needed, most = in_flight * SESSIONS_OF_A_TREE, config.env.servers * SESSIONS_OF_A_SERVER
+    needed, most = in_flight * SESSIONS_OF_A_TREE, env.servers * SESSIONS_OF_A_SERVER
     if needed <= most:
         return []
     servers = -(-needed // SESSIONS_OF_A_SERVER)
-    message = f"{in_flight} trees at a time keep up to {needed} sessions open, and {config.env.servers} server(s) hold {most}"
+    message = f"{in_flight} trees at a time keep up to {needed} sessions open, and {env.servers} server(s) hold {most}"
     return [Problem("env.servers", message, f"Set env.servers={servers}, or lower collect.in_flight.")]
 
 
-def _places(config: Config, say: Callable[[str], None]) -> tuple[list[ClusterNode], list[Need], list[Problem]]:
+def _nodes_with(places: Places, say: Callable[[str], None]) -> tuple[list[ClusterNode], list[Need], list[Problem]]:
     """The nodes, what is needed, and what is missing once the cluster has grown as far as it does."""
-    deadline = time.monotonic() + config.cluster.wait_s
+    deadline = time.monotonic() + places.cluster.wait_s
     said = ""
     while True:
         there = nodes()
-        wanted = needs(config, sum(node.gpus for node in there))
-        short = shortages(config, wanted, there)
+        wanted = places.needs(sum(node.gpus for node in there))
+        short = shortages(places, wanted, there)
         if not short or time.monotonic() >= deadline:
             break
         if said != (said := "; ".join(problem.message for problem in short)):
@@ -204,8 +204,18 @@ def _ask_for(wanted: Sequence[Need]) -> None:
 
 
 def _look_everywhere(
-    config: Config, run_dir: Path, there: Sequence[ClusterNode], wanted: Sequence[Need], say: Callable[[str], None]
+    env: EnvConfig,
+    on_all: tuple[str, ...],
+    run_dir: Path,
+    there: Sequence[ClusterNode],
+    wanted: Sequence[Need],
+    say: Callable[[str], None],
 ) -> dict[str, Seen]:
+    """Asks every node.
+
+    Args:
+        on_all: Folders of models that each node which uses a model must have.
+    """
     import ray
 
     folder = run_dir / ".canary"
@@ -223,9 +233,9 @@ def _look_everywhere(
             canary=str(canary),
             word=word,
             node=node.id,
-            models=_models(config) if models else (),
-            environment=config.env.name if serves and ":" not in config.env.name else "",
-            python=config.env.python if serves else "",
+            models=on_all if models else (),
+            environment=env.name if serves and ":" not in env.name else "",
+            python=env.python if serves else "",
         )
         asked[task.options(num_cpus=0, max_retries=0, scheduling_strategy=on_node(node.id)).remote(request)] = node
     ready, late = ray.wait(list(asked), num_returns=len(asked), timeout=ANSWER_S)
@@ -256,9 +266,8 @@ def _answer(ref: Any) -> Seen:
         return Seen(problem=f"it cannot run agentr: {cause_of(error, 'a look').message}")
 
 
-def _models(config: Config) -> tuple[str, ...]:
+def _models(model: ModelConfig) -> tuple[str, ...]:
     """Folders of models outside the run directory."""
-    model = config.model
     is_folder = model.source is ModelSource.hf and Path(model.path).expanduser().is_dir()
     return (str(Path(model.path).expanduser().resolve()),) if is_folder else ()
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from agentr.backoff import Backoff
+from agentr.config.schema import CollectConfig
 from agentr.errors import InfraError, RunError
 from agentr.logs import about
 from agentr.search.stored import stored_counts
@@ -45,6 +46,12 @@ class Limits:
     infra_retries: int = 3
     max_failed: float = 0.05
     max_completions: int = 0
+
+    @classmethod
+    def of(cls, collect: CollectConfig, max_completions: int = 0) -> Limits:
+        """Returns the limits of a configuration; that on completions is for who draws some."""
+        retries, failed = collect.infra_retries, collect.max_failed
+        return cls(in_flight=collect.in_flight, infra_retries=retries, max_failed=failed, max_completions=max_completions)
 
     def check(self, failed: int, tasks: int, last_error: str) -> None:
         """Checks that not too many units were given up.

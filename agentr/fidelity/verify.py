@@ -119,7 +119,7 @@ def differs(rule: Rule, *, published: bool) -> str:
     try:
         config = configured(rule.method, {**rule.settings, **(rule.switches if published else {})})
         for case in rule.cases:
-            if difference := compare(check_of(rule)(config, **case.given), case.expected, rule.tolerance):
+            if difference := compare(ask(rule, config, case.given), case.expected, rule.tolerance):
                 return difference
     except UnknownEnvironment:
         raise
@@ -131,6 +131,13 @@ def differs(rule: Rule, *, published: bool) -> str:
 def ours_of(rule: Rule, config: Config) -> dict[str, Any]:
     """Returns a configuration's values of a rule's switches, as far as the published ones speak of them."""
     return {key: _alike(value_at(config, key), published) for key, published in rule.switches.items()}
+
+
+def ask(rule: Rule, config: Config, given: Mapping[str, Any]) -> Any:
+    """Asks agentr: a check takes what a vector gives, and the sections of the configuration that it names."""
+    check = check_of(rule)
+    sections = {name: getattr(config, name) for name in ("method", "build", "env", "train") if name in inspect.signature(check).parameters}
+    return check(**sections, **given)
 
 
 def check_of(rule: Rule) -> Callable[..., Any]:

@@ -29,6 +29,7 @@ from agentr.observe.cost import ideal_prefill
 from agentr.observe.progress import Reporter
 from agentr.policy.router import Router
 from agentr.policy.vllm_engine import BLOCK
+from agentr.rounds.warm_start import warm_start
 from agentr.search import UCT, Child, Expansion, Tree, UCTConfig
 from agentr.search.uct import Dedupe
 from agentr.secrets import Secret
@@ -96,11 +97,11 @@ def compare(config: Config, reporter: Reporter, *, trees: int, reference_trees: 
     if not 0 < reference_trees <= trees:
         raise ConfigError(f"{reference_trees} reference trees of {trees}", hint="Give 0 < --reference-trees <= --trees.")
     with opened(config, reporter) as experiment, tempfile.TemporaryDirectory(prefix="trees-", dir=experiment.root) as folder:
-        policy, _ = experiment.warm_start()
+        policy, _ = warm_start(experiment)
         services = experiment.services
-        tasks = services.tasks(replace(config.collect.tasks, limit=trees), training=True)
-        engines = services.engines(policy.path)
-        urls, token = services.environment()
+        tasks = services.collecting.tasks(replace(config.collect.tasks, limit=trees), training=True)
+        engines = services.engines.start(policy.path)
+        urls, token = services.collecting.environment()
         ours, reference = asyncio.run(_both(config, reporter, Path(folder), tasks, reference_trees, engines, urls, token, policy.path))
     return {
         "model": config.model.path or config.model.source.value,

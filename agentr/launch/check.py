@@ -7,6 +7,7 @@ from pathlib import Path
 from rich.table import Table
 
 from agentr.cluster.connect import connect, joined, leave
+from agentr.cluster.places import Places
 from agentr.cluster.preflight import Report, preflight
 from agentr.cluster.roles import matches
 from agentr.config.schema import Config
@@ -23,9 +24,9 @@ def check(config: Config, reporter: Reporter) -> None:
     """
     root = run_dir(config)
     root.mkdir(parents=True, exist_ok=True)
-    ray = connect(config)
+    ray = connect(config.cluster)
     try:
-        report = preflight(config, root, joined(config), reporter.say)
+        report = preflight(config, Places.of(config), root, joined(config.cluster), reporter.say)
     finally:
         leave(ray)
     reporter.show(table(report, root))

@@ -15,7 +15,7 @@ from agentr.config.identity import changed_keys, plain
 from agentr.config.schema import Config
 from agentr.errors import ConfigError, DataError, RunError
 from agentr.launch.run import run, run_dir, serving
-from agentr.methods import load, method_of
+from agentr.methods import load, method_of, plan_of
 from agentr.observe.comparison import Comparison, compare_runs, line, run_folder, write_plan
 from agentr.observe.progress import Reporter
 from agentr.store.layout import DATASET, DEMONSTRATIONS, EVAL, JUDGED, MODEL, RECOVERY, SELECTION, SHORTENED, TRAIN, WARM_START, arm_of
@@ -92,7 +92,7 @@ def compare(entries: Sequence[PlannedRun], folder: Path, reporter: Reporter) -> 
     assert entries, "a comparison has at least one run"
     write_plan(folder, [(entry.label, entry.seed) for entry in entries])
     failed: dict[str, str] = {}
-    with serving(entries[0].config, folder / "logs", reporter) as services:
+    with serving(plan_of(entries[0].config), folder / "logs", reporter) as services:
         for number, entry in enumerate(entries, 1):
             reporter.say(f"run {number} of {len(entries)}: {entry.label}, seed {entry.seed}", "bold")
             for other in entries[: number - 1]:
@@ -115,7 +115,7 @@ def shared(one: Config, other: Config) -> tuple[str, ...]:
     changes = [change for change in changed_keys(plain(one), plain(other)) if not change.startswith(LATER)]
     if changes:
         return SHARED
-    methods = [method_of(config) for config in (one, other)]
+    methods = [method_of(config.method) for config in (one, other)]
     if any(method.online for method in methods):
         return SHARED  # what it collects depends on how it trains
     mine, theirs = (list(method.exploration(1).items()) for method in methods)

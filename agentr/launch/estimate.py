@@ -6,13 +6,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from agentr.config.model import ModelSource
+from agentr.config.model import ModelConfig, ModelSource
 from agentr.config.policy import Device, PolicyBackend, Who
-from agentr.config.schema import Config, TaskSelection
+from agentr.config.schema import CollectConfig, Config, EnvConfig, TaskSelection
 from agentr.config.training import Share
 from agentr.envs.selection import select
-from agentr.methods import config_at, method_of
-from agentr.rounds.method import optimiser_steps
+from agentr.methods import methods_of
+from agentr.rounds.method import Method, optimiser_steps
+from agentr.rounds.plan import Plan
 from agentr.types import Task
 from env_servers import registry
 
@@ -82,23 +83,24 @@ class RunEstimate:
         return "\n".join(f"# {line}" for line in lines)
 
 
-def estimate(config: Config) -> RunEstimate:
-    """Returns upper bounds on what a run of the configuration costs."""
+def estimate(plan: Plan) -> RunEstimate:
+    """Returns upper bounds on what a run costs."""
+    config, methods = plan.config, methods_of(plan)
     known = None if config.env.url else registry.about(config.env.name)
     limit = known.step_limit if known is not None else 0
     rounds = config.run.rounds
-    method, tasks = method_of(config), _count(config, config.collect.tasks)
+    tasks = _count(config.env, config.collect.tasks)
     each = []
     for number in range(1, rounds + 1):
-        here = config_at(config, number)
-        theirs = tasks if here.collect.tasks == config.collect.tasks else _count(here, here.collect.tasks)
-        each.append(_Round.of(here, number, limit, theirs))
+        here = plan.at(number)
+        theirs = tasks if here.collect.tasks == config.collect.tasks else _count(here.env, here.collect.tasks)
+        each.append(_Round.of(here, methods[number], number, limit, theirs))
     beside = sorted({stage for round_ in each for stage in round_.beside})
     trees, completions = _sum(round_.trees for round_ in each), _sum(round_.completions for round_ in each)
-    tokens = _sum(_times(round_.completions, round_.config.collect.sampling.max_tokens) for round_ in each)
+    tokens = _sum(round_.tokens for round_ in each)
     policies = 1 + rounds + (1 if config.run.control and rounds else 0)
-    held_out = _count(config, config.eval.tasks)
-    choosing = _count(config, replace(config.eval.tasks, split=config.eval.select)) if config.eval.select else Bound(0)
+    held_out = _count(config.env, config.eval.tasks)
+    choosing = _count(config.env, replace(config.eval.tasks, split=config.eval.select)) if config.eval.select else Bound(0)
     chosen = _times(choosing, config.eval.episodes * (1 + rounds))
     episodes = _sum([_times(held_out, config.eval.episodes * policies), chosen, *(round_.validated for round_ in each)])
     asked = {"recovery": config.eval.recovery, "conciseness": config.eval.conciseness, "judge": config.eval.judge.who is not Who.nobody}
@@ -107,9 +109,9 @@ def estimate(config: Config) -> RunEstimate:
     turns = _times(episodes, actions) if actions else Bound(None, "the server's step limit")
     return RunEstimate(
         title=[
-            f"{method.name} on {config.env.name}: {rounds} rounds, preset {config.method.preset}, seed {config.run.seed}",
-            f"each round: {_of(tasks)} tasks of split {config.collect.tasks.split!r}: {method.describe()}",
-            *(f"from round {number}: {(r := method_of(config_at(config, number))).name}: {r.describe()}" for number in config.from_round),
+            f"{methods[0].name} on {config.env.name}: {rounds} rounds, preset {config.method.preset}, seed {config.run.seed}",
+            f"each round: {_of(tasks)} tasks of split {config.collect.tasks.split!r}: {methods[0].describe()}",
+            *(f"from round {number}: {methods[number].name}: {methods[number].describe()}" for number in config.from_round),
             f"policy: {config.policy.engines} x {config.policy.backend.value}, model {config.model.path or config.model.source.value}",
             f"held-out: {_of(held_out)} tasks of split {config.eval.tasks.split!r}",
             *(f"not counted: turns, verdicts and actions of {stage}, as many as its trees give occasion for" for stage in beside),
@@ -121,7 +123,7 @@ def estimate(config: Config) -> RunEstimate:
         episodes=episodes,
         episode_turns=turns,
         optimiser_steps=_optimiser_steps(config, each),
-        disk_bytes=_disk(config, policies, completions, turns),
+        disk_bytes=_disk(config.model, policies, completions, turns),
         resources=_resources(config, each),
     )
 
@@ -131,35 +133,40 @@ class _Round:
     """What a round costs.
 
     Attributes:
+        tokens: Of the completions.
         beside: Stages that draw no turns that count.
         validated: Episodes of validation while it trains.
         optimiser_steps: None if they depend on the rows.
     """
 
-    config: Config
     trees: Bound
     completions: Bound
+    tokens: Bound
     beside: list[str]
     validated: Bound
     optimiser_steps: int | None
+    online: bool
 
     @classmethod
-    def of(cls, config: Config, number: int, limit: int, tasks: Bound) -> _Round:
-        method = method_of(config)
+    def of(cls, config: Config, method: Method, number: int, limit: int, tasks: Bound) -> _Round:
         stages = method.exploration(number)
         grown = [work for work in stages.values() if work.max_completions(limit or 1)]
         explored = method.trees(tasks.value)
         explored = tasks if explored is None else Bound(explored)
         unbounded = any(work.max_completions(limit) == 0 for work in grown)
-        completions = Bound(None, "the server's step limit") if unbounded else _completions(config, grown, explored, limit)
+        completions = Bound(None, "the server's step limit") if unbounded else _completions(config.collect, grown, explored, limit)
         beside = [stage for stage, work in stages.items() if not work.max_completions(limit or 1)]
         train = config.train[min(number, len(config.train)) - 1]
-        return cls(config, _times(explored, len(grown)), completions, beside, _validated(config), method.optimiser_steps(train, None))
-
-
-def _validated(config: Config) -> Bound:
-    times, tasks = method_of(config).validations()
-    return Bound(0) if tasks is None else _times(_count(config, tasks), times * config.eval.episodes)
+        times, watched = method.validations()
+        return cls(
+            trees=_times(explored, len(grown)),
+            completions=completions,
+            tokens=_times(completions, config.collect.sampling.max_tokens),
+            beside=beside,
+            validated=Bound(0) if watched is None else _times(_count(config.env, watched), times * config.eval.episodes),
+            optimiser_steps=method.optimiser_steps(train, None),
+            online=method.online,
+        )
 
 
 def _sum(bounds: Iterable[Bound]) -> Bound:
@@ -171,11 +178,11 @@ def _sum(bounds: Iterable[Bound]) -> Bound:
     return Bound(total)
 
 
-def _completions(config: Config, grown: list, tasks: Bound, limit: int) -> Bound:
+def _completions(collect: CollectConfig, grown: list, tasks: Bound, limit: int) -> Bound:
     if not grown:
         return Bound(0)
     per_tree = [work.max_completions(limit) for work in grown]
-    budget = config.collect.max_completions
+    budget = collect.max_completions
     if budget:  # one tree is started even if it might not fit; a tree that is taken up again counts with what it has drawn before
         per_tree = [sum(bounds) for bounds in _chains(grown, per_tree)]
         capped = sum(max(budget, each) if tasks.value is None else min(each * tasks.value, max(budget, each)) for each in per_tree)
@@ -195,7 +202,9 @@ def _chains(works: list, bounds: list[int]) -> list[list[int]]:
 
 
 def _optimiser_steps(config: Config, rounds: Sequence[_Round]) -> Bound:
-    warm = [optimiser_steps(config.warm_start.train, _demonstrations(config))] if config.warm_start.enabled else []
+    counts = [_count(config.env, selection).value for selection in config.warm_start.tasks]
+    demonstrations = None if any(count is None for count in counts) else sum(count or 0 for count in counts)
+    warm = [optimiser_steps(config.warm_start.train, demonstrations)] if config.warm_start.enabled else []
     each = [round_.optimiser_steps for round_ in rounds]
     total = 0
     for steps in [*warm, *each, *(each if config.run.control else [])]:
@@ -205,27 +214,22 @@ def _optimiser_steps(config: Config, rounds: Sequence[_Round]) -> Bound:
     return Bound(total)
 
 
-def _demonstrations(config: Config) -> int | None:
-    counts = [_count(config, selection).value for selection in config.warm_start.tasks]
-    return None if any(count is None for count in counts) else sum(count or 0 for count in counts)
-
-
-def _disk(config: Config, policies: int, completions: Bound, turns: Bound) -> Bound:
+def _disk(config: ModelConfig, policies: int, completions: Bound, turns: Bound) -> Bound:
     model = _model_bytes(config)
     if model is None:
-        return Bound(None, f"the size of {config.model.path} (a folder would tell)")
+        return Bound(None, f"the size of {config.path} (a folder would tell)")
     if completions.value is None or turns.value is None:
         return Bound(None, (completions if completions.value is None else turns).why)
-    weights = {"float32": 4}.get(config.model.dtype.value, 2)
+    weights = {"float32": 4}.get(config.dtype.value, 2)
     checkpoints = 3 * model // weights * STATE_BYTES  # two are kept while a third is written
     return Bound((policies + 1) * model + checkpoints + NODE_BYTES * (completions.value + turns.value))
 
 
-def _model_bytes(config: Config) -> int | None:
+def _model_bytes(model: ModelConfig) -> int | None:
     known = {ModelSource.nano: 1_600_000, ModelSource.smollm2: 134_515_008}
-    if parameters := known.get(config.model.source):
-        return parameters * (4 if config.model.dtype.value == "float32" else 2)
-    folder = Path(config.model.path)
+    if parameters := known.get(model.source):
+        return parameters * (4 if model.dtype.value == "float32" else 2)
+    folder = Path(model.path)
     if not folder.is_dir():
         return None
     return sum(file.stat().st_size for file in folder.iterdir() if file.suffix in (".safetensors", ".bin"))
@@ -255,7 +259,7 @@ def _gpus(config: Config, engines: int, rounds: Sequence[_Round]) -> Iterator[st
     apart = share is Share.split
     yield f"{engines + workers if apart else max(engines, workers)} GPU(s)"
     yield f"engines on {engines} while trees grow and policies are measured"
-    online = [number for number, round_ in enumerate(rounds, 1) if method_of(round_.config).online]
+    online = [number for number, round_ in enumerate(rounds, 1) if round_.online]
     if config.warm_start.enabled or len(online) < len(rounds):
         beside = {Share.split: f"engines keep {engines}", Share.together: "beside engines on the same", Share.time: "engines make room"}
         yield f"trainer on {workers} for trainings on datasets ({beside[share]})"
@@ -268,16 +272,16 @@ def _gpus(config: Config, engines: int, rounds: Sequence[_Round]) -> Iterator[st
         yield f"trainer on {workers} all through round {', '.join(map(str, online))}, online ({beside[share]})"
 
 
-def _count(config: Config, selection: TaskSelection) -> Bound:
+def _count(env: EnvConfig, selection: TaskSelection) -> Bound:
     """Tasks of a selection. They are counted if the environment can be had, without starting a server."""
-    if config.env.url:
+    if env.url:
         return Bound(selection.limit, f"all tasks of the server's split {selection.split!r}")
     try:
-        environment = registry.load(config.env.name, config.env.options)
+        environment = registry.load(env.name, env.options)
         entries = environment.split(selection.split)
     except (registry.UnknownEnvironment, registry.BadOptions, KeyError):
         return Bound(selection.limit, f"all tasks of split {selection.split!r}")
-    tasks = [Task(config.env.name, entry.id, selection.split, entry.labels) for entry in entries]
+    tasks = [Task(env.name, entry.id, selection.split, entry.labels) for entry in entries]
     return Bound(len(select(tasks, selection)))
 
 

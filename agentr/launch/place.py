@@ -9,7 +9,7 @@ from pathlib import Path
 from agentr.config.schema import Config
 from agentr.envs.session import Recorded
 from agentr.errors import ConfigError
-from agentr.methods import config_at, load
+from agentr.methods import load, plan_of
 from agentr.read.run import Run
 from agentr.read.stage import Trees
 from agentr.search import Node, Tree
@@ -44,7 +44,7 @@ class Place:
     def config(self) -> Config:
         """The configuration of the round that the tree is of."""
         place = stage_of(step[0] if (step := step_of(self.stage)) else self.stage)
-        return config_at(load(self.run.layout.config, files=False, whole=True), place[0].number if place else 0)
+        return plan_of(load(self.run.layout.config, files=False, whole=True)).at(place[0].number if place else 0)
 
 
 def find_place(path: Path, stage: str, key: str, node: int) -> Place:

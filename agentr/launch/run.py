@@ -17,7 +17,7 @@ from agentr.config.schema import Config
 from agentr.config.turns import TurnsConfig
 from agentr.errors import DataError, ModelError, RunError
 from agentr.logs import LogFile, recording, said
-from agentr.methods import config_at, method_of, trains_online
+from agentr.methods import methods_of, plan_of
 from agentr.models.load import load_codec, load_tokenizer
 from agentr.observe.card import write_cards
 from agentr.observe.progress import Reporter
@@ -28,6 +28,7 @@ from agentr.read.run import Run
 from agentr.read.stage import Rollouts, Trees
 from agentr.rounds.experiment import Experiment
 from agentr.rounds.loop import run_rounds
+from agentr.rounds.plan import Plan
 from agentr.rounds.services import Services
 from agentr.signals import ending_cleanly
 from agentr.store.files import disk_errors, make_folder
@@ -58,9 +59,9 @@ def run_dir(config: Config) -> Path:
 
 
 @contextmanager
-def serving(config: Config, logs: Path, reporter: Reporter) -> Iterator[Services]:
+def serving(plan: Plan, logs: Path, reporter: Reporter) -> Iterator[Services]:
     """What experiments run on. Everything it started ends with the block."""
-    services = Services(config, logs, reporter)
+    services = Services(plan, logs, reporter)
     with ending_cleanly():
         try:
             yield services
@@ -85,6 +86,7 @@ def opened(
         RunError: Another driver has the run, or its configuration is another one; or it is a search, and no experiment.
     """
     require(config.tracking)
+    plan = plan_of(config)
     if not again and Layout(run_dir(config)).search.exists():
         raise RunError(f"{run_dir(config)} holds a search from a turn, and no experiment", hint="'agentr search' goes on with it.")
     store = RunStore(run_dir(config), reporter.say, config.cluster.lease_s)
@@ -98,11 +100,11 @@ def opened(
             recording(store.layout.logs / "driver.jsonl", "driver", run=config.run.name),
             mirrored(config, store, reporter, allow_change=allow_change),
             tracked(config, store, reporter),
-            nullcontext(services) if services else serving(config, store.layout.logs, reporter) as running,
+            nullcontext(services) if services else serving(plan, store.layout.logs, reporter) as running,
         ):
-            running.take_over(config, store, trains_online(config))
+            running.take_over(plan, store)
             try:
-                yield Experiment(config, store, running, reporter, lambda round_: config_at(config, round_))
+                yield Experiment(plan, store, running, reporter)
             except Exception as error:
                 ours = told(error, store.layout.driver_log)
                 reporter.log(f"the run ended: {type(ours).__name__}: {ours}")
@@ -189,9 +191,9 @@ def run(
         AgentrError: With what was wrong and what to do. What was finished before is kept.
     """
     with opened(config, reporter, allow_change=allow_change, services=services) as experiment:
-        if joined(config):
-            experiment.services.check()  # before the first stage; a Ray of one's own starts when it is needed
-        run_rounds(experiment, lambda round_: method_of(experiment.config_at(round_)), only)
+        if joined(config.cluster):
+            experiment.services.cluster.connect()  # before the first stage; a Ray of one's own starts when it is needed
+        run_rounds(experiment, methods_of(experiment.plan), only)
         return report(Run(experiment.root), reporter)
 
 

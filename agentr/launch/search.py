@@ -126,11 +126,11 @@ def search(planned: Search, reporter: Reporter, services: Services | None = None
     with opened(config, reporter, services=services, again="the same command") as experiment:
         policy = experiment.base_model()
         if not experiment.store.sealed(STAGE):
-            urls, token = experiment.services.environment()
+            urls, token = experiment.services.collecting.environment()
             with reporter.task(f"replaying {len(place.turns)} turns in {config.env.name}"):
                 asyncio.run(_replay(place, config, connect(config.env, urls, token), experiment.codec))
         work = Grow(UCT(config.method.search), Given(tuple(place.turns)))  # type: ignore[attr-defined]
-        forest = experiment.trees(STAGE, work, policy, experiment.seed(1), lambda: [place.tree.task])
+        forest = experiment.trees(STAGE, work, policy, experiment.plan.seed(1), lambda: [place.tree.task])
         return forest.read(place.tree.task.key)
 
 

@@ -8,8 +8,9 @@ from pathlib import Path
 
 from agentr.cluster.connect import connect, joined, leave
 from agentr.cluster.nodes import nodes
+from agentr.cluster.places import Places
 from agentr.cluster.restarts import Restarts
-from agentr.cluster.roles import Role, options
+from agentr.cluster.roles import Role
 from agentr.config.schema import Config
 from agentr.envs.fleet import EnvServers
 from agentr.launch.run import run_dir
@@ -35,15 +36,15 @@ def serve(config: Config, reporter: Reporter, token: str = "") -> None:
     logs = run_dir(config) / "logs"
     logs.mkdir(parents=True, exist_ok=True)
     with ending_cleanly():
-        ray = connect(config)
-        here = joined(config) and len(nodes()) > 1
+        ray = connect(config.cluster)
+        here = joined(config.cluster) and len(nodes()) > 1
         servers = asyncio.run(
             EnvServers.start(
                 config.env,
                 str(logs),
                 token=given,
                 host="" if here else "127.0.0.1",
-                options=options(config, Role.environment, spread=True),
+                options=Places.of(config).options(Role.environment, spread=True),
                 restarts=Restarts.of(config.cluster, logs),
                 run=config.run.name,
             )

@@ -19,7 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from agentr.cluster import ray_private
-from agentr.cluster.roles import Role, selector
+from agentr.cluster.places import Places
+from agentr.cluster.roles import Role
 from agentr.config.schema import Config
 from agentr.config.secrets import missing_secrets, secrets_of
 from agentr.errors import ConfigError, InfraError, RunError, first_line
@@ -241,7 +242,7 @@ def submit(
         job_id = live[-1].id
     else:
         entry = _entrypoint(job, [inside.relative_to(folder).as_posix(), *overrides], cluster, checked)
-        job_id = cluster.start(f"{job}-{checked.run.name}", run, entry, folder, selector(checked, Role.driver))
+        job_id = cluster.start(f"{job}-{checked.run.name}", run, entry, folder, Places.of(checked).labels[Role.driver])
         say(f"submitted {job_id} for {run}")
     say(f"dashboard: {cluster.address}/#/jobs/{job_id}")
     if not follow:

@@ -16,12 +16,14 @@ from pathlib import Path
 from types import ModuleType
 
 from agentr.cluster.connect import BY_VALUE
+from agentr.cluster.places import Places
 from agentr.config import load as loading
 from agentr.config.load import Reading
 from agentr.config.named import may_run, only_looks
-from agentr.config.schema import Config
+from agentr.config.schema import Config, MethodConfig
 from agentr.errors import ConfigError
 from agentr.rounds.method import Method
+from agentr.rounds.plan import Plan
 from agentr.store.inside import check_folder
 from agentr.store.layout import Layout
 from agentr.store.trust import needs_trust
@@ -58,19 +60,21 @@ def find_method(type: str) -> type[Method]:
     return methods()[name]
 
 
-def method_of(config: Config) -> Method:
-    """Returns the method of a configuration."""
-    return find_method(config.method.type)(config.method)
+def method_of(section: MethodConfig) -> Method:
+    """Returns the method that a section ``method`` configures."""
+    return find_method(section.type)(section)
 
 
-def config_at(config: Config, round_: int) -> Config:
-    """Returns the configuration that holds in a round."""
-    return loading.at_round(config, round_, find_method)
+def plan_of(config: Config) -> Plan:
+    """Derives what a run of a configuration is."""
+    rounds = tuple(loading.at_round(config, round_, find_method) for round_ in range(config.run.rounds + 1))
+    online = any(method_of(each.method).online for each in rounds[1:])
+    return Plan(config, rounds, Places.of(config, online))
 
 
-def trains_online(config: Config) -> bool:
-    """Returns whether a round's method trains while it collects, beside the engines."""
-    return any(method_of(config_at(config, round_)).online for round_ in range(1, config.run.rounds + 1))
+def methods_of(plan: Plan) -> list[Method]:
+    """Returns the method of each round, from the warm start's configuration, 0, on."""
+    return [method_of(each.method) for each in plan.rounds]
 
 
 def read(path: Path | None, overrides: Sequence[str] = (), base: Path | None = None, *, files: bool = True, whole: bool = False) -> Reading:

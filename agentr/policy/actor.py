@@ -21,11 +21,11 @@ from ray.exceptions import ActorDiedError, RayError, RayTaskError
 
 from agentr.cluster import metrics, push
 from agentr.cluster.failures import cause_of, in_constructor
+from agentr.cluster.places import Places
 from agentr.cluster.restarts import Restarts
-from agentr.cluster.roles import Role, booked, engines_on_gpu, options, sleeping
+from agentr.cluster.roles import Role
 from agentr.config.model import ModelConfig
 from agentr.config.policy import PolicyBackend, PolicyConfig
-from agentr.config.schema import Config
 from agentr.errors import ConfigError, EngineLost, InfraError, ModelError
 from agentr.policy import wire
 from agentr.policy.base import Engine, EngineHealth, GenerateRequest, PolicyStats
@@ -176,22 +176,22 @@ def engine_name(index: int) -> str:
 
 
 def start_engines(
-    config: Config, checkpoint: Path | str, numbers: Iterable[int], logs: Path | None = None, *, online: bool = False
+    places: Places, model: ModelConfig, run: str, checkpoint: Path | str, numbers: Iterable[int], logs: Path | None = None
 ) -> dict[int, Any]:
     """Starts actors on the Ray cluster of this process and returns them by number. Does not wait for them.
 
     On GPUs an engine takes what ``booked`` says, on one node. On CPUs engines are spread over the nodes.
 
     Args:
+        run: Its name, for metrics.
         numbers: Which of the ``policy.engines``.
         logs: Folder in which starts are counted; None for no limit.
-        online: Whether a method of the run trains while they are up.
     """
     there = ray.cluster_resources().get("GPU", 0)
-    on_gpu = engines_on_gpu(config, there)
-    how = options(config, Role.engine, gpus=booked(config, there, online)[0] if on_gpu else 0, spread=not on_gpu)
+    on_gpu = places.engines_on_gpu(there)
+    how = places.options(Role.engine, gpus=places.booked(there)[0] if on_gpu else 0, spread=not on_gpu)
     how["max_concurrency"] = 512
-    restarts = Restarts.of(config.cluster, logs) if logs is not None else None
+    restarts = Restarts.of(places.cluster, logs) if logs is not None else None
     remote: Any = ray.remote  # its overloads do not know concurrency_groups
     engine = remote(concurrency_groups={"control": 8, "generate": 512})(EngineActor)
     life = secrets.token_hex(3)  # Ray frees the name of a killed actor some time later, and other runs may use the same cluster
@@ -200,6 +200,6 @@ def start_engines(
         name = engine_name(number)
         counted = restarts.named(name, life) if restarts is not None else None
         engines[number] = engine.options(name=f"{name}-{life}", **how).remote(
-            str(checkpoint), config.model, config.policy, counted, config.run.name, name, sleeps=sleeping(config, there, online)
+            str(checkpoint), model, places.policy, counted, run, name, sleeps=places.sleeping(there)
         )
     return engines

@@ -9,9 +9,9 @@ from agentr.cluster import ray_private
 from agentr.cluster.causes import Cause, CauseKind
 from agentr.cluster.checks import check_places
 from agentr.cluster.failures import cause_of
+from agentr.cluster.places import Places
 from agentr.cluster.roles import Role
-from agentr.config.policy import PolicyBackend
-from agentr.config.schema import Config
+from agentr.config.policy import PolicyBackend, PolicyConfig
 from agentr.policy.base import EngineHealth
 
 #: Seconds within which an engine says how it is, and longest decoding step that is not worth a word.
@@ -20,7 +20,7 @@ ANSWER_S = 10.0
 FULL_CACHE = 0.9
 
 
-def check_engines(engines: Mapping[str, Any], config: Config) -> Iterator[Cause]:
+def check_engines(engines: Mapping[str, Any], places: Places) -> Iterator[Cause]:
     """Yields what is wrong with engines.
 
     Args:
@@ -34,7 +34,7 @@ def check_engines(engines: Mapping[str, Any], config: Config) -> Iterator[Cause]
         entry = ray_private.actor(handle)
         state, where = str(entry.get("State", "")) or "unknown", entry.get("Address", {}).get("IPAddress", "")
         if state in ("PENDING_CREATION", "DEPENDENCIES_UNREADY") and not entry.get("Pid"):
-            yield check_places(config, Role.engine, name, f"its actor is {state}")
+            yield check_places(places, Role.engine, name, f"its actor is {state}")
         elif state == "PENDING_CREATION":
             evidence = f"its process {entry['Pid']} on {where} is not ready yet"
             yield Cause(
@@ -73,14 +73,12 @@ def _unwell(name: str, health: EngineHealth) -> Iterator[Cause]:
         yield Cause(CauseKind.cache_thrash, f"the cache of {name} is too small for what it is asked", evidence, hint)
 
 
-def check_problems(problems: Mapping[str, str], config: Config) -> Iterator[Cause]:
+def check_problems(problems: Mapping[str, str], policy: PolicyConfig) -> Iterator[Cause]:
     """Yields what the policy itself says of what answers it (``problems`` of the router and of the API's client)."""
-    api = config.policy.backend is PolicyBackend.openai
+    api = policy.backend is PolicyBackend.openai
     for name, problem in problems.items():
         if api:
-            hint = (
-                f"Check policy.openai.base_url, the quota of the key in {config.policy.openai.api_key_env}, and policy.openai.concurrency."
-            )
+            hint = f"Check policy.openai.base_url, the quota of the key in {policy.openai.api_key_env}, and policy.openai.concurrency."
             yield Cause(CauseKind.api_refusing, f"{name} refuses the policy's calls", problem, hint)
         else:
             hint = "policy.timeout_s and policy.retries say how long it is waited for."

@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from agentr.cluster.failures import answer_of, cause_of
-from agentr.cluster.roles import Role, options
+from agentr.cluster.places import Places
+from agentr.cluster.roles import Role
 from agentr.collect.coordinator import Coordinator
 from agentr.collect.job import TreeJob
 from agentr.collect.units import merged
@@ -56,10 +57,17 @@ class Coordinators:
     """
 
     def __init__(
-        self, ray: Any, config: Config, urls: Urls, token: Secret, model: Path, started: Callable[[str], None] = lambda name: None
+        self,
+        ray: Any,
+        config: Config,
+        places: Places,
+        urls: Urls,
+        token: Secret,
+        model: Path,
+        started: Callable[[str], None] = lambda name: None,
     ) -> None:
         self._ray = ray
-        self._config = config
+        self._places = places
         self._args = (config, urls, token, model, secrets_of(config))
         self._started = started
         self._actors: dict[int, Any] = {}
@@ -70,15 +78,15 @@ class Coordinators:
     @property
     def up(self) -> bool:
         """Whether none is missing."""
-        return len(self._actors) == self._config.collect.coordinators
+        return len(self._actors) == self._places.coordinators
 
     def start(self) -> EnvironmentSpec:
         """Starts those that do not run, and returns the environment's specification once all are up."""
         from ray.exceptions import ActorDiedError, ActorUnavailableError
 
-        wanted = self._config.collect.coordinators
+        wanted = self._places.coordinators
         # Started again from here, with an epoch of their own, and not by Ray.
-        how = options(self._config, Role.coordinator, spread=wanted > 1) | {"max_restarts": 0, "max_concurrency": 64}
+        how = self._places.options(Role.coordinator, spread=wanted > 1) | {"max_restarts": 0, "max_concurrency": 64}
         for number in range(wanted):
             if number not in self._actors:
                 name = f"coordinator-{number}-{secrets.token_hex(3)}"
@@ -179,11 +187,11 @@ class Coordinators:
 
     def _count_death(self, title: str, error: Exception) -> None:
         """Counts a death; raises if there were too many within the window."""
-        cluster, now = self._config.cluster, time.monotonic()
+        cluster, now = self._places.cluster, time.monotonic()
         self._deaths.append(now)
         while now - self._deaths[0] > cluster.restart_window_s:
             self._deaths.popleft()
-        if len(self._deaths) > cluster.actor_restarts * self._config.collect.coordinators:
+        if len(self._deaths) > cluster.actor_restarts * self._places.coordinators:
             hint = "cluster.actor_restarts and cluster.restart_window_s say how often it is started again."
             many = f"coordinators died {len(self._deaths)} times within {cluster.restart_window_s:g} s"
             raise InfraError(f"{many}, at last during {title_of(title)}: {error}", hint=hint) from error

@@ -11,7 +11,7 @@ from agentr.cluster.causes import Cause, CauseKind
 from agentr.cluster.checks import check_disks, check_head, check_nodes
 from agentr.cluster.node_watch import Lookouts
 from agentr.cluster.nodes import ClusterNode, nodes
-from agentr.config.schema import Config
+from agentr.cluster.places import Places
 from agentr.envs.checks import check_servers
 from agentr.envs.fleet import EnvServers
 from agentr.policy.checks import check_engines, check_problems
@@ -34,7 +34,7 @@ class Parts:
         known: The nodes that were there when the run began.
     """
 
-    config: Config
+    places: Places
     run_dir: Path
     engines: dict[str, Any]
     servers: EnvServers | None
@@ -52,12 +52,12 @@ def diagnose(parts: Parts) -> list[Cause]:
         "head": check_head,
         "nodes": lambda: check_nodes(parts.known, nodes()),
         "disks": lambda: check_disks(parts.run_dir, parts.lookouts),
-        "engines": lambda: check_engines(parts.engines, parts.config),
+        "engines": lambda: check_engines(parts.engines, parts.places),
         "servers": lambda: check_servers(parts.servers, parts.env_url),
         "coordinator": lambda: _coordinator(parts),
-        "policy": lambda: check_problems((parts.progress or {}).get("waiting") or {}, parts.config),
+        "policy": lambda: check_problems((parts.progress or {}).get("waiting") or {}, parts.places.policy),
         "trees": lambda: _trees(parts),
-        "training": lambda: check_training(parts.training, parts.config) if parts.training is not None else iter(()),
+        "training": lambda: check_training(parts.training, parts.places) if parts.training is not None else iter(()),
     }
     found: list[Cause] = []
     for name, check in checks.items():

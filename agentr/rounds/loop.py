@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,9 +11,11 @@ from agentr.errors import ConfigError, RunError
 from agentr.observe.card import write_card
 from agentr.read.run import Run
 from agentr.rounds.experiment import Experiment
+from agentr.rounds.held_out import HeldOut, evaluations
 from agentr.rounds.method import Method
 from agentr.rounds.prune import delete, prunable
 from agentr.rounds.round import Round
+from agentr.rounds.warm_start import warm_start
 from agentr.store.files import write_json, write_link
 from agentr.store.layout import CONTROL, DATASET, DEMONSTRATIONS, EVAL, MODEL, SELECTION, TRAIN, WARM_START, Checkpoint, arm_of
 from agentr.store.run import NotWanted
@@ -22,70 +24,71 @@ from agentr.train.job import TrainJob
 from agentr.types import Loss
 
 
-def run_rounds(experiment: Experiment, method_at: Callable[[int], Method], only: Collection[str] = ()) -> None:
+def run_rounds(experiment: Experiment, methods: Sequence[Method], only: Collection[str] = ()) -> None:
     """Runs an experiment: for each round explore, build, train, evaluate. Ends with the control arm and the best checkpoint.
 
     Args:
-        method_at: Gives the method of a round.
+        methods: Of each round, from the warm start's, 0, on.
         only: Stages that alone are run, each with what is evaluated or trained before it already there.
 
     Raises:
         ConfigError: A stage of ``only`` is none of the run.
         AgentrError: A stage failed; what was sealed before is kept.
     """
-    stages, store = planned(experiment, method_at), experiment.store
+    stages, store = planned(experiment, methods), experiment.store
     if unknown := next((name for name in only if name not in stages), ""):
         raise ConfigError(f"the run has no stage {unknown}", hint=f"Its stages: {', '.join(stages)}.")
     store.event("planned", stages=stages)
     store.only = frozenset(only)
     with experiment.reporter.planned(stages):
         try:
-            _run_rounds(experiment, method_at)
+            _run_rounds(experiment, methods)
         except NotWanted as stopped:
             if missing := next((name for name in only if not store.sealed(name)), ""):
                 hint = f"Run it first: --only {stopped.stage}; or run them all, without --only."
                 raise RunError(f"{missing} needs {stopped.stage}, which is not there yet", hint=hint) from None
 
 
-def planned(experiment: Experiment, method_at: Callable[[int], Method]) -> list[str]:
+def planned(experiment: Experiment, methods: Sequence[Method]) -> list[str]:
     """Returns the names of the stages that ``run_rounds`` seals, in this order."""
-    run, warm_start = experiment.config.run, experiment.config.warm_start.enabled
-    stages = [MODEL, *map(WARM_START.stage, (DEMONSTRATIONS, DATASET, TRAIN) if warm_start else ()), *experiment.evaluations(WARM_START)]
+    config = experiment.plan.config
+    run, eval_, warm = config.run, config.eval, config.warm_start.enabled
+    stages = [MODEL, *map(WARM_START.stage, (DEMONSTRATIONS, DATASET, TRAIN) if warm else ()), *evaluations(eval_, WARM_START)]
     for arm in map(arm_of, range(1, run.rounds + 1)):
-        stages += [*map(arm.stage, method_at(arm.number).stages(arm.number)), *experiment.evaluations(arm)]
+        stages += [*map(arm.stage, methods[arm.number].stages(arm.number)), *evaluations(eval_, arm)]
     if run.control and run.rounds:
-        stages += [CONTROL.stage(TRAIN), *experiment.evaluations(CONTROL)]
+        stages += [CONTROL.stage(TRAIN), *evaluations(eval_, CONTROL)]
     return stages
 
 
-def _run_rounds(experiment: Experiment, method_at: Callable[[int], Method]) -> None:
-    config = experiment.config
+def _run_rounds(experiment: Experiment, methods: Sequence[Method]) -> None:
+    run, continue_from = experiment.plan.config.run, experiment.plan.config.trainer.continue_from
     experiment.services.engines_early = not experiment.store.only
-    warm_start, demonstrations = experiment.warm_start()
-    experiment.evaluate(WARM_START, warm_start)
+    policy, demonstrations = warm_start(experiment)
+    HeldOut(experiment, WARM_START, policy).measure()
     write_card(Run(experiment.root), WARM_START)
 
-    policy = warm_start
-    for number in range(1, config.run.rounds + 1):
+    first = policy
+    for number in range(1, run.rounds + 1):
         round_ = Round(experiment, number, policy)
-        policy = method_at(number).improve(round_, policy if config.trainer.continue_from is ContinueFrom.previous else warm_start)
-        experiment.evaluate(round_.arm, policy)
+        policy = methods[number].improve(round_, policy if continue_from is ContinueFrom.previous else first)
+        HeldOut(experiment, round_.arm, policy).measure()
         write_card(Run(experiment.root), round_.arm)
-        delete(experiment.store, [entry for entry in prunable(Run(experiment.root), config.run.keep) if entry.what == "weights"])
+        delete(experiment.store, [entry for entry in prunable(Run(experiment.root), run.keep) if entry.what == "weights"])
 
-    if config.run.control and config.run.rounds:
-        run_control(experiment, method_at, warm_start, demonstrations)
+    if run.control and run.rounds:
+        run_control(experiment, methods, first, demonstrations)
     promote(experiment)
 
 
-def run_control(experiment: Experiment, method_at: Callable[[int], Method], warm_start: Checkpoint, demonstrations: Path | None) -> None:
+def run_control(experiment: Experiment, methods: Sequence[Method], warm_start: Checkpoint, demonstrations: Path | None) -> None:
     """Trains the warm start on the demonstrations alone, for as many steps and with the same schedules as the rounds, and evaluates it.
 
     Without such a control, more training looks like self-training.
     """
     if demonstrations is None:
         raise RunError("run.control needs a warm start: there are no demonstrations", hint="Set run.control=false.")
-    config, name = experiment.config, CONTROL.stage(TRAIN)
+    config, name = experiment.plan.config, CONTROL.stage(TRAIN)
     previous = config.trainer.continue_from is ContinueFrom.previous
 
     def work(folder: Path) -> TrainSummary:
@@ -96,18 +99,18 @@ def run_control(experiment: Experiment, method_at: Callable[[int], Method], warm
             done = experiment.store.record(arm_of(number).stage(TRAIN))
             assert done is not None, "the control comes after the rounds"
             start = Checkpoint(name, jobs[-1].model) if jobs and previous else warm_start
-            train = replace(_control_config(experiment, method_at(number), number), steps=done.read(TrainSummary).steps)
+            train = replace(_control_config(experiment, methods[number], number), steps=done.read(TrainSummary).steps)
             jobs.append(experiment.train_job(f"control-{number:02d}", demonstrations, start, folder / f"{number:02d}", train))
         results = experiment.train_many(jobs, name)
         return replace(results[-1], steps=sum(result.steps for result in results))
 
     experiment.store.stage(name, TrainSummary, work, {"rounds": config.run.rounds, "seed": config.run.seed})
-    experiment.evaluate(CONTROL, experiment.store.layout.checkpoint(name, f"{config.run.rounds:02d}"))
+    HeldOut(experiment, CONTROL, experiment.store.layout.checkpoint(name, f"{config.run.rounds:02d}")).measure()
 
 
 def _control_config(experiment: Experiment, method: Method, round_: int) -> TrainConfig:
     """How the control trains in place of a round: like the round if that imitates, too; else like the warm start."""
-    return experiment.train_config(round_) if method.loss is Loss.IMITATE else experiment.config.warm_start.train
+    return experiment.plan.train(round_) if method.loss is Loss.IMITATE else experiment.plan.config.warm_start.train
 
 
 def promote(experiment: Experiment) -> None:
@@ -116,9 +119,9 @@ def promote(experiment: Experiment) -> None:
     Raises:
         RunError: Something else is called ``best`` in the run directory.
     """
-    store, eval_ = experiment.store, experiment.config.eval
+    store, eval_ = experiment.store, experiment.plan.config.eval
     results = {}
-    for number in range(experiment.config.run.rounds + 1):
+    for number in range(experiment.plan.config.run.rounds + 1):
         record = store.record(arm_of(number).stage(SELECTION if eval_.select else EVAL))
         if record is not None and record.sealed:
             results[arm_of(number)] = record.read(EvalSummary).success

@@ -139,7 +139,7 @@ class Offline(Method[C]):
     def train(self, round_: Round, start: Checkpoint) -> Checkpoint:
         experiment = round_.experiment
         dataset = experiment.store.layout.stage(round_.arm.stage(DATASET))
-        return experiment.train(round_.arm.stage(TRAIN), dataset, start, experiment.train_config(round_.number))
+        return experiment.train(round_.arm.stage(TRAIN), dataset, start, experiment.plan.train(round_.number))
 
     def build(self, round_: Round) -> Path:
         """Writes a round's dataset of ``rows``, unless it is sealed, and returns its folder.

@@ -6,7 +6,6 @@ import hashlib
 import math
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
@@ -97,12 +96,11 @@ class Online(Method[C]):
 
         def work(folder: Path) -> TrainSummary:
             experiment.store.use(start.name)
-            train = experiment.train_config(round_.number)
             job = OnlineJob(
                 dataset=experiment.store.layout.stage(rollouts),
                 start=start.path,
                 out=folder,
-                config=replace(train, seed=train.seed + config.run.seed),
+                config=experiment.plan.seeded(experiment.plan.train(round_.number)),
                 trainer=config.trainer,
                 name=name.replace("/", "-"),
                 chat_template=experiment.codec.replaced,
@@ -115,7 +113,7 @@ class Online(Method[C]):
             tasks, differing = (round_.tasks, None) if probe is None else self._chosen(round_, probe)
             return Steps(self.config, self.rollouts(), round_, job, start, tasks, differing).run()
 
-        made_with = {"method": config.method, "train": experiment.train_config(round_.number), "seed": round_.seed}
+        made_with = {"method": config.method, "train": experiment.plan.train(round_.number), "seed": round_.seed}
         experiment.store.stage(name, TrainSummary, work, made_with)
         return experiment.store.layout.checkpoint(name)
 
@@ -127,7 +125,7 @@ class Online(Method[C]):
         """
         if round_.config.policy.sync is Sync.files:
             return None
-        machines = round_.experiment.services.machines()
+        machines = round_.experiment.services.cluster.machines()
         if machines > 1:
             message = f"policy.sync = memory is for one machine, and the cluster has {machines}"
             raise ConfigError(message, hint="Set policy.sync=files, with a run directory that all of them see.")

@@ -11,6 +11,7 @@ from agentr.config.schema import Config
 from agentr.config.turns import TurnFormat
 from agentr.policy.chat import ChatCodec
 from agentr.rounds.experiment import Experiment
+from agentr.rounds.warm_start import demonstration_dataset, demonstrations
 from agentr.store.dataset import iter_rows
 from agentr.store.forest import Forest
 from agentr.store.layout import DATASET, DEMONSTRATIONS, MODEL, ROLLOUTS, WARM_START, Arm, Checkpoint, arm_of
@@ -35,7 +36,7 @@ class Round:
 
     @property
     def config(self) -> Config:
-        return self.experiment.config_at(self.number)
+        return self.experiment.plan.at(self.number)
 
     @property
     def arm(self) -> Arm:
@@ -44,7 +45,7 @@ class Round:
     @property
     def seed(self) -> int:
         """Seed of everything that the round draws."""
-        return self.experiment.seed(self.number)
+        return self.experiment.plan.seed(self.number)
 
     @property
     def codec(self) -> ChatCodec:
@@ -56,22 +57,22 @@ class Round:
         codec = self.experiment.codec
         if self.config.turns.format is TurnFormat.environment:  # then nobody asks the environment
             return codec
-        return codec.offering(tools_of(self.experiment.services.spec()), self.config.turns)
+        return codec.offering(tools_of(self.experiment.services.collecting.spec()), self.config.turns)
 
     @property
     def action_format(self) -> ActionFormat:
-        return self.codec.calls or action_format(self.experiment.services.spec().action_format)
+        return self.codec.calls or action_format(self.experiment.services.collecting.spec().action_format)
 
     @property
     def answer_prefix(self) -> str:
         """How an action begins that is an answer and no call; empty if all actions are calls."""
-        return self.experiment.services.spec().answer_prefix
+        return self.experiment.services.collecting.spec().answer_prefix
 
     @cached_property
     def tasks(self) -> list[Task]:
         """This round's share of the training tasks: the next ones in the selection's order, or the same ones each round."""
         selection = self.config.collect.tasks
-        tasks = self.experiment.services.tasks
+        tasks = self.experiment.services.collecting.tasks
         if selection.limit is None or not self.config.collect.fresh_tasks:
             return tasks(selection, training=True)
         everything = tasks(replace(selection, limit=None), training=True)
@@ -101,7 +102,7 @@ class Round:
 
     def demonstrations(self) -> Forest:
         """Returns the expert's episodes of the warm start's tasks; they are played if that was not done yet."""
-        return self.experiment.demonstrations()
+        return demonstrations(self.experiment)
 
     def _source(self, stage: str) -> Forest:
         if "/" not in stage:
@@ -114,7 +115,7 @@ class Round:
 
     def demonstration_rows(self) -> Iterator[Row]:
         """Yields the rows of the demonstrations; they are played and built if that was not done yet."""
-        return iter_rows(self.experiment.demonstration_dataset())
+        return iter_rows(demonstration_dataset(self.experiment))
 
     def earlier_rows(self, rounds: int) -> Iterator[Row | Preference]:
         """Yields the rows of as many rounds before this one."""

@@ -9,8 +9,8 @@ from typing import Any
 
 from agentr.cluster.causes import Cause, CauseKind
 from agentr.cluster.checks import check_places
+from agentr.cluster.places import Places
 from agentr.cluster.roles import Role
-from agentr.config.schema import Config
 from agentr.errors import DataError
 from agentr.store.files import read_json
 from agentr.train.job import TrainJob
@@ -28,7 +28,7 @@ class AwaitedTraining:
     said: str
 
 
-def check_training(training: AwaitedTraining, config: Config) -> Iterator[Cause]:
+def check_training(training: AwaitedTraining, places: Places) -> Iterator[Cause]:
     """Yields why a training does not step; always something."""
     job = training.job
     log = job.out / "worker.log"
@@ -48,7 +48,7 @@ def check_training(training: AwaitedTraining, config: Config) -> Iterator[Cause]
         return
     pending = _pending(job.trainer.workers)
     if pending:
-        yield check_places(config, Role.trainer, "the trainer's group of workers", f"its placement group is PENDING ({pending})")
+        yield check_places(places, Role.trainer, "the trainer's group of workers", f"its placement group is PENDING ({pending})")
         return
     evidence = f"{training.said}; no worker says that a step takes longer than {job.watch_s:g} s"
     hint = f"Its workers may still be starting, or steps be slow: see {log}, trainer.start_timeout_s and train.log_every."

@@ -14,7 +14,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from agentr.config.schema import Config
 from agentr.store.rows import Preference, Provenance, Rollout, Row
 from agentr.train.worker import logged_to
 from agentr.types import Loss
@@ -88,7 +87,7 @@ def _found(model: Any, losses: Iterable[Any]) -> dict[str, Any]:
     return {"loss": total, "gradient": model.lm_head.weight.grad.T.tolist()}  # token i's hidden state is the i-th unit vector
 
 
-def sft(config: Config, table: Table, rows: Sequence[Mapping[str, Any]], micro: int = 0) -> dict[str, Any]:
+def sft(train: Any, table: Table, rows: Sequence[Mapping[str, Any]], micro: int = 0) -> dict[str, Any]:
     """The loss of a batch of rows.
 
     Args:
@@ -108,7 +107,7 @@ def sft(config: Config, table: Table, rows: Sequence[Mapping[str, Any]], micro: 
         made = [Row(tuple(row["tokens"]), tuple(row["mask"]), Provenance("toy", (), "good")) for row in rows]
         micro = micro or len(made)
         sizes = {"batch_size": len(made), "micro_batch_size": micro, "bf16": False, "share_prefixes": False}
-        job = TrainJob(folder, folder, folder, replace(config.train[0], **sizes))
+        job = TrainJob(folder, folder, folder, replace(train[0], **sizes))
         counts = np.array([sum(row.targets for row in made)])
         plan = BatchPlan(loss=Loss.IMITATE, rows=made, order=np.arange(len(made))[None], tokens_S=counts, targets_S=counts)
         arguments = {key: value for key, value in trl_arguments(job, 1, 1).items() if key not in _ENGINE}
@@ -126,7 +125,7 @@ def sft(config: Config, table: Table, rows: Sequence[Mapping[str, Any]], micro: 
         return _found(trainer.model, (trainer.compute_loss(trainer.model, batch, num_items_in_batch=count) for batch in batches))
 
 
-def dpo(config: Config, table: Table, pairs: Sequence[Mapping[str, Any]], micro: int = 0) -> dict[str, Any]:
+def dpo(train: Any, table: Table, pairs: Sequence[Mapping[str, Any]], micro: int = 0) -> dict[str, Any]:
     """The loss of a batch of pairs.
 
     Args:
@@ -157,7 +156,7 @@ def dpo(config: Config, table: Table, pairs: Sequence[Mapping[str, Any]], micro:
         ]
         micro = micro or len(rows)
         sizes = {"batch_size": len(rows), "micro_batch_size": micro, "bf16": False}
-        job = TrainJob(folder, folder, folder, replace(config.train[0], **sizes))
+        job = TrainJob(folder, folder, folder, replace(train[0], **sizes))
         counts = np.array([sum(row.targets for row in rows)])
         plan = BatchPlan(loss=Loss.PREFER, rows=rows, order=np.arange(len(rows))[None], tokens_S=counts, targets_S=counts)
         arguments = {key: value for key, value in trl_arguments(job, 1, 1).items() if key not in _ENGINE}
@@ -178,7 +177,7 @@ def dpo(config: Config, table: Table, pairs: Sequence[Mapping[str, Any]], micro:
 
 
 def grpo(
-    config: Config,
+    train: Any,
     table: Table,
     rows: Sequence[Mapping[str, Any]],
     max_length: int = 16,
@@ -205,7 +204,7 @@ def grpo(
         rollouts = [_rollout(number, row) for number, row in enumerate(rows)]
         room = room or len(rows)
         sizes = {"batch_size": room, "micro_batch_size": room, "bf16": False, "max_length": max_length}
-        job = OnlineJob(folder, folder, folder, replace(config.train[0], **sizes), steps=1)
+        job = OnlineJob(folder, folder, folder, replace(train[0], **sizes), steps=1)
         arguments = {key: value for key, value in trl_arguments(job, 1).items() if key not in _ENGINE}
         trainer: Any = AgentGRPOTrainer(
             job,
@@ -233,7 +232,7 @@ def _rollout(number: int, row: Mapping[str, Any]) -> Rollout:
     return Rollout((*prompt, *tokens), mask, Provenance("toy", (number,), "rollout"), drawn, each, "toy", {"total": row["advantage"]})
 
 
-def packed(config: Config, rows: Sequence[Sequence[int]], targets: Sequence[Sequence[int]], groups: Sequence[int]) -> dict[str, Any]:
+def packed(rows: Sequence[Sequence[int]], targets: Sequence[Sequence[int]], groups: Sequence[int]) -> dict[str, Any]:
     """How rows that begin alike go through the model together.
 
     Args:
@@ -261,7 +260,7 @@ def packed(config: Config, rows: Sequence[Sequence[int]], targets: Sequence[Sequ
     return {"tokens": found.lengths_P.tolist(), "of rows": found.row_tokens, "width": width, "predicted": predicted}
 
 
-def padded(config: Config, rows: Sequence[int], pairs: Sequence[Sequence[int]]) -> dict[str, Any]:
+def padded(rows: Sequence[int], pairs: Sequence[Sequence[int]]) -> dict[str, Any]:
     """How long micro-batches are in which rows and sides of pairs are padded, and how many places of each are attended to.
 
     Args:

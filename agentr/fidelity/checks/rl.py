@@ -8,7 +8,6 @@ from typing import Any, cast
 from agentr.build.advantages import advantages as advantages_of
 from agentr.build.advantages import differ
 from agentr.collect.grow import Grow
-from agentr.config.schema import Config
 from agentr.methods import method_of
 from agentr.rewards import Rewards
 from agentr.rewards.group import group_of
@@ -16,79 +15,77 @@ from agentr.search import Strategy
 from agentr.search.written import Turns, named, names, searched, tree_of
 
 
-def rewards_of(config: Config) -> Rewards:
-    method = cast(Any, config.method)
+def rewards_of(method: Any) -> Rewards:
     return Rewards.of(method.rewards, method.gate)
 
 
-def strategy(config: Config) -> Strategy:
+def strategy(method: Any) -> Strategy:
     """Returns the strategy of a method's rollouts."""
-    work = method_of(config).exploration(1)["rollouts"]
+    work = method_of(method).exploration(1)["rollouts"]
     assert isinstance(work, Grow)
     return work.strategy
 
 
-def advantages(config: Config, paths: Sequence[str]) -> list[list[float]]:
+def advantages(method: Any, paths: Sequence[str]) -> list[list[float]]:
     """The advantage of each turn of each rollout."""
     episodes = group_of(tree_of(paths)).episodes
-    method = cast(Any, config.method)
     return advantages_of(episodes, [episode.earned for episode in episodes], method.advantages, method.trees)
 
 
-def telling(config: Config, rewards: Sequence[Sequence[float]]) -> list[bool]:
+def telling(rewards: Sequence[Sequence[float]]) -> list[bool]:
     return [differ(group) for group in rewards]
 
 
-def probability(config: Config, path: str, logprobs: Mapping[str, Sequence[float]]) -> float:
+def probability(method: Any, path: str, logprobs: Mapping[str, Sequence[float]]) -> float:
     """How likely a branch is that the last turn of a path decides."""
     turns = {name: {"logprobs": list(values), "tokens": len(values)} for name, values in logprobs.items()}
     tree = tree_of([path], turns)
-    return cast(Any, strategy(config)).probability(tree, tree.nodes[-1])
+    return cast(Any, strategy(method)).probability(tree, tree.nodes[-1])
 
 
-def branch_probability(config: Config, paths: Sequence[str], logprobs: Mapping[str, Sequence[float]], at: str) -> float:
+def branch_probability(method: Any, paths: Sequence[str], logprobs: Mapping[str, Sequence[float]], at: str) -> float:
     """How likely a branch is that the turn ``at`` decides. The first path through a turn is the rollout, later ones branched off it."""
     turns = {name: {"logprobs": list(values), "tokens": len(values)} for name, values in logprobs.items()}
     tree = tree_of(paths, turns)
-    return cast(Any, strategy(config)).probability(tree, named(tree, at))
+    return cast(Any, strategy(method)).probability(tree, named(tree, at))
 
 
-def leaves(config: Config, answers: Mapping[str, Sequence[str]], turns: Turns | None = None) -> list[str]:
+def leaves(method: Any, answers: Mapping[str, Sequence[str]], turns: Turns | None = None) -> list[str]:
     """The turns at which rollouts end."""
-    tree, _ = searched(strategy(config).bounded(10), answers, turns)
+    tree, _ = searched(strategy(method).bounded(10), answers, turns)
     return names(tree.ended())
 
 
-def drawn(config: Config, answers: Mapping[str, Sequence[str]], turns: Turns | None = None) -> list[list[list[Any]]]:
+def drawn(method: Any, answers: Mapping[str, Sequence[str]], turns: Turns | None = None) -> list[list[list[Any]]]:
     """How many turns are drawn after which turn, together."""
-    return searched(strategy(config).bounded(10), answers, turns)[1]
+    return searched(strategy(method).bounded(10), answers, turns)[1]
 
 
-def asked(config: Config, answers: Mapping[str, Sequence[str]]) -> list[int]:
+def asked(method: Any, answers: Mapping[str, Sequence[str]]) -> list[int]:
     """How many rollouts begin at the opening, each time that some do."""
-    _, drawn = searched(strategy(config).bounded(10), answers)
+    _, drawn = searched(strategy(method).bounded(10), answers)
     return [turns for ask in drawn for at, turns in ask if not at]
 
 
-def branched(config: Config, steps: int) -> list[int]:
+def branched(method: Any, steps: int) -> list[int]:
     """How many rollouts begin together each time that some do, those at the opening first; each has so many steps."""
     begun, known = list[int](), {""}
-    for ask in searched(strategy(config).bounded(steps), {})[1]:
+    for ask in searched(strategy(method).bounded(steps), {})[1]:
         if any(at in known for at, _ in ask):
             begun.append(sum(turns for _, turns in ask))
         known |= {at for at, _ in ask}
     return begun
 
 
-def rollouts(config: Config, answers: Mapping[str, Sequence[str]]) -> int:
+def rollouts(method: Any, answers: Mapping[str, Sequence[str]]) -> int:
     """How many rollouts a tree has in the end."""
-    return len(leaves(config, answers))
+    return len(leaves(method, answers))
 
 
-def rewards(config: Config, paths: Sequence[str], turns: Turns | None = None, prefix: str = "") -> list[float]:
-    return [entry["total"] for entry in components(config, paths, turns, prefix)]
+def rewards(method: Any, paths: Sequence[str], turns: Turns | None = None, prefix: str = "") -> list[float]:
+    return [entry["total"] for entry in components(method, paths, turns, prefix)]
 
 
-def components(config: Config, paths: Sequence[str], turns: Turns | None = None, prefix: str = "") -> list[dict[str, float]]:
+def components(method: Any, paths: Sequence[str], turns: Turns | None = None, prefix: str = "") -> list[dict[str, float]]:
     """What each rollout is worth, in all and by component."""
-    return [{"total": reward.total, **reward.parts} for reward in rewards_of(config)(group_of(tree_of(paths, turns), prefix))]
+    return [{"total": reward.total, **reward.parts} for reward in rewards_of(method)(group_of(tree_of(paths, turns), prefix))]

@@ -15,7 +15,6 @@ from typing import Any, cast
 from agentr.build.mixture import mix_rows
 from agentr.build.revision import demonstrated_rows, good_rows, revision_rows
 from agentr.build.targets import Targets
-from agentr.config.schema import Config
 from agentr.evaluate.metrics import repeated, revision_length
 from agentr.methods.agent_r import revise
 from agentr.rounds.method import by_round
@@ -28,58 +27,58 @@ from agentr.tasks.formats import ReAct
 from agentr.types import Completion, FinishReason, Outcome
 
 
-def uct(config: Config, **changes: Any) -> UCT:
-    return UCT(replace(cast(Any, config.method).search, **changes))
+def uct(method: Any, **changes: Any) -> UCT:
+    return UCT(replace(method.search, **changes))
 
 
-def score(config: Config, value: float, visits: int, parent: int) -> float:
+def score(method: Any, value: float, visits: int, parent: int) -> float:
     above = Node(0, -1, 0, Origin.ROOT, visits=parent)
-    return uct(config).score(above, Node(1, 0, 1, Origin.POLICY, visits=visits, value=value))
+    return uct(method).score(above, Node(1, 0, 1, Origin.POLICY, visits=visits, value=value))
 
 
-def descend(config: Config, paths: Sequence[str]) -> str | None:
+def descend(method: Any, paths: Sequence[str]) -> str | None:
     tree = tree_of(paths)
-    reached = uct(config).descend(tree, 0)
+    reached = uct(method).descend(tree, 0)
     return None if reached is None else name_of(tree.nodes[reached])
 
 
-def backed_up(config: Config, width: int, depth: int, answers: Mapping[str, Sequence[str]]) -> dict[str, list[float]]:
-    tree, _ = searched(uct(config, width=width, max_depth=depth), answers)
+def backed_up(method: Any, width: int, depth: int, answers: Mapping[str, Sequence[str]]) -> dict[str, list[float]]:
+    tree, _ = searched(uct(method, width=width, max_depth=depth), answers)
     return {name_of(node): [node.visits, node.value] for node in tree.nodes}
 
 
-def drawn(config: Config, width: int, depth: int, iterations: int, answers: Mapping[str, Sequence[str]] | None = None) -> int:
-    asked = searched(uct(config, width=width, max_depth=depth, iterations=iterations), answers or {})[1]
+def drawn(method: Any, width: int, depth: int, iterations: int, answers: Mapping[str, Sequence[str]] | None = None) -> int:
+    asked = searched(uct(method, width=width, max_depth=depth, iterations=iterations), answers or {})[1]
     return sum(turns for ask in asked for _, turns in ask)
 
 
-def closed(config: Config, paths: Sequence[str]) -> list[str]:
+def closed(paths: Sequence[str]) -> list[str]:
     """The turns below which nothing is left to do."""
     return sorted(name_of(node) for node in tree_of(paths).nodes if node.terminal)
 
 
-def siblings(config: Config, turns: Turns) -> dict[str, int]:
+def siblings(method: Any, turns: Turns) -> dict[str, int]:
     """How often each of the turns that became nodes was drawn; in front the turns that became none."""
-    strategy, tree = uct(config, width=len(turns)), new_tree()
+    strategy, tree = uct(method, width=len(turns)), new_tree()
     (expansion,) = strategy.ask(tree)
     strategy.tell(tree, expansion, [child_of(name, place, turns) for place, name in enumerate(turns)])
     return {"merged": tree.events.get("duplicates", 0), **{name_of(node): node.draws for node in tree.nodes[1:]}}
 
 
-def alpha(config: Config, rounds: Sequence[int]) -> list[float]:
-    return [by_round(cast(Any, config.method).revise.alpha, round_) for round_ in rounds]
+def alpha(method: Any, rounds: Sequence[int]) -> list[float]:
+    return [by_round(method.revise.alpha, round_) for round_ in rounds]
 
 
 def pairs(
-    config: Config, paths: Sequence[str], alpha: float, turns: Turns | None = None, executed: Sequence[str] = (), **changes: Any
+    method: Any, paths: Sequence[str], alpha: float, turns: Turns | None = None, executed: Sequence[str] = (), **changes: Any
 ) -> list[list[str]]:
     tree = tree_of(paths, turns)
     tree_of(executed, origin=Origin.REVISION, into=tree)
-    found = pair_paths(tree, replace(cast(Any, config.method).revise, **changes), alpha)
+    found = pair_paths(tree, replace(method.revise, **changes), alpha)
     return sorted([name_of(tree.nodes[pair.bad]), name_of(tree.nodes[pair.good])] for pair in found)
 
 
-def transition(config: Config, paths: Sequence[str], bad: str, good: str, verdicts: Mapping[str, str]) -> str | None:
+def transition(method: Any, paths: Sequence[str], bad: str, good: str, verdicts: Mapping[str, str]) -> str | None:
     """The last turn of the bad prefix, where the judge answers for each turn what stands in ``verdicts``."""
     tree = tree_of(paths)
 
@@ -93,12 +92,12 @@ def transition(config: Config, paths: Sequence[str], bad: str, good: str, verdic
     codec.plain = codec
     agent: Any = SimpleNamespace(policy=policy, codec=codec, max_model_len=8192)
     pair = Pair(named(tree, bad).id, named(tree, good).id, tree.common_ancestor(named(tree, bad).id, named(tree, good).id))
-    last = asyncio.run(revise.transition(tree, pair, agent, cast(Any, config.method).revise))
+    last = asyncio.run(revise.transition(tree, pair, agent, method.revise))
     return None if last is None else name_of(last)
 
 
 def revised(
-    config: Config,
+    method: Any,
     paths: Sequence[str],
     revisions: Sequence[Mapping[str, Any]],
     executed: Sequence[str] = (),
@@ -126,7 +125,6 @@ def revised(
         return [1000 + put_in.index(text)]
 
     codec: Any = SimpleNamespace(turn=kept, bridge=lambda text, role: kept(text), answered_by=lambda text: "user", reasoning=lambda ids: 0)
-    method: Any = config.method
     rows = revision_rows(
         tree,
         method.revise.splice,
@@ -146,7 +144,13 @@ def _read(tree: Any, row: Row, put_in: Sequence[str]) -> list[list[Any]]:
 
 
 def good(
-    config: Config, paths: Sequence[str], alpha: float, turns: Turns | None = None, executed: Sequence[str] = (), at_once: bool = False
+    method: Any,
+    build: Any,
+    paths: Sequence[str],
+    alpha: float,
+    turns: Turns | None = None,
+    executed: Sequence[str] = (),
+    at_once: bool = False,
 ) -> list[Any]:
     """The good trajectories: turns, and whether they are trained on. Of what is none, why, and its turns.
 
@@ -158,12 +162,11 @@ def good(
     tree_of(executed, turns, origin=Origin.REVISION, into=tree)
     if at_once:
         tree.root.outcome, tree.root.reward = Outcome.SUCCESS, 1.0
-    method: Any = config.method
     rows = good_rows(
         tree,
         alpha,
         limit=method.good_per_task,
-        targets=Targets.of(config.build),
+        targets=Targets.of(build),
         inclusive=method.revise.alpha_inclusive,
         dedupe=method.dedupe_good,
     )
@@ -173,7 +176,7 @@ def good(
     ]
 
 
-def sampled(config: Config, paths: Sequence[str], turns: Turns | None = None, by: str = "policy") -> list[Any]:
+def sampled(paths: Sequence[str], turns: Turns | None = None, by: str = "policy") -> list[Any]:
     """The trajectories that rejection sampling learns with a least return of 0.5, or of demonstrations: return, turns, and how many tokens'
     probabilities are known. Of what is not learnt, why, and its turns."""
     tree, targets = tree_of(paths, turns, origin=Origin(by)), Targets()
@@ -188,25 +191,25 @@ def sampled(config: Config, paths: Sequence[str], turns: Turns | None = None, by
     ]
 
 
-def mixed(config: Config, agent: int, general: int, shown: int = 0) -> list[int]:
+def mixed(method: Any, agent: int, general: int, shown: int = 0) -> list[int]:
     """How many rows are the agent's, how many general, and how many of ``shown`` demonstrations."""
     codec: Any = SimpleNamespace(prompt=lambda messages: [1], turn=lambda text: [2], calls=None)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "general.json"
         path.write_text(json.dumps([{"conversations": [{"from": "human", "value": "Hi."}, {"from": "gpt", "value": "Hello."}]}] * general))
-        mixture, own, others = replace(cast(Any, config.method).mixture, general_path=str(path)), ["agent"] * agent, ["shown"] * shown
+        mixture, own, others = replace(method.mixture, general_path=str(path)), ["agent"] * agent, ["shown"] * shown
         made: Any = {"demonstrations": others, "earlier": [], "keep": lambda row: "general", "codec": codec}
         found: Any
         found, _ = mix_rows(cast(Any, own), mixture, max_length=9, seed=0, **made)
     return [found.count(kind) for kind in ("agent", "general", "shown")]
 
 
-def repeats(config: Config, actions: Sequence[str], lengths: Sequence[int]) -> list[int]:
+def repeats(actions: Sequence[str], lengths: Sequence[int]) -> list[int]:
     tree = tree_of([" / ".join(f"{place}" for place, _ in enumerate(actions))], {str(p): {"action": a} for p, a in enumerate(actions)})
     return [repeated(tree.nodes[1:], length) for length in lengths]
 
 
-def first_error(config: Config, paths: Sequence[str], transitions: Sequence[str]) -> float:
+def first_error(paths: Sequence[str], transitions: Sequence[str]) -> float:
     tree = tree_of(paths)
     for name in transitions:
         place = named(tree, name).id

@@ -7,10 +7,9 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from agentr.build.pareto import MeasuredTask, choose, crowding, fronts, measure, select
-from agentr.config.schema import Config
 from agentr.evaluate.metrics import BEHAVIOUR, conciseness
 from agentr.methods.et_agent.flywheel_checks import episode_of
 from agentr.rewards import Rewards
@@ -36,7 +35,7 @@ def group(earned: Sequence[float], calls: Sequence[int], tokens: Sequence[int], 
 
 
 def rewards(
-    config: Config,
+    method: Any,
     earned: Sequence[float],
     calls: Sequence[int],
     tokens: Sequence[int] = (),
@@ -47,46 +46,46 @@ def rewards(
 ) -> list[float]:
     same = [1] * len(earned)
     tree = group(earned, calls, tokens or [max(calls) + 1] * len(earned), seen or same, malformed or [0] * len(earned))
-    found = Rewards.of(cast(Any, config.method).rewards, cast(Any, config.method).gate)(group_of(tree, progress=progress, round_=round_))
+    found = Rewards.of(method.rewards, method.gate)(group_of(tree, progress=progress, round_=round_))
     return [reward.total for reward in found]
 
 
-def dispersion(config: Config, earned: Sequence[float], calls: Sequence[int]) -> list[float]:
+def dispersion(method: Any, earned: Sequence[float], calls: Sequence[int]) -> list[float]:
     tree = group(earned, calls, [9] * len(earned), [1] * len(earned), [0] * len(earned))
-    (found,) = measure([tree], cast(Any, config.method).pareto.dispersion, "")
+    (found,) = measure([tree], method.pareto.dispersion, "")
     return [found.earned, found.calls]
 
 
-def settled(config: Config, earned: Sequence[Sequence[float]]) -> list[bool]:
+def settled(method: Any, earned: Sequence[Sequence[float]]) -> list[bool]:
     """Whether each task is always or never solved, by what its episodes earned."""
     ones = [[1] * len(returns) for returns in earned]
     trees = [group(returns, one, one, one, [0] * len(returns)) for returns, one in zip(earned, ones, strict=True)]
-    return [found.settled for found in measure(trees, cast(Any, config.method).pareto.dispersion, "")]
+    return [found.settled for found in measure(trees, method.pareto.dispersion, "")]
 
 
-def front(config: Config, points: Sequence[Sequence[float]]) -> list[int]:
+def front(points: Sequence[Sequence[float]]) -> list[int]:
     return fronts([(one, other) for one, other in points])
 
 
-def alone(config: Config, points: Sequence[Sequence[float]]) -> list[float]:
+def alone(points: Sequence[Sequence[float]]) -> list[float]:
     return crowding([(one, other) for one, other in points])
 
 
-def selected(config: Config, points: Sequence[Sequence[float]], count: int) -> list[int]:
+def selected(points: Sequence[Sequence[float]], count: int) -> list[int]:
     return sorted(select([(one, other) for one, other in points], count))
 
 
 def taken(
-    config: Config, tasks: Mapping[str, Sequence[float]], settled: Sequence[str], count: int, kinds: Mapping[str, str] | None = None
+    method: Any, tasks: Mapping[str, Sequence[float]], settled: Sequence[str], count: int, kinds: Mapping[str, str] | None = None
 ) -> list[str]:
     """The tasks that are trained on, of those with these dispersions; episodes of ``settled`` tasks all succeed, or none does."""
-    pareto = cast(Any, config.method).pareto
+    pareto = method.pareto
     labels = {name: {"kind": (kinds or {}).get(name, "")} for name in tasks}
     found = [MeasuredTask(Task("toy", t, "train", {**labels[t]}), one, other, t in settled) for t, (one, other) in tasks.items()]
     return [one.task.id for one in choose(found, replace(pareto, tasks=count))]
 
 
-def behaviour(config: Config, path: str, failed: Sequence[str] = (), tokens: int = 1) -> dict[str, float]:
+def behaviour(path: str, failed: Sequence[str] = (), tokens: int = 1) -> dict[str, float]:
     names = path.rpartition(":")[0].split(" / ")
     turns: dict[str, dict[str, Any]] = {name: {"valid": name not in failed, "tokens": 1} for name in names}
     turns[names[0]]["tokens"] = tokens - len(names) + 1
@@ -95,7 +94,7 @@ def behaviour(config: Config, path: str, failed: Sequence[str] = (), tokens: int
     return {name: of(episode) for name, of in BEHAVIOUR.items()}
 
 
-def concise(config: Config, episodes: Mapping[str, str]) -> dict[str, float]:
+def concise(episodes: Mapping[str, str]) -> dict[str, float]:
     """The share of episodes of which no turn could be left out, and the share of their turns that were needed.
 
     Args:
@@ -110,7 +109,7 @@ def concise(config: Config, episodes: Mapping[str, str]) -> dict[str, float]:
     return {name: found.mean for name, found in conciseness(trees).items()}
 
 
-def answered(config: Config, answer: str, golds: Sequence[str]) -> dict[str, float]:
+def answered(env: Any, answer: str, golds: Sequence[str]) -> dict[str, float]:
     """What the environment for search QA says of an answer: its scores, and what the episode earns.
 
     Raises:
@@ -120,7 +119,7 @@ def answered(config: Config, answer: str, golds: Sequence[str]) -> dict[str, flo
         questions, corpus = Path(folder) / "questions.json", Path(folder) / "corpus.jsonl"
         questions.write_text(json.dumps([{"question": "Who is it?", "answer": list(golds)}]), encoding="utf-8")
         corpus.write_text(json.dumps({"id": "0", "contents": "Someone\nIt is someone."}) + "\n", encoding="utf-8")
-        environment = load("searchqa", {"questions": str(questions), "corpus": str(corpus), **config.env.options})
+        environment = load("searchqa", {"questions": str(questions), "corpus": str(corpus), **env.options})
         state, _ = environment.reset("test/0")
         seen = environment.step(state, f"answer: {answer}")
     return {**seen.scores, "reward": seen.reward}

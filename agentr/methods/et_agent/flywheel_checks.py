@@ -9,13 +9,12 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 from agentr.build.targets import Targets
 from agentr.collect.evolver import Evolver
 from agentr.collect.operators import apply
 from agentr.collect.teacher_operators import rewritten
-from agentr.config.schema import Config
 from agentr.methods.et_agent.evolve import Evolve, chosen
 from agentr.methods.et_agent.rows import evolved_rows
 from agentr.rounds.method import by_round
@@ -76,7 +75,7 @@ class Scripted(Evolver):
         return self.tree.add(node, child_of(spec, len(self.tree.nodes), {action: {"text": text}}), origin).id
 
 
-def scripted(config: Config, paths: Sequence[str], prefix: str, world: Mapping[str, Any]) -> Scripted:
+def scripted(method: Any, paths: Sequence[str], prefix: str, world: Mapping[str, Any]) -> Scripted:
     written = {name: {"text": ReAct().compose(f"About {name}.", name)} for path in paths for name in path.rpartition(":")[0].split(" / ")}
     tree = tree_of(paths, written)
 
@@ -90,11 +89,11 @@ def scripted(config: Config, paths: Sequence[str], prefix: str, world: Mapping[s
         read=lambda text, ids: ReAct().parse(text),
     )
     sessions: Any = SimpleNamespace(at=nothing, along=nothing, cut=tree.cut)
-    evolve = cast(Any, config.method).evolve
+    evolve = method.evolve
     return Scripted(tree, agent, sessions, replace(evolve, hints=["I check this."]), 0, 100, 0, **world)
 
 
-def choice(config: Config, paths: Sequence[str], used: Sequence[str] = ()) -> str:
+def choice(paths: Sequence[str], used: Sequence[str] = ()) -> str:
     tree = tree_of(paths)
     tree.evolutions += [Evolution(parent=named(tree, name).id) for name in used]
     found = chosen(tree, "")
@@ -102,54 +101,54 @@ def choice(config: Config, paths: Sequence[str], used: Sequence[str] = ()) -> st
     return name_of(found.leaf)
 
 
-def operated(config: Config, operator: str, path: str, prefix: str = "", **world: Any) -> list[str] | str:
+def operated(method: Any, operator: str, path: str, prefix: str = "", **world: Any) -> list[str] | str:
     """The turns of the episode that comes of an operator, or why none does."""
-    tree, made, _ = _operated(config, operator, path, prefix, world)
+    tree, made, _ = _operated(method, operator, path, prefix, world)
     return [node.text for node in tree.path(made.end)] if made.end >= 0 else made.reason
 
 
-def noted(config: Config, operator: str, path: str, prefix: str = "", **world: Any) -> dict[str, Any]:
+def noted(method: Any, operator: str, path: str, prefix: str = "", **world: Any) -> dict[str, Any]:
     """What is noted of an operator: the turn that it names, counted from 1, how many turns it keeps, why nothing came of it; how often the
     policy goes on for it, and how many turns it leaves in the tree."""
-    tree, made, drawn = _operated(config, operator, path, prefix, world)
+    tree, made, drawn = _operated(method, operator, path, prefix, world)
     return {"turn": made.turn, "kept": made.kept, "reason": made.reason, "drawn": drawn, "left": len(tree.nodes) - made.parent - 1}
 
 
-def _operated(config: Config, operator: str, path: str, prefix: str, world: Mapping[str, Any]) -> tuple[Tree, Evolution, int]:
-    evolver = scripted(config, [path], prefix, world)
+def _operated(method: Any, operator: str, path: str, prefix: str, world: Mapping[str, Any]) -> tuple[Tree, Evolution, int]:
+    evolver = scripted(method, [path], prefix, world)
     (episode,) = episodes(evolver.tree, prefix)
     made = asyncio.run(apply(operator, evolver, episode))
     return evolver.tree, made, evolver._drawn
 
 
-def reworded(config: Config, format: str, text: str, thought: str) -> str | None:
+def reworded(format: str, text: str, thought: str) -> str | None:
     """A turn with another thought in place of "Old."; None if the format would not read it so."""
     return rewritten(FORMATS[format], text, "Old.", thought)
 
 
-def operators(config: Config, path: str, **world: Any) -> list[str]:
+def operators(method: Any, path: str, **world: Any) -> list[str]:
     """The operators that are applied to an episode."""
-    tree, _ = _evolved(config, path, world)
+    tree, _ = _evolved(method, path, world)
     return [made.operator for made in tree.evolutions if made.parent == tree.evolutions[0].parent]
 
 
-def grown(config: Config, path: str, **world: Any) -> int:
+def grown(method: Any, path: str, **world: Any) -> int:
     """How many episodes there are after all evolutions of one."""
-    return len(list(episodes(_evolved(config, path, world)[0], "", EVOLVED)))
+    return len(list(episodes(_evolved(method, path, world)[0], "", EVOLVED)))
 
 
-def evolutions(config: Config, path: str, **world: Any) -> list[Any]:
+def evolutions(method: Any, path: str, **world: Any) -> list[Any]:
     """How often an episode is to be chosen, and the ends of episodes that a judge is asked about."""
 
     async def judged(*_: Any) -> str:
         return "Judgement: Good"
 
-    tree, tried = _evolved(config, path, {**world, "judge": SimpleNamespace(ask=judged)})
+    tree, tried = _evolved(method, path, {**world, "judge": SimpleNamespace(ask=judged)})
     return [tried, [name_of(node) for node in tree.nodes if node.verdict]]
 
 
-def _evolved(config: Config, path: str, world: Mapping[str, Any]) -> tuple[Tree, int]:
-    evolver = scripted(config, [path], "", world)
+def _evolved(method: Any, path: str, world: Mapping[str, Any]) -> tuple[Tree, int]:
+    evolver = scripted(method, [path], "", world)
     work, tried = Evolve(evolver.config), 0
 
     async def evolve() -> None:
@@ -164,7 +163,7 @@ def _evolved(config: Config, path: str, world: Mapping[str, Any]) -> tuple[Tree,
 
 
 def filtered(
-    config: Config,
+    method: Any,
     paths: Sequence[str],
     turns: Turns | None = None,
     flawed: Mapping[str, str] | None = None,
@@ -182,18 +181,18 @@ def filtered(
     for turn, end in (flawed or {}).items():
         depth = named(tree, turn).depth
         tree.evolutions.append(Evolution(parent=named(tree, turn).id, turn=depth, kept=depth, end=named(tree, end).id if end else -1))
-    rules = cast(Any, config.method).filter
+    rules = method.filter
     found = evolved_rows(tree, rules, by_round(rules.min_return, 1), "", Targets(invalid=True))
     return sorted(_read(tree, row) for row in found if isinstance(row, Row))
 
 
-def learnt(config: Config, paths: Sequence[str], made: Mapping[str, str]) -> list[list[Any]]:
+def learnt(method: Any, paths: Sequence[str], made: Mapping[str, str]) -> list[list[Any]]:
     """The episodes that are learnt: what they are called, the operator that they came of, and their ends.
 
     Args:
         made: Ends of episodes, and the operators that made them; another operator made nothing.
     """
-    tree, rules = tree_of(paths), cast(Any, config.method).filter
+    tree, rules = tree_of(paths), method.filter
     tree.evolutions += [Evolution(parent=1, end=named(tree, end).id, operator=operator) for end, operator in made.items()]
     tree.evolutions.append(Evolution(parent=1, operator="hint_end"))
     rows = [row for row in evolved_rows(tree, rules, 1.0, "", Targets()) if isinstance(row, Row)]

@@ -1,0 +1,149 @@
+"""What a policy is worth on held-out tasks: its episodes, and what is made of them besides, a stage each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+from agentr.collect.episode_judge import Assess
+from agentr.collect.grow import BadBeginning, Grow
+from agentr.collect.job import TreeJob, Work
+from agentr.collect.shorten import Shorten
+from agentr.collect.units import Limits
+from agentr.config.policy import Who
+from agentr.config.schema import EvalConfig, TaskSelection
+from agentr.evaluate.metrics import Evaluation, conciseness, evaluate, judged
+from agentr.evaluate.statistics import Estimate
+from agentr.rounds.experiment import Experiment
+from agentr.search import Sample
+from agentr.store.files import read_json, write_json
+from agentr.store.forest import Forest
+from agentr.store.layout import CONTROL, EVAL, EVALUATION, JUDGED, RECOVERY, SELECTION, SHORTENED, WARM_START, Arm, Checkpoint
+from agentr.store.summaries import EvalSummary, TreeSummary
+from agentr.types import Task
+
+
+def evaluations(config: EvalConfig, arm: Arm) -> list[str]:
+    """Returns the names of an arm's stages of evaluation, in the order in which `HeldOut.measure` makes them."""
+    asked = {
+        SELECTION: bool(config.select) and arm != CONTROL,
+        RECOVERY: config.recovery,
+        SHORTENED: config.conciseness,
+        JUDGED: config.judge.who is not Who.nobody,
+    }
+    return [arm.stage(name) for name in (EVAL, *(name for name, wanted in asked.items() if wanted))]
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """The measurements of one policy."""
+
+    experiment: Experiment
+    arm: Arm
+    policy: Checkpoint
+
+    @property
+    def config(self) -> EvalConfig:
+        return self.experiment.plan.config.eval
+
+    def measure(self) -> None:
+        """Measures the policy, unless other stages alone are to be run."""
+        config, store = self.config, self.experiment.store
+        wanted = list(filter(store.wants, evaluations(config, self.arm)))
+        if not wanted:
+            return
+        episodes = Grow(Sample(config.episodes, config.max_steps, config.max_invalid))
+        self._play(EVAL, episodes, self._tasks(config.tasks))
+        if self.arm.stage(SELECTION) in wanted:
+            self._play(SELECTION, episodes, self._tasks(replace(config.tasks, split=config.select)))
+        if self.arm.stage(RECOVERY) in wanted:
+            self._recover()
+        if self.arm.stage(SHORTENED) in wanted:
+            work = Shorten(2 if config.sampling.temperature else 1, config.max_steps, config.max_invalid)
+            self._make_of_episodes(SHORTENED, work, conciseness)
+        if self.arm.stage(JUDGED) in wanted:
+            self._make_of_episodes(JUDGED, Assess(config.judge), judged)
+        result = Evaluation.from_dict(read_json(store.layout.evaluation(self.arm.stage(EVAL))))
+        said = f"        {self.arm.title}: success {result.success.as_percent()} % on {result.success.n} held-out tasks"
+        self.experiment.reporter.say(said)
+
+    def _tasks(self, selection: TaskSelection) -> Callable[[], Sequence[Task]]:
+        return lambda: self.experiment.services.collecting.tasks(selection, training=False)
+
+    def _recover(self) -> None:
+        """Measures how often the policy still succeeds from the beginnings of the warm start's failed episodes (Agent-R, Table 3)."""
+        source = self._episodes(WARM_START)
+        one = Sample(1, self.config.max_steps, self.config.max_invalid)
+        self._play(RECOVERY, Grow(one, BadBeginning(self.experiment.plan.seed(0))), source.tasks, source)
+
+    def _episodes(self, arm: Arm) -> Forest:
+        return Forest(self.experiment.store.layout.stage(arm.stage(EVAL)), arm.stage(EVAL))
+
+    def _make_of_episodes(self, stage: str, work: Work, metric: Callable[..., dict[str, Estimate]]) -> None:
+        """Makes a stage of the policy's held-out episodes, and writes a metric of what came of it."""
+        name, source = self.arm.stage(stage), self._episodes(self.arm)
+
+        def make(folder: Path) -> TreeSummary:
+            made = self.experiment.play(name, self._job(folder, work, (), source), self.policy)
+            found = metric(Forest(folder), self.experiment.services.collecting.spec().identity)
+            write_json(folder / EVALUATION, {key: asdict(value) for key, value in found.items()})
+            return made
+
+        self.experiment.store.stage(name, TreeSummary, make, self._made_with(work))
+
+    def _play(self, stage: str, work: Work, tasks: Callable[[], Sequence[Task]], source: Forest | None = None) -> None:
+        """Plays a stage of episodes as ``eval`` says and writes its metrics."""
+        name = self.arm.stage(stage)
+
+        def make(folder: Path) -> EvalSummary:
+            made = self.experiment.play(name, self._job(folder, work, tasks(), source), self.policy)
+            spec = self.experiment.services.collecting.spec()
+            # Of any round's method: all policies of a run are measured alike.
+            methods = [config.method for config in self.experiment.plan.rounds]
+            said = tuple(dict.fromkeys(sentence for method in methods for sentence in method.reflections()))
+            found = evaluate(Forest(folder), tuple(spec.strata), spec.identity, spec.answer_prefix, said)
+            write_json(folder / EVALUATION, found.as_dict())
+            return EvalSummary(
+                trees=made.trees,
+                failed=made.failed,
+                solved=made.solved,
+                cost=made.cost,
+                events=made.events,
+                success=found.success.mean,
+                success_low=found.success.low,
+                success_high=found.success.high,
+                best=found.best,
+                tasks=found.success.n,
+                reward=found.reward.mean,
+                steps=found.steps,
+                invalid_rate=found.invalid_rate,
+                repeated_rate=found.repeated_rate,
+                within_answers=found.within_answers,
+                trees_hash=made.trees_hash,
+            )
+
+        self.experiment.store.stage(name, EvalSummary, make, self._made_with(work))
+
+    def _job(self, folder: Path, work: Work, tasks: Sequence[Task], source: Forest | None) -> TreeJob:
+        """Returns the job of a stage of held-out episodes, and notes what it reads.
+
+        Args:
+            tasks: Tasks to choose from, for a work that does not take them from ``source``.
+        """
+        self.experiment.store.use(self.policy.name)
+        if source is not None:
+            self.experiment.store.use(source.stage)
+        return TreeJob(
+            folder=folder,
+            tasks=tuple(work.tasks(tasks, source)),
+            seed=self.experiment.plan.seed(0),
+            policy=self.policy.name,
+            work=work,
+            sampling=self.config.sampling,
+            limits=replace(Limits.of(self.experiment.plan.config.collect), in_flight=self.config.in_flight),
+            source=source.folder if source else None,
+        )
+
+    def _made_with(self, work: Work) -> dict[str, object]:
+        return {"kind": work.kind, "work": work, "sampling": self.config.sampling, "seed": self.experiment.plan.seed(0)}

@@ -1,0 +1,41 @@
+"""What a run is, derived once from its configuration and frozen. Each later stop takes its own part of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from agentr.cluster.places import Places
+from agentr.config.schema import Config
+from agentr.config.training import TrainConfig
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A run before it begins.
+
+    Attributes:
+        config: What holds over all rounds, and in the warm start.
+        rounds: What holds in each round, from the warm start's, 0, on.
+        places: Where its parts are.
+    """
+
+    config: Config
+    rounds: tuple[Config, ...]
+    places: Places
+
+    def at(self, round_: int) -> Config:
+        """Returns what holds in a round."""
+        return self.rounds[min(round_, len(self.rounds) - 1)]
+
+    def seed(self, round_: int) -> int:
+        """Returns the seed of everything that a round draws; 0 is the warm start."""
+        return self.config.run.seed * 1000 + round_
+
+    def train(self, round_: int) -> TrainConfig:
+        """Returns how a round trains."""
+        train = self.at(round_).train
+        return train[min(round_, len(train)) - 1]
+
+    def seeded(self, train: TrainConfig) -> TrainConfig:
+        """Returns how a training is done, with the run's seed."""
+        return replace(train, seed=train.seed + self.config.run.seed)

@@ -1,0 +1,79 @@
+"""The warm start: an expert's episodes, or those of a user's files, the dataset of those that succeed, and the first policy."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from agentr.build.dataset import write_dataset
+from agentr.build.imports import demonstrated_turns
+from agentr.build.revision import demonstrated_rows
+from agentr.build.targets import Targets
+from agentr.collect.demonstrate import Demonstrate
+from agentr.errors import ConfigError
+from agentr.rounds.experiment import Experiment, some
+from agentr.store.forest import Forest
+from agentr.store.layout import DATASET, DEMONSTRATIONS, TRAIN, WARM_START, Checkpoint
+from agentr.store.summaries import DatasetSummary, TreeSummary
+from agentr.types import Task
+
+
+def demonstrations(experiment: Experiment) -> Forest:
+    """Plays the expert's episodes of the warm start's tasks, or those of the user's files."""
+    settings, collecting, store = experiment.plan.config.warm_start, experiment.services.collecting, experiment.store
+    work = Demonstrate(demonstrated_turns([Path(file) for file in settings.files]) if settings.files else None)
+
+    def tasks() -> list[Task]:
+        chosen = [task for selection in settings.tasks for task in collecting.tasks(selection, training=True)]
+        found = list(dict.fromkeys(chosen))
+        if work.scripted_turns is not None:
+            experiment.reporter.say(_scripted(work, found, settings.files))
+        return found
+
+    name = WARM_START.stage(DEMONSTRATIONS)
+    new = not store.sealed(name)
+    forest = experiment.trees(name, work, None, experiment.plan.seed(0), tasks)
+    record = store.record(name)
+    if new and work.scripted_turns is not None and record is not None:
+        played = record.read(TreeSummary)
+        experiment.reporter.say(f"        {played.solved} of {played.trees} succeeded when they were played")
+    return forest
+
+
+def _scripted(work: Demonstrate, tasks: Sequence[Task], files: Sequence[str]) -> str:
+    """Returns in words how many trajectories of the user's files are used.
+
+    Raises:
+        ConfigError: None is.
+    """
+    scripted, found = work.scripted_turns or {}, work.tasks(tasks, None)
+    if not found:
+        raise ConfigError(
+            f"no trajectory in {', '.join(files)} has the id of a task that warm_start.tasks selects",
+            hint=f"Ids there: {some(scripted)}. Ids of the tasks: {some(task.id for task in tasks)}.",
+        )
+    return f"        {len(found)} of {len(scripted)} trajectories are of tasks that warm_start.tasks selects"
+
+
+def demonstration_dataset(experiment: Experiment) -> Path:
+    """Writes the warm start's dataset: the experts' episodes that earned a success, trained on every turn."""
+    name, build, store = WARM_START.stage(DATASET), experiment.plan.config.build, experiment.store
+
+    def work(folder: Path) -> DatasetSummary:
+        rows = (row for tree in demonstrations(experiment) for row in demonstrated_rows(tree, Targets.of(build)))
+        hint = "Set warm_start.enabled=false, widen its tasks, or raise build.max_length."
+        return DatasetSummary.read(write_dataset(folder, rows, build.max_length, source="the environment's expert", hint=hint))
+
+    store.stage(name, DatasetSummary, work, {"build": build})
+    store.use(name)
+    return store.layout.stage(name)
+
+
+def warm_start(experiment: Experiment) -> tuple[Checkpoint, Path | None]:
+    """Returns the first policy and the demonstrations it was made from, or the base model if there is no warm start."""
+    model, settings = experiment.base_model(), experiment.plan.config.warm_start
+    if not settings.enabled:
+        return model, None
+    demonstrations(experiment)
+    dataset = demonstration_dataset(experiment)
+    return experiment.train(WARM_START.stage(TRAIN), dataset, model, settings.train), dataset
