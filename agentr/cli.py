@@ -78,7 +78,7 @@ def run(
             from agentr.launch.check import check
             from agentr.observe.progress import Reporter
 
-            check(loaded, Reporter())
+            check(plan_of(loaded), Reporter())
         return
     from agentr.launch.run import opened
     from agentr.launch.run import run as run_experiment
@@ -86,9 +86,9 @@ def run(
     from agentr.store.layout import TRAIN
 
     if dataset is None:
-        run_experiment(loaded, Reporter(), allow_change=allow_config_change, only=only or ())
+        run_experiment(plan_of(loaded), Reporter(), allow_change=allow_config_change, only=only or ())
         return
-    with opened(loaded, Reporter()) as experiment:
+    with opened(plan_of(loaded), Reporter()) as experiment:
         echo(experiment.train(f"imported/{TRAIN}", dataset.resolve(), experiment.base_model(), experiment.plan.train(1)).path)
 
 
@@ -106,13 +106,13 @@ def resume(
 
         relocate(run_dir, model)
     from agentr.launch.run import run as run_experiment
-    from agentr.methods import load
+    from agentr.methods import load, plan_of
     from agentr.observe.progress import Reporter
 
     opened = agentr.open(run_dir)
     with trusting(trust):
         config = load(opened.layout.config, [*(overrides or []), f"run.dir={opened.path}"], files=False, whole=True)
-    run_experiment(config, Reporter(), allow_change=allow_config_change)
+    run_experiment(plan_of(config), Reporter(), allow_change=allow_config_change)
 
 
 @app.command()

@@ -139,11 +139,11 @@ def bench_collect(
     from rich.table import Table
 
     from agentr.launch.bench import compare
-    from agentr.methods import load
+    from agentr.methods import load, plan_of
     from agentr.observe.progress import Reporter
 
     reporter = Reporter(Console(stderr=True, soft_wrap=True))
-    result = compare(load(config, overrides or []), reporter, trees=trees, reference_trees=reference_trees)
+    result = compare(plan_of(load(config, overrides or [])), reporter, trees=trees, reference_trees=reference_trees)
     if as_json:
         echo(json.dumps(result, indent=2))
         return

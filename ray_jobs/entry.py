@@ -10,17 +10,17 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from agentr.cluster import ray_private
-from agentr.config.schema import Config
 from agentr.errors import AgentrError, ConfigError
-from agentr.methods import load
+from agentr.methods import load, plan_of
+from agentr.rounds.plan import Plan
 from agentr.store.trust import VARIABLE
 
 
-def main(command: Sequence[str] | Callable[[Config], None], about: str | None, arguments: Sequence[str] | None = None) -> int:
+def main(command: Sequence[str] | Callable[[Plan], None], about: str | None, arguments: Sequence[str] | None = None) -> int:
     """Runs a command; the exit code is 0 only if it finished.
 
     Args:
-        command: Of ``agentr``, such as ``run``, with options; or what is done with the configuration.
+        command: Of ``agentr``, such as ``run``, with options; or what is done with the plan of a run.
         about: The help text.
         arguments: CONFIG, KEY=VALUE..., and options of the command; by default those of this process.
     """
@@ -49,7 +49,7 @@ def main(command: Sequence[str] | Callable[[Config], None], about: str | None, a
             )
         address = [] if loaded.cluster.address else ["cluster.address=auto"]
         if callable(command):
-            command(load(config, [*overrides, *address]))
+            command(plan_of(load(config, [*overrides, *address])))
             return 0
     except AgentrError as error:
         print(f"error: {error}", file=sys.stderr)

@@ -10,4 +10,4 @@ from agentr.observe.progress import Reporter
 from ray_jobs.entry import main
 
 if __name__ == "__main__":
-    sys.exit(main(lambda config: serve(config, Reporter()), __doc__))
+    sys.exit(main(lambda plan: serve(plan, Reporter()), __doc__))

@@ -9,8 +9,9 @@ from typing import Any
 from agentr.collect.demonstrate import Demonstrate
 from agentr.collect.job import TreeJob
 from agentr.collect.units import StageProgress, as_dict
-from agentr.config.schema import Config, TaskSelection
+from agentr.config.schema import TaskSelection
 from agentr.errors import InfraError
+from agentr.rounds.plan import Plan
 from agentr.search import Tree
 from agentr.search.tree import Origin
 from agentr.store.growing import GrowingForest
@@ -20,6 +21,7 @@ from agentr.store.summaries import TrainSummary
 from agentr.train.job import TrainJob
 from agentr.types import Message, Outcome, Task
 from tests.env_servers.support import Counter
+from tests.one_part import OnePart
 from tests.trees import add, codec, reasoned
 
 TRAIN = [Task("counter", f"train-{i}", "train") for i in range(5)]
@@ -31,7 +33,7 @@ STEPS = 7
 
 
 @dataclass
-class Notes:
+class Notes(OnePart):
     """Services that take notes. Stages give trees of one turn, trainings a model that holds the name of the job.
 
     Attributes:
@@ -49,7 +51,7 @@ class Notes:
     engines_early: bool = False
     model: Path | None = None
 
-    def take_over(self, config: Config, store: RunStore, online: bool = False) -> None:
+    def take_over(self, plan: Plan, store: RunStore) -> None:
         pass
 
     def close(self, *, keep_logs: bool = False) -> None:
@@ -62,7 +64,7 @@ class Notes:
         self.selected.add((selection.split, training))
         return (TRAIN if selection.split == "train" else HELD_OUT)[: selection.limit]
 
-    def run_job(self, title: str, job: TreeJob, policy: Checkpoint | None, update: Any = None) -> dict[str, Any]:
+    def collect(self, title: str, job: TreeJob, policy: Checkpoint | None, update: Any = None) -> dict[str, Any]:
         assert title not in self.stages, f"{title} is made twice"
         self.stages[title] = job, policy.name if policy else ""
         forest, progress = GrowingForest(job.folder), StageProgress()

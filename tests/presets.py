@@ -27,6 +27,7 @@ from agentr.tasks.formats import ActionFormat
 from agentr.train.job import TrainJob
 from agentr.train.online_job import OnlineJob
 from agentr.types import Completion, FinishReason, Task
+from tests.one_part import OnePart
 from tests.reasoning import drawn
 from tests.rounds.test_steps import Training
 from tests.runs import round_of
@@ -128,7 +129,7 @@ class Learner:
         return f"let me see {rng.randrange(3)}", rng.choice(wrong)
 
 
-class Here:
+class Here(OnePart):
     """Services in this process. Every selection of tasks is the one task; trainings are made up."""
 
     def __init__(self, config: Config, url: str, codec: ChatCodec) -> None:
@@ -157,7 +158,7 @@ class Here:
     def tasks(self, selection: Any, *, training: bool) -> list[Task]:
         return [self.task]
 
-    def run_job(self, title: str, job: TreeJob, policy: Any, update: Any = None) -> dict[str, Any]:
+    def collect(self, title: str, job: TreeJob, policy: Any, update: Any = None) -> dict[str, Any]:
         async def work(env: EnvClient) -> dict[str, Any]:
             agent = Agent.of(self.config, cast(Any, None), env, self.codec, self._spec)
             agent = replace(agent, policy=Learner(self.codec, agent.format, {self.task.key: self.plan}))
@@ -165,19 +166,19 @@ class Here:
 
         return self._with(work)
 
-    def engines(self, checkpoint: Path) -> list[Any]:
+    def start(self, checkpoint: Path) -> list[Any]:
         return []
 
     def machines(self) -> int:
         return 1
 
-    def sleep_engines(self) -> None:
+    def sleep(self) -> None:
         """There are none."""
 
     def awaiting(self, job: TrainJob, what: str) -> Any:
         return nullcontext()
 
-    def train_beside(self, job: OnlineJob) -> Training:
+    def beside(self, job: OnlineJob) -> Training:
         self.jobs.append(job)
         return Training(job)
 
@@ -206,7 +207,7 @@ def datasets(config: Config, url: str, folder: Path, codec: ChatCodec) -> dict[i
         services = Here(config, url, codec)
         round_ = round_of(folder / str(number), (), number=number, config=config, services=cast(Services, services))
         round_.experiment.codec = codec
-        method = method_of(round_.config)
+        method = method_of(round_.config.method)
         try:
             if method.online:
                 method.train(round_, round_.policy)

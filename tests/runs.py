@@ -12,7 +12,7 @@ from typing import Any, cast
 
 from agentr.config.schema import Config
 from agentr.evaluate.metrics import evaluate
-from agentr.methods import config_at, load, method_of
+from agentr.methods import load, method_of, plan_of
 from agentr.observe.progress import Reporter
 from agentr.rounds.experiment import Experiment
 from agentr.rounds.round import Round
@@ -28,7 +28,7 @@ from agentr.store.summaries import EvalSummary, ModelSummary, TrainSummary, Tree
 from agentr.types import Cost, Outcome
 from tests.trees import codec, door, episode
 
-_SERVICES = cast(Services, SimpleNamespace(spec=lambda: SimpleNamespace(action_format="react")))
+_SERVICES = cast(Services, SimpleNamespace(collecting=SimpleNamespace(spec=lambda: SimpleNamespace(action_format="react"))))
 
 
 def given(store: RunStore, stage: str, trees: Sequence[Tree], includes: str | None = None) -> None:
@@ -72,7 +72,7 @@ def round_of(
     store = RunStore(root)
     store.open(config)
     try:
-        experiment = Experiment(config, store, services, Reporter(), lambda round_: config_at(config, round_))
+        experiment = Experiment(plan_of(config), store, services, Reporter())
         experiment.codec = codec()
         outside = hash_folder(model) if model is not None and not model.is_relative_to(root) else None
         store.stage(MODEL, ModelSummary, lambda folder: ModelSummary(path=store.stored_path(model or folder), folder_hash=outside))
@@ -93,7 +93,7 @@ def _loaded(overrides: tuple[str, ...]) -> Config:
 
 def dataset(round_: Round) -> tuple[Path, dict[str, Any]]:
     """Makes the dataset of a round by its method, and returns its folder and its manifest."""
-    folder = method_of(round_.config).build(round_)
+    folder = method_of(round_.config.method).build(round_)
     return folder, read_manifest(folder)
 
 

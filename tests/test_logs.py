@@ -18,7 +18,7 @@ from agentr.collect.units import Limits, StageProgress, run_units
 from agentr.errors import ConfigError, InfraError, RunError
 from agentr.launch.run import logging_to, opened
 from agentr.logs import JsonLines, about, current, own_file, recording
-from agentr.methods import load
+from agentr.methods import load, plan_of
 from agentr.observe.logs import read_logs, shown
 from agentr.observe.progress import Reporter
 from agentr.search import Tree
@@ -126,7 +126,7 @@ def test_the_driver_logs_beside_what_people_read(tmp_path: Path) -> None:
     def fail(folder: Path) -> TreeSummary:
         raise RunError("the well is dry")
 
-    with pytest.raises(RunError), opened(config, Reporter(), services=services) as experiment:
+    with pytest.raises(RunError), opened(plan_of(config), Reporter(), services=services) as experiment:
 
         def work(folder: Path) -> TreeSummary:
             with experiment.reporter.task("fetching water"):

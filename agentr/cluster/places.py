@@ -8,8 +8,9 @@ from typing import Any
 
 from agentr.cluster.roles import Role
 from agentr.config.cluster import ClusterConfig
+from agentr.config.model import ModelConfig
 from agentr.config.policy import Device, PolicyBackend, PolicyConfig
-from agentr.config.schema import Config
+from agentr.config.schema import Config, EnvConfig
 from agentr.config.training import Share, TrainerConfig
 
 _MORE_THAN_HALF = 0.51
@@ -44,16 +45,18 @@ class Places:
     Attributes:
         labels: What each role's nodes must be labelled with, as Ray's label selectors say it.
         coordinators: How many there are.
-        servers: How many environment servers are the run's own.
+        in_flight: Most trees that grow at the same time.
         online: Whether a method of the run trains while its engines are up.
     """
 
     cluster: ClusterConfig
     policy: PolicyConfig
     trainer: TrainerConfig
+    env: EnvConfig
+    model: ModelConfig
     labels: Mapping[Role, dict[str, str]]
     coordinators: int
-    servers: int
+    in_flight: int
     online: bool
 
     @classmethod
@@ -61,8 +64,17 @@ class Places:
         # Ray takes "in(a, b)" and then looks for " b".
         named = {role: getattr(config.cluster.nodes, role.value) for role in Role}
         labels = {role: {key: condition.replace(" ", "") for key, condition in wanted.items()} for role, wanted in named.items()}
-        servers = 0 if config.env.url else config.env.servers
-        return cls(config.cluster, config.policy, config.trainer, labels, config.collect.coordinators, servers, online)
+        return cls(
+            cluster=config.cluster,
+            policy=config.policy,
+            trainer=config.trainer,
+            env=config.env,
+            model=config.model,
+            labels=labels,
+            coordinators=config.collect.coordinators,
+            in_flight=max(config.collect.in_flight, config.eval.in_flight),
+            online=online,
+        )
 
     def options(self, role: Role, *, gpus: float = 0, spread: bool = False) -> dict[str, Any]:
         """Returns the Ray options of an actor.
@@ -110,6 +122,6 @@ class Places:
             setting = "policy.engines" + (" and policy.tensor_parallel_size" if size > 1 else "")
             found.append(Need(Role.engine, policy.engines, size, 1 if size else policy.threads, labels[Role.engine], setting))
         found.append(Need(Role.coordinator, self.coordinators, 0, 1, labels[Role.coordinator], "collect.coordinators"))
-        if self.servers:
-            found.append(Need(Role.environment, self.servers, 0, 1, labels[Role.environment], "env.servers"))
+        if not self.env.url:
+            found.append(Need(Role.environment, self.env.servers, 0, 1, labels[Role.environment], "env.servers"))
         return found

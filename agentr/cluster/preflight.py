@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,8 +19,7 @@ from agentr.cluster.places import Need, Places
 from agentr.cluster.roles import Role, matches
 from agentr.config.checks import Problem
 from agentr.config.model import ModelConfig, ModelSource
-from agentr.config.schema import Config, EnvConfig
-from agentr.config.secrets import missing_secrets
+from agentr.config.schema import EnvConfig
 from agentr.errors import ConfigError
 from agentr.store.files import make_folder, remove, write_bytes
 
@@ -90,20 +89,21 @@ class Report:
         raise ConfigError(f"{len(texts)} things are missing on the cluster:\n" + "\n".join(f"- {text}" for text in texts))
 
 
-def preflight(config: Config, places: Places, run_dir: Path, joined: bool, say: Callable[[str], None]) -> Report:
+def preflight(places: Places, run_dir: Path, joined: bool, say: Callable[[str], None], missing: Iterable[Problem] = ()) -> Report:
     """Checks the cluster that this process has joined. Waits for nodes up to ``cluster.wait_s``.
 
     Args:
         run_dir: It must exist.
         joined: Whether the cluster was there before; of one that this process started on its own machine, less can be wrong.
+        missing: What is missing besides.
     """
-    problems = [*missing_secrets(config), *_sessions(config.env, max(config.collect.in_flight, config.eval.in_flight))]
+    problems = [*missing, *_sessions(places.env, places.in_flight)]
     there, wanted, short = _nodes_with(places, say)
     problems += [*label_problems(places, there), *short]
     seen: dict[str, Seen] = {}
     notes: list[str] = []
     if joined and there:
-        seen = _look_everywhere(config.env, _models(config.model), run_dir, there, wanted, say)
+        seen = _look_everywhere(places.env, _models(places.model), run_dir, there, wanted, say)
         problems += _of_nodes(run_dir, there, seen)
         notes += [
             f"{node.name} has {seen[node.id].free_bytes / 2**30:.1f} GiB left in {run_dir}"

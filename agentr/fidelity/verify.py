@@ -104,7 +104,7 @@ def find(rule: Rule) -> Finding:
         return Finding(rule, difference)
     if not differs(rule, published=False):
         return Finding(rule, difference or f"a default that follows it by itself: {_keys(rule.switches)} is listed as what has to be set")
-    return Finding(rule, difference, default=ours_of(rule, configured(rule.method, rule.settings)))
+    return Finding(rule, difference, default=ours_of(rule, plain(configured(rule.method, rule.settings))))
 
 
 def differs(rule: Rule, *, published: bool) -> str:
@@ -128,7 +128,7 @@ def differs(rule: Rule, *, published: bool) -> str:
     return ""
 
 
-def ours_of(rule: Rule, config: Config) -> dict[str, Any]:
+def ours_of(rule: Rule, config: Mapping[str, Any]) -> dict[str, Any]:
     """Returns a configuration's values of a rule's switches, as far as the published ones speak of them."""
     return {key: _alike(value_at(config, key), published) for key, published in rule.switches.items()}
 
@@ -170,20 +170,20 @@ def compare(found: Any, expected: Any, tolerance: float) -> str:
 
 def configured(method: str, settings: Mapping[str, Any]) -> Config:
     """Returns the configuration of a method with its defaults, and keys set as on the command line."""
-    return _configured((f"method.type={method}", *(f"{key}={shown(value)}" for key, value in settings.items())))
+    return _loaded((f"method.type={method}", *(f"{key}={shown(value)}" for key, value in settings.items())))
 
 
 @cache
-def _configured(overrides: tuple[str, ...]) -> Config:
+def _loaded(overrides: tuple[str, ...]) -> Config:
     return load(None, overrides, files=False)
 
 
-def value_at(config: Config, key: str) -> Any:
+def value_at(config: Mapping[str, Any], key: str) -> Any:
     """Returns the value of a key, such as ``method.search.c_uct``; of a reward's option that is not set, the reward's default."""
-    value = OmegaConf.select(OmegaConf.create(plain(config)), key)
+    value = OmegaConf.select(OmegaConf.create(dict(config)), key)
     if value is None and key.startswith("method.rewards"):
         reward, _, option = key.partition(".options.")
-        name = OmegaConf.select(OmegaConf.create(plain(config)), f"{reward}.name")
+        name = OmegaConf.select(OmegaConf.create(dict(config)), f"{reward}.name")
         value = inspect.signature(known()[name]).parameters[option].default
     return OmegaConf.to_container(value) if OmegaConf.is_config(value) else value
 

@@ -19,7 +19,7 @@ from agentr.collect.agent import Agent
 from agentr.collect.grow import Grow
 from agentr.collect.job import TreeJob, run_job
 from agentr.collect.units import Limits, StageProgress
-from agentr.config.schema import Config
+from agentr.config.schema import MethodConfig
 from agentr.envs.client import Recorded
 from agentr.envs.connect import connect
 from agentr.errors import ConfigError
@@ -29,10 +29,10 @@ from agentr.observe.cost import ideal_prefill
 from agentr.observe.progress import Reporter
 from agentr.policy.router import Router
 from agentr.policy.vllm_engine import BLOCK
+from agentr.rounds.plan import Plan
 from agentr.rounds.warm_start import warm_start
 from agentr.search import UCT, Child, Expansion, Tree, UCTConfig
 from agentr.search.uct import Dedupe
-from agentr.secrets import Secret
 from agentr.store.forest import Forest
 from agentr.types import Cost, Task
 
@@ -85,7 +85,7 @@ class BenchSide:
         return {**asdict(self), **derived}
 
 
-def compare(config: Config, reporter: Reporter, *, trees: int, reference_trees: int) -> dict[str, Any]:
+def compare(plan: Plan, reporter: Reporter, *, trees: int, reference_trees: int) -> dict[str, Any]:
     """Runs both sides and returns their figures and the ratio of trees per minute.
 
     The policy is the configuration's warm start, which is trained first and kept in the run directory for the next time.
@@ -94,19 +94,45 @@ def compare(config: Config, reporter: Reporter, *, trees: int, reference_trees: 
         trees: Number of trees that agentr grows, at the same time.
         reference_trees: Number of those tasks that the reference works on; it is slow, and its trees do not depend on one another.
     """
+    config, search = plan.config, _search(plan.config.method)
     if not 0 < reference_trees <= trees:
         raise ConfigError(f"{reference_trees} reference trees of {trees}", hint="Give 0 < --reference-trees <= --trees.")
-    with opened(config, reporter) as experiment, tempfile.TemporaryDirectory(prefix="trees-", dir=experiment.root) as folder:
+    with opened(plan, reporter) as experiment, tempfile.TemporaryDirectory(prefix="trees-", dir=experiment.root) as folder:
         policy, _ = warm_start(experiment)
         services = experiment.services
         tasks = services.collecting.tasks(replace(config.collect.tasks, limit=trees), training=True)
         engines = services.engines.start(policy.path)
         urls, token = services.collecting.environment()
-        ours, reference = asyncio.run(_both(config, reporter, Path(folder), tasks, reference_trees, engines, urls, token, policy.path))
+        env = connect(config.env, urls, token)
+        codec, router = load_codec(policy.path, config.model), Router.over_actors(engines, config.policy)
+
+        async def both() -> tuple[BenchSide, BenchSide]:
+            try:
+                await router.load(str(policy.path))
+                agent = Agent.of(config, router, env, codec, await env.spec())
+                job = TreeJob(
+                    folder=Path(folder),
+                    tasks=tuple(tasks),
+                    seed=config.run.seed,
+                    policy="bench",
+                    work=Grow(UCT(search)),
+                    sampling=config.collect.sampling,
+                    limits=Limits(in_flight=config.collect.in_flight),
+                )
+                # One call outside the clock: the first one compiles and allocates.
+                warm, session = await agent.start(tasks[0], 0)
+                await agent.sample(warm, Expansion(0, 0, 1, 0), session)
+                reference = await _reference(replace(job, tasks=job.tasks[:reference_trees]), search, reporter, agent, engines)
+                return await _ours(job, search, reporter, agent, engines), reference
+            finally:
+                await router.close()
+                await env.aclose()
+
+        ours, reference = asyncio.run(both())
     return {
         "model": config.model.path or config.model.source.value,
         "environment": config.env.name,
-        "search": {k: getattr(_search(config), k) for k in ("iterations", "max_depth", "width")},
+        "search": {k: getattr(search, k) for k in ("iterations", "max_depth", "width")},
         "max_tokens": config.collect.sampling.max_tokens,
         "block": BLOCK,
         "threads": config.policy.threads,
@@ -117,61 +143,19 @@ def compare(config: Config, reporter: Reporter, *, trees: int, reference_trees: 
     }
 
 
-def _search(config: Config) -> UCTConfig:
-    """Returns the configuration of the search, for both sides.
+def _search(method: MethodConfig) -> UCTConfig:
+    """Returns the configuration of the search, for both sides: full trees.
 
     Raises:
         ConfigError: The configuration's method does not search by UCT.
     """
-    search = getattr(config.method, "search", None)
+    search = getattr(method, "search", None)
     if not isinstance(search, UCTConfig):
-        raise ConfigError(
-            f"method.type = {config.method.type} does not search by UCT", hint="Use a configuration such as configs/bench.yaml."
-        )
-    return search
+        raise ConfigError(f"method.type = {method.type} does not search by UCT", hint="Use a configuration such as configs/bench.yaml.")
+    return replace(search, dedupe=Dedupe.text, stop_simulation_at_success=False, enough_good=0, stop_hopeless_after=0)
 
 
-async def _both(
-    config: Config,
-    reporter: Reporter,
-    root: Path,
-    tasks: Sequence[Task],
-    reference_trees: int,
-    engines: Sequence[Any],
-    urls: Any,
-    token: Secret,
-    model: Path,
-) -> tuple[BenchSide, BenchSide]:
-    env = connect(config.env, urls, token)
-    router = Router.over_actors(engines, config.policy)
-    try:
-        await router.load(str(model))
-        spec = await env.spec()
-        agent = Agent.of(config, router, env, load_codec(model, config.model), spec)
-        full = replace(_search(config), dedupe=Dedupe.text, stop_simulation_at_success=False, enough_good=0, stop_hopeless_after=0)
-        # One call outside the clock: the first one compiles and allocates.
-        warm, session = await agent.start(tasks[0], 0)
-        await agent.sample(warm, Expansion(0, 0, 1, 0), session)
-        reference = await _reference(config, reporter, tasks[:reference_trees], agent, full, engines)
-        ours = await _ours(config, reporter, root, tasks, agent, full, engines)
-        return ours, reference
-    finally:
-        await router.close()
-        await env.aclose()
-
-
-async def _ours(
-    config: Config, reporter: Reporter, folder: Path, tasks: Sequence[Task], agent: Agent, search: UCTConfig, engines: Sequence[Any]
-) -> BenchSide:
-    job = TreeJob(
-        folder=folder,
-        tasks=tuple(tasks),
-        seed=config.run.seed,
-        policy="bench",
-        work=Grow(UCT(search)),
-        sampling=config.collect.sampling,
-        limits=Limits(in_flight=config.collect.in_flight),
-    )
+async def _ours(job: TreeJob, search: UCTConfig, reporter: Reporter, agent: Agent, engines: Sequence[Any]) -> BenchSide:
     stats, progress, before = agent.env.stats, StageProgress(), await _computed(engines)
     steps = stats.steps + stats.replayed_steps
     started = time.perf_counter()
@@ -183,19 +167,17 @@ async def _ours(
         await running
     seconds = time.perf_counter() - started
     executed = stats.steps + stats.replayed_steps - steps
-    return _side(list(Forest(folder)), seconds, await _computed(engines) - before, executed, BLOCK, search.width)
+    return _side(list(Forest(job.folder)), seconds, await _computed(engines) - before, executed, BLOCK, search.width)
 
 
-async def _reference(
-    config: Config, reporter: Reporter, tasks: Sequence[Task], agent: Agent, search: UCTConfig, engines: Sequence[Any]
-) -> BenchSide:
+async def _reference(job: TreeJob, search: UCTConfig, reporter: Reporter, agent: Agent, engines: Sequence[Any]) -> BenchSide:
     stats = agent.env.stats
     steps, before, started = stats.steps + stats.replayed_steps, await _computed(engines), time.perf_counter()
     trees = []
     with reporter.task("the original's way") as update:
-        for done, task in enumerate(tasks):
-            update(done, len(tasks), "")
-            trees.append(await _original_tree(task, UCT(search), agent, config.run.seed))
+        for done, task in enumerate(job.tasks):
+            update(done, len(job.tasks), "")
+            trees.append(await _original_tree(task, UCT(search), agent, job.seed))
     seconds, executed = time.perf_counter() - started, stats.steps + stats.replayed_steps - steps
     return _side(trees, seconds, await _computed(engines) - before, executed, BLOCK, 1)
 

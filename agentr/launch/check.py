@@ -7,26 +7,26 @@ from pathlib import Path
 from rich.table import Table
 
 from agentr.cluster.connect import connect, joined, leave
-from agentr.cluster.places import Places
 from agentr.cluster.preflight import Report, preflight
 from agentr.cluster.roles import matches
-from agentr.config.schema import Config
+from agentr.config.secrets import missing_secrets
 from agentr.launch.run import run_dir
 from agentr.observe.progress import Reporter
+from agentr.rounds.plan import Plan
 
 
-def check(config: Config, reporter: Reporter) -> None:
+def check(plan: Plan, reporter: Reporter) -> None:
     """Shows where each part of a run may be.
 
     Raises:
         ConfigError: Something is missing: role, what it wants, what is there, the setting.
         InfraError: The cluster cannot be joined.
     """
-    root = run_dir(config)
+    root = run_dir(plan.config.run)
     root.mkdir(parents=True, exist_ok=True)
-    ray = connect(config.cluster)
+    ray = connect(plan.places.cluster)
     try:
-        report = preflight(config, Places.of(config), root, joined(config.cluster), reporter.say)
+        report = preflight(plan.places, root, joined(plan.places.cluster), reporter.say, missing_secrets(plan.config))
     finally:
         leave(ray)
     reporter.show(table(report, root))

@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from agentr.config.identity import changed_keys, plain
-from agentr.config.schema import Config
 from agentr.errors import ConfigError, DataError, RunError
 from agentr.launch.run import run, run_dir, serving
-from agentr.methods import load, method_of, plan_of
+from agentr.methods import load, methods_of, plan_of
 from agentr.observe.comparison import Comparison, compare_runs, line, run_folder, write_plan
 from agentr.observe.progress import Reporter
+from agentr.rounds.plan import Plan
 from agentr.store.layout import DATASET, DEMONSTRATIONS, EVAL, JUDGED, MODEL, RECOVERY, SELECTION, SHORTENED, TRAIN, WARM_START, arm_of
 from agentr.store.run import RunStore
 from agentr.ui.report import write_comparison
@@ -38,7 +38,7 @@ class PlannedRun:
 
     label: str
     seed: int
-    config: Config
+    plan: Plan
 
 
 def plan(
@@ -69,10 +69,10 @@ def plan(
     for seed in seeds:
         for path, value, label in arms:
             here = [f"run.seed={seed}", f"run.name={label}", f"run.dir={run_folder(folder, label, seed).resolve()}"]
-            entries.append(PlannedRun(label, seed, load(path, [*overrides, *filter(None, [value]), *here], base)))
+            entries.append(PlannedRun(label, seed, plan_of(load(path, [*overrides, *filter(None, [value]), *here], base))))
         first = entries[-len(labels)]
         for other in entries[-len(labels) + 1 :]:
-            if changes := [c for c in changed_keys(plain(first.config), plain(other.config)) if c.startswith(SAME)]:
+            if changes := [c for c in changed_keys(plain(first.plan.config), plain(other.plan.config)) if c.startswith(SAME)]:
                 raise ConfigError(
                     f"{other.label} and {first.label} differ in keys that must match for a fair comparison: " + "; ".join(changes),
                     hint="Give all configurations of a comparison the same values of these keys (--base or a common 'include' does).",
@@ -92,15 +92,16 @@ def compare(entries: Sequence[PlannedRun], folder: Path, reporter: Reporter) -> 
     assert entries, "a comparison has at least one run"
     write_plan(folder, [(entry.label, entry.seed) for entry in entries])
     failed: dict[str, str] = {}
-    with serving(plan_of(entries[0].config), folder / "logs", reporter) as services:
+    with serving(entries[0].plan, folder / "logs", reporter) as services:
         for number, entry in enumerate(entries, 1):
             reporter.say(f"run {number} of {len(entries)}: {entry.label}, seed {entry.seed}", "bold")
             for other in entries[: number - 1]:
                 if other.seed == entry.seed:
-                    RunStore(run_dir(entry.config)).adopt(RunStore(run_dir(other.config)), shared(other.config, entry.config))
+                    mine, theirs = (RunStore(run_dir(one.plan.config.run)) for one in (entry, other))
+                    mine.adopt(theirs, shared(other.plan, entry.plan))
             try:
                 with reporter.part(f"run {number} of {len(entries)}"):
-                    run(entry.config, reporter, services=services)
+                    run(entry.plan, reporter, services=services)
             except (DataError, RunError) as error:
                 failed[f"{entry.label}, seed {entry.seed}"] = str(error)
                 reporter.say(f"{entry.label}, seed {entry.seed}: {error}", "red")
@@ -110,12 +111,12 @@ def compare(entries: Sequence[PlannedRun], folder: Path, reporter: Reporter) -> 
     return result
 
 
-def shared(one: Config, other: Config) -> tuple[str, ...]:
+def shared(one: Plan, other: Plan) -> tuple[str, ...]:
     """Returns the stages that two runs would make the same: the warm start, and those of the first round's exploration that are equal."""
-    changes = [change for change in changed_keys(plain(one), plain(other)) if not change.startswith(LATER)]
+    changes = [change for change in changed_keys(plain(one.config), plain(other.config)) if not change.startswith(LATER)]
     if changes:
         return SHARED
-    methods = [method_of(config.method) for config in (one, other)]
+    methods = [methods_of(plan)[0] for plan in (one, other)]
     if any(method.online for method in methods):
         return SHARED  # what it collects depends on how it trains
     mine, theirs = (list(method.exploration(1).items()) for method in methods)

@@ -6,9 +6,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from agentr.cluster.places import Places
 from agentr.config.model import ModelConfig, ModelSource
 from agentr.config.policy import Device, PolicyBackend, Who
-from agentr.config.schema import CollectConfig, Config, EnvConfig, TaskSelection
+from agentr.config.schema import CollectConfig, Config, EnvConfig, TaskSelection, WarmStartConfig
 from agentr.config.training import Share
 from agentr.envs.selection import select
 from agentr.methods import methods_of
@@ -122,9 +123,9 @@ def estimate(plan: Plan) -> RunEstimate:
         env_steps=completions,
         episodes=episodes,
         episode_turns=turns,
-        optimiser_steps=_optimiser_steps(config, each),
+        optimiser_steps=_optimiser_steps(config.warm_start, config.env, each, config.run.control),
         disk_bytes=_disk(config.model, policies, completions, turns),
-        resources=_resources(config, each),
+        resources=_resources(plan.places, each, config.warm_start.enabled),
     )
 
 
@@ -201,13 +202,13 @@ def _chains(works: list, bounds: list[int]) -> list[list[int]]:
     return chains
 
 
-def _optimiser_steps(config: Config, rounds: Sequence[_Round]) -> Bound:
-    counts = [_count(config.env, selection).value for selection in config.warm_start.tasks]
+def _optimiser_steps(warm_start: WarmStartConfig, env: EnvConfig, rounds: Sequence[_Round], control: bool) -> Bound:
+    counts = [_count(env, selection).value for selection in warm_start.tasks]
     demonstrations = None if any(count is None for count in counts) else sum(count or 0 for count in counts)
-    warm = [optimiser_steps(config.warm_start.train, demonstrations)] if config.warm_start.enabled else []
+    warm = [optimiser_steps(warm_start.train, demonstrations)] if warm_start.enabled else []
     each = [round_.optimiser_steps for round_ in rounds]
     total = 0
-    for steps in [*warm, *each, *(each if config.run.control else [])]:
+    for steps in [*warm, *each, *(each if control else [])]:
         if steps is None:
             return Bound(None, "by epochs, and so by the number of rows that the trees give")
         total += steps
@@ -235,9 +236,9 @@ def _model_bytes(model: ModelConfig) -> int | None:
     return sum(file.stat().st_size for file in folder.iterdir() if file.suffix in (".safetensors", ".bin"))
 
 
-def _resources(config: Config, rounds: Sequence[_Round]) -> list[str]:
+def _resources(places: Places, rounds: Sequence[_Round], warm_start: bool) -> list[str]:
     """What the cluster must have."""
-    policy, trainer = config.policy, config.trainer
+    policy, trainer, env = places.policy, places.trainer, places.env
     needs = []
     on_gpu = policy.device is Device.gpu or (policy.device is Device.auto and trainer.use_gpu)
     if policy.backend is PolicyBackend.openai:
@@ -246,27 +247,27 @@ def _resources(config: Config, rounds: Sequence[_Round]) -> list[str]:
         needs.append(f"{policy.engines} engine(s) of {policy.threads} thread(s) and {policy.kv_cache_gib:g} GiB of cache")
     engines = policy.engines * policy.tensor_parallel_size if on_gpu and policy.backend is PolicyBackend.vllm else 0
     if engines or trainer.use_gpu:
-        needs += _gpus(config, engines, rounds)
+        needs += _gpus(places, engines, rounds, warm_start)
     if not trainer.use_gpu:
         needs.append(f"{trainer.workers} trainer worker(s) of {trainer.threads} thread(s)")
-    needs.append(config.env.url or f"{config.env.servers} environment server(s)")
+    needs.append(env.url or f"{env.servers} environment server(s)")
     return needs
 
 
-def _gpus(config: Config, engines: int, rounds: Sequence[_Round]) -> Iterator[str]:
+def _gpus(places: Places, engines: int, rounds: Sequence[_Round], warm_start: bool) -> Iterator[str]:
     """Yields how many GPUs are needed, and what is up on them at the same time in each stage."""
-    share, workers = config.trainer.share, config.trainer.workers if config.trainer.use_gpu else 0
+    share, workers = places.trainer.share, places.trainer.workers if places.trainer.use_gpu else 0
     apart = share is Share.split
     yield f"{engines + workers if apart else max(engines, workers)} GPU(s)"
     yield f"engines on {engines} while trees grow and policies are measured"
     online = [number for number, round_ in enumerate(rounds, 1) if round_.online]
-    if config.warm_start.enabled or len(online) < len(rounds):
+    if warm_start or len(online) < len(rounds):
         beside = {Share.split: f"engines keep {engines}", Share.together: "beside engines on the same", Share.time: "engines make room"}
         yield f"trainer on {workers} for trainings on datasets ({beside[share]})"
     if online:
         beside = {
             Share.split: f"engines on {engines} others",
-            Share.together: f"an engine takes {config.policy.gpu_memory_utilization:g} of a GPU's memory, a worker the rest",
+            Share.together: f"an engine takes {places.policy.gpu_memory_utilization:g} of a GPU's memory, a worker the rest",
             Share.time: "engines sleep while it trains, and it keeps its memory while they draw",
         }
         yield f"trainer on {workers} all through round {', '.join(map(str, online))}, online ({beside[share]})"

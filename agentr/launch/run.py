@@ -13,11 +13,11 @@ from agentr.cluster.causes import Cause, CauseKind
 from agentr.cluster.connect import joined
 from agentr.cluster.failures import told
 from agentr.config.model import ModelConfig
-from agentr.config.schema import Config
+from agentr.config.schema import Config, RunConfig
 from agentr.config.turns import TurnsConfig
 from agentr.errors import DataError, ModelError, RunError
 from agentr.logs import LogFile, recording, said
-from agentr.methods import methods_of, plan_of
+from agentr.methods import methods_of
 from agentr.models.load import load_codec, load_tokenizer
 from agentr.observe.card import write_cards
 from agentr.observe.progress import Reporter
@@ -46,13 +46,13 @@ from env_servers.protocol import Tool
 TRACKING_WAIT_S, LEAVE_S = 60.0, 3.0
 
 
-def run_dir(config: Config) -> Path:
+def run_dir(run: RunConfig) -> Path:
     """Where the run is kept: ``run.dir``, or ``runs/<name>`` below the current folder.
 
     Raises:
         RunError: Nothing can be there, such as below a folder that may not be looked into.
     """
-    path = Path(os.path.realpath(config.run.dir or f"runs/{config.run.name}"))  # resolve() raises at a loop of links
+    path = Path(os.path.realpath(run.dir or f"runs/{run.name}"))  # resolve() raises at a loop of links
     with disk_errors(path), suppress(FileNotFoundError):
         path.stat()
     return path
@@ -74,7 +74,7 @@ def serving(plan: Plan, logs: Path, reporter: Reporter) -> Iterator[Services]:
 
 @contextmanager
 def opened(
-    config: Config, reporter: Reporter, *, allow_change: bool = False, services: Services | None = None, again: str = ""
+    plan: Plan, reporter: Reporter, *, allow_change: bool = False, services: Services | None = None, again: str = ""
 ) -> Iterator[Experiment]:
     """An experiment whose run directory belongs to this process while the block runs.
 
@@ -85,11 +85,11 @@ def opened(
     Raises:
         RunError: Another driver has the run, or its configuration is another one; or it is a search, and no experiment.
     """
+    config, folder = plan.config, run_dir(plan.config.run)
     require(config.tracking)
-    plan = plan_of(config)
-    if not again and Layout(run_dir(config)).search.exists():
-        raise RunError(f"{run_dir(config)} holds a search from a turn, and no experiment", hint="'agentr search' goes on with it.")
-    store = RunStore(run_dir(config), reporter.say, config.cluster.lease_s)
+    if not again and Layout(folder).search.exists():
+        raise RunError(f"{folder} holds a search from a turn, and no experiment", hint="'agentr search' goes on with it.")
+    store = RunStore(folder, reporter.say, config.cluster.lease_s)
     store.open(config, allow_change=allow_change, restore=lambda: restore(store, config, reporter.task, allow_change=allow_change))
     make_folder(store.layout.logs)
     try:
@@ -99,7 +99,7 @@ def opened(
             logging_to(store.layout.driver_log),
             recording(store.layout.logs / "driver.jsonl", "driver", run=config.run.name),
             mirrored(config, store, reporter, allow_change=allow_change),
-            tracked(config, store, reporter),
+            tracked(config.tracking, store, reporter),
             nullcontext(services) if services else serving(plan, store.layout.logs, reporter) as running,
         ):
             running.take_over(plan, store)
@@ -141,23 +141,23 @@ def mirrored(config: Config, store: RunStore, reporter: Reporter, *, allow_chang
             try:
                 yield
             except Exception:  # not SystemExit and KeyboardInterrupt, which end the process without a wait
-                _await(mirror, config, reporter, patient=False)
+                _await(mirror, config.run, reporter, patient=False)
                 raise
-            _await(mirror, config, reporter, patient=True)
+            _await(mirror, config.run, reporter, patient=True)
     finally:
         mirror.stop()
 
 
 @contextmanager
-def tracked(config: Config, store: RunStore, reporter: Reporter) -> Iterator[None]:
+def tracked(trackers: Sequence[str], store: RunStore, reporter: Reporter) -> Iterator[None]:
     """Tells the experiment trackers of ``tracking`` of a run while the block runs, and waits for them at its end.
 
     If the block was left to end the process, it hardly waits.
     """
-    if not config.tracking:
+    if not trackers:
         yield
         return
-    tracking = Tracking(store.layout, config.tracking, lambda text: reporter.say(text, "yellow"))
+    tracking = Tracking(store.layout, trackers, lambda text: reporter.say(text, "yellow"))
     tracking.start()
     wait_s = LEAVE_S
     with ending_cleanly():
@@ -172,15 +172,15 @@ def tracked(config: Config, store: RunStore, reporter: Reporter) -> Iterator[Non
                 reporter.say(f"not told everything yet: {', '.join(left)}. The next start of the run tells them.", "yellow")
 
 
-def _await(mirror: Mirror, config: Config, reporter: Reporter, *, patient: bool) -> None:
-    with reporter.task(f"mirroring to {config.run.mirror}") as update:
-        left = mirror.finish(config.run.mirror_wait_s, update, patient=patient)
+def _await(mirror: Mirror, run: RunConfig, reporter: Reporter, *, patient: bool) -> None:
+    with reporter.task(f"mirroring to {run.mirror}") as update:
+        left = mirror.finish(run.mirror_wait_s, update, patient=patient)
     if left:
-        reporter.say(f"not mirrored to {config.run.mirror}: {', '.join(left)}. The next start of the run mirrors it.", "yellow")
+        reporter.say(f"not mirrored to {run.mirror}: {', '.join(left)}. The next start of the run mirrors it.", "yellow")
 
 
 def run(
-    config: Config, reporter: Reporter, *, allow_change: bool = False, services: Services | None = None, only: Collection[str] = ()
+    plan: Plan, reporter: Reporter, *, allow_change: bool = False, services: Services | None = None, only: Collection[str] = ()
 ) -> RunSummary:
     """Runs a whole experiment, or what is left of it, and reports. For ``services`` see `opened`.
 
@@ -190,10 +190,10 @@ def run(
     Raises:
         AgentrError: With what was wrong and what to do. What was finished before is kept.
     """
-    with opened(config, reporter, allow_change=allow_change, services=services) as experiment:
-        if joined(config.cluster):
+    with opened(plan, reporter, allow_change=allow_change, services=services) as experiment:
+        if joined(plan.places.cluster):
             experiment.services.cluster.connect()  # before the first stage; a Ray of one's own starts when it is needed
-        run_rounds(experiment, methods_of(experiment.plan), only)
+        run_rounds(experiment, methods_of(plan), only)
         return report(Run(experiment.root), reporter)
 
 

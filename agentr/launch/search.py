@@ -21,14 +21,14 @@ from agentr.collect.demonstrate import NoPolicy
 from agentr.collect.grow import Given, Grow
 from agentr.config.identity import at_default, changed_keys, plain, to_yaml
 from agentr.config.model import ModelSource
-from agentr.config.schema import Config
+from agentr.config.schema import Config, EnvConfig
 from agentr.config.training import Share
 from agentr.envs.client import EnvClient
 from agentr.envs.connect import connect
 from agentr.errors import ConfigError, DataError, RunError
 from agentr.launch.place import Place
 from agentr.launch.run import opened
-from agentr.methods import find_method, load
+from agentr.methods import find_method, load, plan_of
 from agentr.observe.progress import Reporter
 from agentr.policy.chat import ChatCodec
 from agentr.read.run import StoredPolicy
@@ -93,7 +93,7 @@ def plan(place: Place, policy: str, overrides: Sequence[str] = (), out: Path | N
     if len(place.turns) > most:
         message = f"node {place.node} is turn {len(place.turns)} of its episode, which the search ends after {most + 1}"
         raise ConfigError(message, hint=f"Raise it: --set method.search.max_depth={len(place.turns) + 20}.")
-    _check_environment(config)
+    _check_environment(config.env)
     _check_outside(target, place.run.path)
     RunStore(place.run.path).checked(chosen.name)
     about = {
@@ -123,7 +123,7 @@ def search(planned: Search, reporter: Reporter, services: Services | None = None
     with disk_errors(planned.out):
         planned.out.mkdir(parents=True, exist_ok=True)
     write_json(Layout(planned.out).search, planned.about)
-    with opened(config, reporter, services=services, again="the same command") as experiment:
+    with opened(plan_of(config), reporter, services=services, again="the same command") as experiment:
         policy = experiment.base_model()
         if not experiment.store.sealed(STAGE):
             urls, token = experiment.services.collecting.environment()
@@ -191,11 +191,11 @@ def _configured(place: Place, policy: StoredPolicy, name: str, out: Path, overri
         return load(file, overrides, files=False, whole=True)
 
 
-def _check_environment(config: Config) -> None:
-    if config.env.url:  # a server that runs already is asked when it is reached
+def _check_environment(env: EnvConfig) -> None:
+    if env.url:  # a server that runs already is asked when it is reached
         return
     try:
-        known = registry.about(config.env.name)
+        known = registry.about(env.name)
     except registry.UnknownEnvironment as error:
         raise ConfigError(str(error), hint="See `agentr list environments`.") from error
     if not known.available:

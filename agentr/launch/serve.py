@@ -8,13 +8,12 @@ from pathlib import Path
 
 from agentr.cluster.connect import connect, joined, leave
 from agentr.cluster.nodes import nodes
-from agentr.cluster.places import Places
 from agentr.cluster.restarts import Restarts
 from agentr.cluster.roles import Role
-from agentr.config.schema import Config
 from agentr.envs.fleet import EnvServers
 from agentr.launch.run import run_dir
 from agentr.observe.progress import Reporter
+from agentr.rounds.plan import Plan
 from agentr.secrets import Secret, SecretKind
 from agentr.signals import ending_cleanly
 from env_servers.protocol import TOKEN_ENV
@@ -23,7 +22,7 @@ from env_servers.protocol import TOKEN_ENV
 LOOK_S = 10.0
 
 
-def serve(config: Config, reporter: Reporter, token: str = "") -> None:
+def serve(plan: Plan, reporter: Reporter, token: str = "") -> None:
     """Runs the environment servers of a configuration until this process is ended.
 
     Args:
@@ -33,23 +32,24 @@ def serve(config: Config, reporter: Reporter, token: str = "") -> None:
         InfraError: They do not start, or none is left.
     """
     given = Secret(SecretKind.ENVIRONMENT, TOKEN_ENV, token) or Secret.read(SecretKind.ENVIRONMENT, TOKEN_ENV)
-    logs = run_dir(config) / "logs"
+    config, places, folder = plan.config, plan.places, run_dir(plan.config.run)
+    logs = folder / "logs"
     logs.mkdir(parents=True, exist_ok=True)
     with ending_cleanly():
-        ray = connect(config.cluster)
-        here = joined(config.cluster) and len(nodes()) > 1
+        ray = connect(places.cluster)
+        here = joined(places.cluster) and len(nodes()) > 1
         servers = asyncio.run(
             EnvServers.start(
                 config.env,
                 str(logs),
                 token=given,
                 host="" if here else "127.0.0.1",
-                options=Places.of(config).options(Role.environment, spread=True),
-                restarts=Restarts.of(config.cluster, logs),
+                options=places.options(Role.environment, spread=True),
+                restarts=Restarts.of(places.cluster, logs),
                 run=config.run.name,
             )
         )
-        file = run_dir(config) / "token"
+        file = folder / "token"
         if not given:
             _keep(file, servers.token)
         where = TOKEN_ENV if given else file

@@ -21,7 +21,7 @@ from typing import Any
 from agentr.cluster import ray_private
 from agentr.cluster.places import Places
 from agentr.cluster.roles import Role
-from agentr.config.schema import Config
+from agentr.config.schema import RunConfig
 from agentr.config.secrets import missing_secrets, secrets_of
 from agentr.errors import ConfigError, InfraError, RunError, first_line
 from agentr.methods import load
@@ -227,7 +227,7 @@ def submit(
     _prepare_ray()
     folder = (working_dir or Path()).resolve()
     checked = load(folder / config, overrides, files=False)
-    run = _run_dir(checked)
+    run = _run_dir(checked.run)
     problems = [str(problem) for problem in missing_secrets(checked)]
     if problems:
         raise ConfigError(problems[0])
@@ -241,7 +241,8 @@ def submit(
         say(f"{live[-1].id} works on {run} already: its output follows")
         job_id = live[-1].id
     else:
-        entry = _entrypoint(job, [inside.relative_to(folder).as_posix(), *overrides], cluster, checked)
+        values = {**{name: value.reveal() for name, value in secrets_of(checked).items()}, **environment(checked.tracking)}
+        entry = _entrypoint(job, [inside.relative_to(folder).as_posix(), *overrides], cluster, values)
         job_id = cluster.start(f"{job}-{checked.run.name}", run, entry, folder, Places.of(checked).labels[Role.driver])
         say(f"submitted {job_id} for {run}")
     say(f"dashboard: {cluster.address}/#/jobs/{job_id}")
@@ -298,19 +299,18 @@ def _travelling(folder: Path) -> Iterator[tuple[str, int]]:
         raise ConfigError(f"{folder} cannot be read: {error}") from error
 
 
-def _run_dir(config: Config) -> str:
-    if not Path(config.run.dir).is_absolute():
+def _run_dir(run: RunConfig) -> str:
+    if not Path(run.dir).is_absolute():
         hint = "Give an absolute path that every node can reach: run.dir=/shared/runs/NAME"
-        raise ConfigError(f"run.dir = {config.run.dir!r} is relative, and the cluster has other folders than this machine", hint=hint)
-    return config.run.dir
+        raise ConfigError(f"run.dir = {run.dir!r} is relative, and the cluster has other folders than this machine", hint=hint)
+    return run.dir
 
 
-def _entrypoint(job: str, arguments: Sequence[str], cluster: Cluster, config: Config) -> str:
+def _entrypoint(job: str, arguments: Sequence[str], cluster: Cluster, values: Mapping[str, str]) -> str:
     if job not in JOBS:
         raise ConfigError(f"there is no job {job!r}", hint=f"There are {', '.join(JOBS)}.")
     command = ["-m", f"ray_jobs.{job}", *arguments]
-    secret = {name: value.reveal() for name, value in secrets_of(config).items()}
-    if values := {**secret, **environment(config.tracking)}:
+    if values:
         command += ["--secrets", cluster.hand_over(values)]
     return f'{_FIND_PYTHON}exec "$python" {shlex.join(command)}'
 

@@ -13,6 +13,7 @@ from agentr.cluster.draining import Draining
 from agentr.cluster.node_watch import Lookouts
 from agentr.cluster.nodes import ClusterNode, nodes
 from agentr.cluster.preflight import preflight
+from agentr.config.secrets import missing_secrets
 from agentr.errors import RunError
 from agentr.observe.progress import Reporter
 from agentr.rounds.plan import Plan
@@ -98,7 +99,7 @@ class RayCluster:
             return
         here = cluster.joined(plan.config.cluster)
         with reporter.task("checking the cluster") if here else nullcontext():
-            report = preflight(plan.config, plan.places, store.root, here, reporter.say)
+            report = preflight(plan.places, store.root, here, reporter.say, missing_secrets(plan.config))
         for note in report.notes if here else ():
             reporter.say(f"        {note}", "yellow")
         report.require()

@@ -54,7 +54,7 @@ class Services:
         before, self._served = self._served, replace(self._served, plan=plan, store=store)
         if plan.places.cluster != before.plan.places.cluster:
             self.close()
-        for part in (self.engines, self.collecting):
+        for part in (self.collecting, self.engines):
             part.take_over(self._served)
         self.cluster.served = self.trainings.served = self._served
         store.told = self.cluster.gauges.event

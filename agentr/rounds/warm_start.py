@@ -27,7 +27,7 @@ def demonstrations(experiment: Experiment) -> Forest:
         chosen = [task for selection in settings.tasks for task in collecting.tasks(selection, training=True)]
         found = list(dict.fromkeys(chosen))
         if work.scripted_turns is not None:
-            experiment.reporter.say(_scripted(work, found, settings.files))
+            experiment.reporter.say(scripted_words(work, found, settings.files))
         return found
 
     name = WARM_START.stage(DEMONSTRATIONS)
@@ -40,7 +40,7 @@ def demonstrations(experiment: Experiment) -> Forest:
     return forest
 
 
-def _scripted(work: Demonstrate, tasks: Sequence[Task], files: Sequence[str]) -> str:
+def scripted_words(work: Demonstrate, tasks: Sequence[Task], files: Sequence[str]) -> str:
     """Returns in words how many trajectories of the user's files are used.
 
     Raises:

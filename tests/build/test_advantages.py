@@ -127,7 +127,7 @@ def test_a_searched_tree_gives_a_row_for_each_path_that_ended() -> None:
     batch = "train=[{batch_size: 16, micro_batch_size: 4}]"
     options = ["method.tasks=4", "method.episodes=4", "method.max_steps=3", "method.search.width=3"]
     config = load(None, ["method.type=tree_grpo", "method.explore=uct", batch, *options])
-    (work,) = method_of(config).exploration(1).values()
+    (work,) = method_of(config.method).exploration(1).values()
     assert isinstance(work, Grow) and isinstance(work.strategy, UCT)
     tree = new_tree()
     run_search(work.strategy, tree, toy_answers(0.1))

@@ -19,7 +19,7 @@ import resource, sys
 from agentr.cluster.connect import connect
 from agentr.methods import load
 resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[1]), int(sys.argv[1])))
-connect(load(None))
+connect(load(None).cluster)
 print("up", flush=True)
 """
 
@@ -73,7 +73,7 @@ from agentr.cluster.connect import connect, leave
 from agentr.cluster.ray_private import session_folder
 from agentr.methods import load
 for keep in (False, True):
-    ray = connect(load(None))
+    ray = connect(load(None).cluster)
     session = Path(session_folder())
     assert session.is_dir()
     leave(ray, keep_logs=keep)

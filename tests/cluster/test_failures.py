@@ -18,7 +18,7 @@ from agentr.cluster.failures import answer_of, cause_of, told
 from agentr.config.schema import Config
 from agentr.errors import AgentrError, DataError, InfraError, ModelError, RunError
 from agentr.launch.run import opened
-from agentr.methods import load
+from agentr.methods import load, plan_of
 from agentr.observe.progress import Reporter
 
 TRACE = 'ray::Coordinator.run() (pid=7, ip=10.0.0.1)\n  File "units.py", line 3, in run\n    grow()\n'
@@ -84,7 +84,7 @@ def ended(tmp_path: Path, fail: Callable[[], None]) -> AgentrError:
     """The error with which a run ends whose work is ``fail``."""
     config: Config = load(None, [f"run.dir={tmp_path / 'run'}", "run.name=small"])
     services: Any = SimpleNamespace(take_over=lambda *_: None)
-    with pytest.raises(AgentrError) as caught, opened(config, Reporter(), services=services):
+    with pytest.raises(AgentrError) as caught, opened(plan_of(config), Reporter(), services=services):
         fail()
     return caught.value
 

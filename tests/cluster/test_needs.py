@@ -6,9 +6,10 @@ import re
 
 import pytest
 
-from agentr.cluster.needs import label_problems, needs, shortages
+from agentr.cluster.needs import label_problems, shortages
 from agentr.cluster.nodes import ClusterNode
-from agentr.cluster.roles import Role, booked, matches
+from agentr.cluster.places import Places
+from agentr.cluster.roles import Role, matches
 from agentr.errors import ConfigError
 from agentr.methods import load
 
@@ -21,8 +22,8 @@ CLUSTER = [node("h", role="head"), node("e", role="env"), node("r1", 4, "rollout
 
 
 def found(changes: list[str], there: list[ClusterNode]) -> list[str]:
-    config = load(None, changes)
-    return [str(problem) for problem in shortages(config, needs(config, sum(n.gpus for n in there)), there)]
+    places = Places.of(load(None, changes))
+    return [str(problem) for problem in shortages(places, places.needs(sum(n.gpus for n in there)), there)]
 
 
 BATCH = "{batch_size: 16, micro_batch_size: 1}"
@@ -100,7 +101,7 @@ ONLINE = [
     ],
 )
 def test_what_is_up_at_the_same_time_on_a_gpu_books_no_more_than_it(changes: list[str], online: bool, gpus: tuple[float, float]) -> None:
-    assert booked(load(None, ["cluster=gpu_node", *ONLINE, *changes]), 1, online) == gpus
+    assert Places.of(load(None, ["cluster=gpu_node", *ONLINE, *changes]), online).booked(1) == gpus
 
 
 @pytest.mark.parametrize(
@@ -130,12 +131,12 @@ def test_two_engines_of_two_gpus_do_not_fit_where_each_node_has_three() -> None:
 
 def test_the_configuration_says_what_engines_run_on_and_not_what_is_there_now() -> None:
     def engine(changes: list[str], gpus: float) -> int:
-        return next(need.gpus for need in needs(load(None, changes), gpus) if need.role is Role.engine)
+        return next(need.gpus for need in Places.of(load(None, changes)).needs(gpus) if need.role is Role.engine)
 
     assert (engine(["policy.device=gpu"], 0), engine(["policy.device=cpu"], 8)) == (1, 0)
     assert (engine([], 0), engine([], 8)) == (0, 1)
     api = ["policy.backend=openai", "policy.openai.model=m"]
-    assert all(need.role is not Role.engine for need in needs(load(None, api), 8))
+    assert all(need.role is not Role.engine for need in Places.of(load(None, api)).needs(8))
 
 
 @pytest.mark.parametrize(
@@ -151,9 +152,9 @@ def test_the_configuration_says_what_engines_run_on_and_not_what_is_there_now() 
     ],
 )
 def test_an_unknown_label_is_answered_with_the_nearest(changes: list[str], there: list[ClusterNode], wanted: str) -> None:
-    (problem,) = label_problems(load(None, changes), there)
+    (problem,) = label_problems(Places.of(load(None, changes)), there)
     assert wanted in str(problem)
-    assert label_problems(load(None, ["cluster=gpu_cluster"]), CLUSTER) == []
+    assert label_problems(Places.of(load(None, ["cluster=gpu_cluster"])), CLUSTER) == []
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from agentr.config.schema import Config
 from agentr.config.text import dump_yaml
 from agentr.config.training import TrainConfig
 from agentr.errors import ConfigError
-from agentr.methods import config_at, load, methods
+from agentr.methods import load, methods, plan_of
 from agentr.methods.agent_r import AgentRConfig
 from agentr.methods.rft import RFTConfig
 from tests.docs.configuration import reference, undescribed
@@ -310,7 +310,7 @@ def test_methods_follow_each_other_in_a_run(tmp_path: Path) -> None:
         "  5: {method: {type: agent_r, preset: paper}}\n"
     )
     config = load(tmp_path / "run.yaml")
-    first, second, third, fourth, fifth = (config_at(config, number) for number in range(1, 6))
+    first, second, third, fourth, fifth = plan_of(config).rounds[1:6]
     assert (first.method.search.width, first.method.search.max_depth) == (7, 20)
     assert (second.method.search.width, second.method.search.max_depth) == (7, 3)
     assert isinstance(third.method, RFTConfig) and (third.method.max_invalid, third.method.episodes) == (4, 2)
@@ -318,7 +318,7 @@ def test_methods_follow_each_other_in_a_run(tmp_path: Path) -> None:
     assert fifth.method.search.width == 4 and fifth.method.mixture.eta == 0.2, "nothing is left of an earlier turn of the same method"
     (tmp_path / "config.yaml").write_text(to_yaml(config))
     again = load(tmp_path / "config.yaml")
-    assert again == config and config_at(again, 4) == fourth
+    assert again == config and plan_of(again).at(4) == fourth
 
 
 def test_a_key_that_came_later_is_no_change() -> None:
@@ -550,7 +550,7 @@ def test_presets_of_papers_have_their_papers_rewards_and_losses_in_every_round()
         config = load(None, ["method.type=et_agent", f"method.preset={preset}"], files=False)
         assert [status.value for status in config.method.filter.without] == ["empty"]  # type: ignore[attr-defined]
         for round_ in (2, 4):
-            later: Any = config_at(config, round_)
+            later: Any = plan_of(config).at(round_)
             (reward,) = later.method.rewards
             assert (reward.options["sigma_tool"], reward.options["sigma_len"]) == (sigmas, sigmas)
             assert (later.method.gate.value, later.train[0].grpo.loss.value) == ("none", "dapo")

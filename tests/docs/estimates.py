@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from agentr.launch.estimate import estimate
-from agentr.methods import load
+from agentr.methods import load, plan_of
 from tests.docs.pages import ROOT, refreshed
 
 PAGE = ROOT / "docs" / "your_model_and_gpu.md"
@@ -14,7 +14,7 @@ PAGE = ROOT / "docs" / "your_model_and_gpu.md"
 
 def make(name: str) -> str:
     """Returns the estimate of a configuration, named by its path."""
-    return estimate(load(ROOT / name)).text()
+    return estimate(plan_of(load(ROOT / name))).text()
 
 
 if __name__ == "__main__":

@@ -48,7 +48,7 @@ def example(tmp_path: Path) -> Path:
 
 def test_the_example_is_a_method_like_any_other(example: Path) -> None:
     config = load(example)
-    method = method_of(config)
+    method = method_of(config.method)
     assert (method.name, method.loss, method.config.n) == ("best_of_n", Loss.IMITATE, 6)
     assert "sample" in method.describe()
     with pytest.raises(ConfigError, match=r"unknown key 'method\.nn'\. Did you mean 'method\.n'"):
@@ -58,7 +58,7 @@ def test_the_example_is_a_method_like_any_other(example: Path) -> None:
 
 
 def test_the_online_example_compares_as_its_paper_does(example: Path) -> None:
-    method = method_of(load(example.with_name("rloo.yaml")))
+    method = method_of(load(example.with_name("rloo.yaml")).method)
     assert (method.name, method.loss, method.online) == ("rloo", Loss.REINFORCE, True)
     door = tree_of(["open: 1.0", "wait: 0.0", "look: 0.0", "leave: 0.5"])
     episodes = group_of(door).episodes
@@ -71,7 +71,7 @@ def test_its_work_travels_to_processes_that_cannot_import_it(example: Path) -> N
     source = example.with_name("own.py")
     source.write_text(example.with_name("best_of_n.py").read_text() + "\n\nclass Own(Sample):\n    kind = 'own'\n")
     own = sys.modules[find_method(str(source)).__module__].Own
-    job = TreeJob(folder=example.parent, tasks=(), seed=0, policy="", work=method_of(load(example)).exploration(1)["collect"])
+    job = TreeJob(folder=example.parent, tasks=(), seed=0, policy="", work=method_of(load(example).method).exploration(1)["collect"])
     send_by_value()
     sent = ray.cloudpickle.dumps((job, own(3)))
     code = "import pickle, sys; job, own = pickle.loads(sys.stdin.buffer.read()); print(own.kind, own.episodes, job.work.strategy.episodes)"

@@ -8,7 +8,6 @@ from shutil import rmtree
 
 import pytest
 
-from agentr.config.schema import Config
 from agentr.errors import ConfigError, RunError
 from agentr.launch.compare import SHARED, compare, plan, shared
 from agentr.methods import load, method_of
@@ -16,6 +15,7 @@ from agentr.methods.dense_policy import DensePolicyConfig
 from agentr.observe.comparison import ComparedRun, compare_runs, progress, read_plan, write_plan
 from agentr.observe.progress import Reporter
 from agentr.read.run import Run
+from agentr.rounds.plan import Plan as RunPlan
 from agentr.store.layout import WARM_START, arm_of
 from agentr.store.run import RunStore
 from agentr.store.summaries import ModelSummary, TrainSummary, TreeSummary
@@ -80,9 +80,9 @@ def test_a_run_that_has_just_begun_has_no_points(tmp_path: Path) -> None:
 def test_a_method_that_fails_does_not_stop_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     entries = plan([CONFIGS / "rft.yaml", CONFIGS / "sft.yaml"], [0, 1], tmp_path, ["run.rounds=1"], base=TEXTCRAFT)
 
-    def run(config: Config, *_: object, **__: object) -> None:
-        broken = config.run.name == "rft" and config.run.seed == 0
-        written(tmp_path, config.run.name, f"seed-{config.run.seed}", [{"a"}] if broken else [{"a"}, {"b"}], 1)
+    def run(plan: RunPlan, *_: object, **__: object) -> None:
+        broken = plan.config.run.name == "rft" and plan.config.run.seed == 0
+        written(tmp_path, plan.config.run.name, f"seed-{plan.config.run.seed}", [{"a"}] if broken else [{"a"}, {"b"}], 1)
         if broken:
             raise RunError("no run earned enough")
 
@@ -121,10 +121,10 @@ def test_differences_of_a_comparison_are_over_problems(tmp_path: Path) -> None:
 def test_seeds_of_a_comparison_share_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     entries = plan([CONFIGS / "sft.yaml"], [0, 1], tmp_path, ["run.rounds=1"], base=TEXTCRAFT)
 
-    def run(config: Config, *_: object, **__: object) -> None:
+    def run(plan: RunPlan, *_: object, **__: object) -> None:
         """The warm start of the second seed solves all tasks, if it is not taken over from the first."""
-        warm_start = {"a", "b", "c"} if config.run.seed else {"a"}
-        written(tmp_path, config.run.name, f"seed-{config.run.seed}", [warm_start, {"a"}], 1)
+        warm_start = {"a", "b", "c"} if plan.config.run.seed else {"a"}
+        written(tmp_path, plan.config.run.name, f"seed-{plan.config.run.seed}", [warm_start, {"a"}], 1)
 
     monkeypatch.setattr("agentr.launch.compare.run", run)
     monkeypatch.setattr("agentr.launch.compare.serving", lambda *_: nullcontext())
@@ -151,10 +151,10 @@ def test_every_method_fits_every_task(base: Path, tmp_path: Path) -> None:
     files = sorted(CONFIGS.glob("*.yaml"))
     entries = plan(files, [0, 1], tmp_path, ["collect.in_flight=3"], base=base)
     assert len(entries) == 2 * len(files)
-    assert {e.config.run.seed for e in entries} == {0, 1}
-    assert len({e.config.run.dir for e in entries}) == len(entries)
+    assert {e.plan.config.run.seed for e in entries} == {0, 1}
+    assert len({e.plan.config.run.dir for e in entries}) == len(entries)
     for entry in entries:
-        demonstrated = entry.config.collect.tasks in entry.config.warm_start.tasks
+        demonstrated = entry.plan.config.collect.tasks in entry.plan.config.warm_start.tasks
         assert demonstrated == (entry.label == "eto"), "only ETO needs an expert's run of what it explores"
 
 
@@ -163,21 +163,21 @@ def test_values_of_one_key_are_arms_that_share_their_trees(tmp_path: Path) -> No
     config = CONFIGS / "dense_policy.yaml"
     few, many = plan([config], [3], tmp_path, vary=["method.pairs.tasks=2", "method.pairs.tasks=4"], base=TEXTCRAFT)
     assert (few.label, many.label) == ("dense_policy-2", "dense_policy-4")
-    assert isinstance(few.config.method, DensePolicyConfig) and isinstance(many.config.method, DensePolicyConfig)
-    assert (few.config.method.pairs.tasks, many.config.method.pairs.tasks) == (2, 4)
-    assert "rounds/01/collect" in shared(few.config, many.config)
+    assert isinstance(few.plan.config.method, DensePolicyConfig) and isinstance(many.plan.config.method, DensePolicyConfig)
+    assert (few.plan.config.method.pairs.tasks, many.plan.config.method.pairs.tasks) == (2, 4)
+    assert "rounds/01/collect" in shared(few.plan, many.plan)
     slow, fast = plan(
         [CONFIGS / "grpo.yaml"], [3], tmp_path, vary=["train[0].learning_rate=1e-5", "train[0].learning_rate=1e-4"], base=TEXTCRAFT
     )
-    assert shared(slow.config, fast.config) == SHARED, "what an online method collects depends on how it trains"
+    assert shared(slow.plan, fast.plan) == SHARED, "what an online method collects depends on how it trains"
     rule, other_rule = plan([config], [3], tmp_path, vary=["method.pairs.min_gap=0.2", "method.pairs.min_gap=0.4"], base=TEXTCRAFT)
-    assert "rounds/01/collect" not in shared(rule.config, other_rule.config), "the rule decides when a tree stops"
-    assert "rounds/00/train" in shared(rule.config, other_rule.config)
+    assert "rounds/01/collect" not in shared(rule.plan, other_rule.plan), "the rule decides when a tree stops"
+    assert "rounds/00/train" in shared(rule.plan, other_rule.plan)
 
 
 def test_methods_that_explore_alike_share_their_trees(tmp_path: Path) -> None:
     names = ["agent_r", "agent_r_direct", "agent_r_paper", "rft", "eto_self_play", "eto", "dense_policy"]
-    of = {e.label: e.config for e in plan([CONFIGS / f"{name}.yaml" for name in names], [0], tmp_path, base=TEXTCRAFT)}
+    of = {e.label: e.plan for e in plan([CONFIGS / f"{name}.yaml" for name in names], [0], tmp_path, base=TEXTCRAFT)}
     alike = {(a, b) for a in names for b in names if a < b and "rounds/01/collect" in shared(of[a], of[b])}
     assert alike == {
         ("agent_r", "agent_r_direct"),
@@ -188,8 +188,8 @@ def test_methods_that_explore_alike_share_their_trees(tmp_path: Path) -> None:
     assert "rounds/01/revise" not in shared(of["agent_r"], of["agent_r_paper"])
     for a in names:
         for b in names:
-            one, other = method_of(of[a]).exploration(1), method_of(of[b]).exploration(1)
-            same = one == other and of[a].collect == of[b].collect
+            one, other = method_of(of[a].config.method).exploration(1), method_of(of[b].config.method).exploration(1)
+            same = one == other and of[a].config.collect == of[b].config.collect
             assert ({f"rounds/01/{stage}" for stage in one} <= set(shared(of[a], of[b]))) == same, (a, b)
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from agentr.config.policy import Who
 from agentr.launch.estimate import estimate
-from agentr.methods import load
+from agentr.methods import load, plan_of
 from tests.launch.test_first_tree import ALONE, COMPARED
 
 ROOT = Path(__file__).parents[2]
@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[2]
 @pytest.mark.parametrize(("path", "base"), sorted(ALONE) + sorted(COMPARED), ids=lambda p: p.stem if p else "")
 def test_every_shipped_configuration_has_one(path: Path, base: Path | None) -> None:
     config = load(path, base=base)
-    found = estimate(config)
+    found = estimate(plan_of(config))
     for line in ("trees:", "completions:", "completion tokens:", "actions:", "optimiser steps:", "disk:", "needs:"):
         assert line in found.text()
     assert found.completions.value is not None, "the environments that ship say their limits"
@@ -27,7 +27,7 @@ def test_every_shipped_configuration_has_one(path: Path, base: Path | None) -> N
 
 
 def test_the_demos_estimate_is_above_what_the_demo_takes() -> None:
-    found = estimate(load(ROOT / "configs/demo.yaml"))
+    found = estimate(plan_of(load(ROOT / "configs/demo.yaml")))
     assert found.trees.value == 2 * 300
     assert found.completions.value == 600 * 8 * 10 * 4
     assert found.episodes.value == 4 * 284
@@ -38,10 +38,10 @@ def test_the_demos_estimate_is_above_what_the_demo_takes() -> None:
 
 def test_what_cannot_be_known_is_said_to_be_unknown() -> None:
     elsewhere = ["train=[{epochs: 3}]", "env.url=http://127.0.0.1:1", "collect.tasks.limit=10", "eval.tasks.limit=5"]
-    found = estimate(load(None, elsewhere))
+    found = estimate(plan_of(load(None, elsewhere)))
     assert found.completions.value == 3 * 10 * 8 * 21 * 4, "UCT bounds itself, whatever the server's limit"
-    assert "not known: the server's step limit" in str(estimate(load(None, [*elsewhere, "method.type=rft"])).completions)
-    assert "not known: all tasks of the server's split" in str(estimate(load(None, elsewhere[:2])).completions)
+    assert "not known: the server's step limit" in str(estimate(plan_of(load(None, [*elsewhere, "method.type=rft"]))).completions)
+    assert "not known: all tasks of the server's split" in str(estimate(plan_of(load(None, elsewhere[:2]))).completions)
     assert "not known: the server's step limit" in str(found.episode_turns)
     assert "not known: by epochs" in str(found.optimiser_steps)
     assert "http://127.0.0.1:1" in found.text()
@@ -51,19 +51,19 @@ def test_what_cannot_be_known_is_said_to_be_unknown() -> None:
 def test_what_is_measured_besides_is_counted_or_named() -> None:
     config = load(ROOT / "configs/grpo_textcraft.yaml")
     measured = (load(ROOT / "configs/grpo_textcraft.yaml", [f"method.validation.{key}"]) for key in ("every=0", "every=7"))
-    never, every_seven = (estimate(found).episodes.value or 0 for found in measured)
+    never, every_seven = (estimate(plan_of(found)).episodes.value or 0 for found in measured)
     assert config.method.steps == 30 and every_seven - never == 5 * (config.method.validation.tasks.limit or 0) > 0
-    assert "eval.conciseness" not in estimate(config).text()
+    assert "eval.conciseness" not in estimate(plan_of(config)).text()
     config.eval.conciseness, config.eval.judge.who = True, Who.policy
     for name in ("conciseness", "judge"):
-        assert f"not counted: turns, verdicts and actions of eval.{name}" in estimate(config).text()
+        assert f"not counted: turns, verdicts and actions of eval.{name}" in estimate(plan_of(config)).text()
 
 
 def test_gpus_are_shared_by_engines_and_trainer() -> None:
     config = load(ROOT / "configs/agent_r_llama3_8b.yaml")
-    assert any(need.startswith("8 GPU(s)") for need in estimate(config).resources)
+    assert any(need.startswith("8 GPU(s)") for need in estimate(plan_of(config)).resources)
     config.policy.tensor_parallel_size = 2
-    assert any(need.startswith("16 GPU(s)") for need in estimate(config).resources)
+    assert any(need.startswith("16 GPU(s)") for need in estimate(plan_of(config)).resources)
 
 
 @pytest.mark.parametrize(
@@ -79,5 +79,5 @@ def test_gpus_are_shared_by_engines_and_trainer() -> None:
     ],
 )
 def test_gpus_are_counted_by_what_is_up_at_the_same_time(file: str, changes: list[str], gpus: int, said: str) -> None:
-    found = estimate(load(ROOT / f"configs/{file}.yaml", changes)).resources
+    found = estimate(plan_of(load(ROOT / f"configs/{file}.yaml", changes))).resources
     assert f"{gpus} GPU(s)" in found and said in "; ".join(found)

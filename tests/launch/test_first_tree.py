@@ -20,7 +20,7 @@ from agentr.config.schema import Config, EnvConfig
 from agentr.envs.client import EnvClient
 from agentr.envs.connect import connect
 from agentr.envs.server import EnvServer
-from agentr.methods import config_at, load, method_of
+from agentr.methods import load, method_of, plan_of
 from agentr.policy.base import GenerateRequest, PolicyStats
 from agentr.policy.chat import ChatCodec
 from agentr.search import Expansion, Strategy, Tree
@@ -117,7 +117,7 @@ async def begin(config: Config, url: str, folder: Path) -> tuple[dict[str, Tree]
         agent = Agent.of(config, policy, env, codec, spec)
         found: dict[str, Tree] = {}
         demonstrated = folder / "demonstrations"
-        for stage, work in method_of(config).exploration(1).items():
+        for stage, work in method_of(config.method).exploration(1).items():
             (task,) = await tasks_of(config, env, work)
             source = folder / work.source if work.source else None
             if isinstance(work, Grow):
@@ -147,12 +147,12 @@ def check(config: Config, server: EnvServer, folder: Path) -> None:
     """Begins the trees of the first round, and of each round that changes something."""
     for number in (1, *config.from_round):
         (folder / str(number)).mkdir()
-        check_round(config_at(config, number), server, folder / str(number))
+        check_round(plan_of(config).at(number), server, folder / str(number))
 
 
 def check_round(config: Config, server: EnvServer, folder: Path) -> None:
     found, policy = asyncio.run(begin(config, server.url(), folder))
-    assert found.keys() == method_of(config).exploration(1).keys()
+    assert found.keys() == method_of(config.method).exploration(1).keys()
     for tree in found.values():
         assert len(tree.nodes) > 1, "the first prompt leaves room for a turn, and a turn was taken"
         assert not tree.root.terminal or tree.root.children

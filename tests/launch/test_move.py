@@ -12,16 +12,17 @@ import agentr
 from agentr.errors import DataError
 from agentr.launch.export import export
 from agentr.launch.run import report
-from agentr.methods import load
+from agentr.methods import load, plan_of
 from agentr.observe.progress import Reporter
 from agentr.rounds.experiment import Experiment
 from agentr.rounds.services import Services
 from agentr.store.run import RunStore
+from tests.one_part import OnePart
 from tests.runs import dataset, round_of
 from tests.trees import door
 
 
-class Idle:
+class Idle(OnePart):
     """Services of which nothing is asked."""
 
     model: Path | None = None
@@ -35,7 +36,7 @@ def with_model(root: Path) -> Path:
     store = RunStore(root)
     config = load(None, SMALL)
     store.open(config)
-    path = Experiment(config, store, cast(Services, Idle()), Reporter()).base_model().path
+    path = Experiment(plan_of(config), store, cast(Services, Idle()), Reporter()).base_model().path
     store.close()
     return path
 

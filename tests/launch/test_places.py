@@ -20,7 +20,7 @@ def test_a_run_directory_that_cannot_be_made_is_one_sentence(place: str, tmp_pat
     (tmp_path / "loop").symlink_to(tmp_path / "loop")
     config = load(None, [f"run.dir={tmp_path / place}"])
     with pytest.raises(RunError, match=r"cannot be (read or )?written") as raised:
-        RunStore(run_dir(config)).open(config)
+        RunStore(run_dir(config.run)).open(config)
     assert place[-20:] in raised.value.message and raised.value.hint
 
 

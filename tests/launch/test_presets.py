@@ -67,7 +67,7 @@ def test_a_policy_that_reasons_goes_from_its_opening_to_rows(
     codec = ChatCodec(reasoning_tokenizer())
     (made,) = datasets(config, server.url(), tmp_path, codec).values()
     assert isinstance(made, Path), made
-    stages = method_of(config).exploration(1)
+    stages = method_of(config.method).exploration(1)
     trees = {tree.task.key: tree for stage in stages for tree in Forest(made.parent / stage)}
     rows = list(iter_rows(made))
     assert rows

@@ -21,20 +21,21 @@ from agentr.collect.agent import Agent
 from agentr.collect.grow import Grow
 from agentr.collect.job import TreeJob, run_job
 from agentr.collect.units import StageProgress, as_dict
-from agentr.config.schema import Config, TaskSelection
+from agentr.config.schema import TaskSelection
 from agentr.envs.connect import connect
 from agentr.envs.server import EnvServer
 from agentr.errors import AgentrError, ConfigError, DataError, InfraError, RunError
 from agentr.launch.place import find_place
 from agentr.launch.run import run as run_experiment
 from agentr.launch.search import STAGE, Search, branches, plan, search, table
-from agentr.methods import load
+from agentr.methods import load, plan_of
 from agentr.models.load import load_codec
 from agentr.models.nano import load_pretrained
 from agentr.observe.progress import Reporter
 from agentr.policy.base import GenerateRequest
 from agentr.policy.chat import ChatCodec
 from agentr.read.run import StoredPolicy
+from agentr.rounds.plan import Plan
 from agentr.rounds.prune import Prunable, prune
 from agentr.rounds.services import Services
 from agentr.search import UCT, Origin, Tree, UCTConfig
@@ -48,6 +49,7 @@ from agentr.types import Completion, Message, Outcome, Task
 from agentr.ui.show import show_tree
 from agentr.ui.views.home import card
 from env_servers import registry
+from tests.one_part import OnePart
 from tests.players import SloppyExpert
 from tests.runs import round_of
 from tests.trees import door
@@ -75,7 +77,7 @@ class Noting(SloppyExpert):
 
 
 @dataclass
-class Here:
+class Here(OnePart):
     """Services in this process: a real environment server, and a policy that answers by prompt and seed alone."""
 
     server: EnvServer
@@ -84,8 +86,8 @@ class Here:
     model: Path | None = None
     engines_early: bool = False
 
-    def take_over(self, config: Config, store: RunStore, online: bool = False) -> None:
-        self.config = config
+    def take_over(self, plan: Plan, store: RunStore) -> None:
+        self.config = plan.config
 
     def environment(self) -> tuple[list[str], str]:
         return [self.server.url()], "secret"
@@ -93,7 +95,7 @@ class Here:
     def spec(self) -> Any:
         return asyncio.run(self._with_agent(None, lambda agent: agent.env.spec()))
 
-    def run_job(self, title: str, job: TreeJob, policy: Checkpoint | None, update: Any = None) -> dict[str, Any]:
+    def collect(self, title: str, job: TreeJob, policy: Checkpoint | None, update: Any = None) -> dict[str, Any]:
         assert policy is not None
         self.weights.append(policy.path)
         progress = StageProgress()
@@ -219,7 +221,7 @@ def test_what_it_leaves_is_read_as_any_run(made: Path, server: EnvServer, tmp_pa
     assert card("out", out)["state"] == "finished"
     assert tree.task.key in show_tree(run, STAGE, tree.task.key)
     with pytest.raises(RunError, match="holds a search"):
-        run_experiment(load(run.layout.config, files=False, whole=True), Reporter())
+        run_experiment(plan_of(load(run.layout.config, files=False, whole=True)), Reporter())
 
 
 def test_the_same_search_is_the_same_tree_and_is_done_once(made: Path, server: EnvServer, tmp_path: Path) -> None:

@@ -15,10 +15,10 @@ from multidict import CIMultiDict, CIMultiDictProxy
 from yarl import URL
 
 from agentr import cli
-from agentr.config.schema import Config
 from agentr.errors import ConfigError, InfraError
 from agentr.launch import submit as module
 from agentr.launch.submit import JOBS, Cluster, check_folder, submit
+from agentr.rounds.plan import Plan
 
 ROOT = Path(__file__).parents[2]
 
@@ -122,17 +122,17 @@ def test_every_job_is_an_entry_point() -> None:
 def test_what_a_job_asks_of_agentr_is_there(job: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """A job is a command line of ``agentr``, whole with its options, or a function of the configuration."""
     asked: list[list[str]] = []
-    served: list[Config] = []
+    served: list[Plan] = []
     monkeypatch.chdir(ROOT)
     monkeypatch.setattr(cli, "main", lambda: asked.append(sys.argv[1:]))
-    monkeypatch.setattr("agentr.launch.serve.serve", lambda config, _: served.append(config))
+    monkeypatch.setattr("agentr.launch.serve.serve", lambda plan, _: served.append(plan))
     given = [f"run.dir={tmp_path}"] if job == "smoke" else ["configs/demo.yaml", f"run.dir={tmp_path}"]
     monkeypatch.setattr(sys, "argv", [job, *given])
     with pytest.raises(SystemExit) as ended:
         runpy.run_module(f"ray_jobs.{job}", run_name="__main__")
     assert ended.value.code == 0
     if job == "environments":
-        assert served[0].run.dir == str(tmp_path) and served[0].cluster.address == "auto"
+        assert served[0].config.run.dir == str(tmp_path) and served[0].config.cluster.address == "auto"
         return
     name, *arguments = asked[0]
     command = vars(typer.main.get_command(cli.app))["commands"][name]

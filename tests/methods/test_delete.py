@@ -46,7 +46,7 @@ def look(gone, configs):
     assert rules and gone not in {rule.section for rule in rules}
     assert [(found.rule.id, found.difference) for found in verify(rules) if found.difference] == []
     for config in configs:
-        assert estimate(load(Path(config))).text()
+        assert estimate(plan_of(load(Path(config)))).text()
 
 import_all()
 for name in [name for name in sys.modules if name.split(".")[0] == "agentr"]:

@@ -15,7 +15,7 @@ from agentr.cli import app
 from agentr.cluster.causes import Cause, CauseKind
 from agentr.errors import NoRows
 from agentr.launch.run import opened
-from agentr.methods import load
+from agentr.methods import load, plan_of
 from agentr.observe.progress import Reporter
 from agentr.observe.troubles import MIRROR, describe, note, tell, troubles
 from agentr.store.files import read_lines
@@ -61,7 +61,7 @@ def test_a_cause_reaches_terminal_log_events_and_status_of_a_run_that_lives_and_
     root = tmp_path / "run"
     terminal = StringIO()
     reporter = Reporter(Console(file=terminal, soft_wrap=True, width=140))
-    with opened(load(None, [f"run.dir={root}"]), reporter) as experiment:
+    with opened(plan_of(load(None, [f"run.dir={root}"])), reporter) as experiment:
         for kind in CauseKind:
             tell(reporter, experiment.store.event, f"title of {kind}", [Cause(kind, f"what of {kind}", "seen", "Set it.")], "no progress")
         note(experiment.store.event, MIRROR, [MIRROR_DOWN])
@@ -85,7 +85,7 @@ def test_a_stage_that_comes_to_no_rows_says_so_in_its_log_and_status(tmp_path: P
     def work(folder: Path) -> ModelSummary:
         raise NoRows("the trees gave no row to train on: 3 x too short", hint="Raise build.max_length.")
 
-    with pytest.raises(NoRows), opened(load(None, [f"run.dir={root}"]), Reporter()) as experiment:
+    with pytest.raises(NoRows), opened(plan_of(load(None, [f"run.dir={root}"])), Reporter()) as experiment:
         experiment.store.stage("rounds/01/dataset", ModelSummary, work)
     words = "NoRows: the trees gave no row to train on: 3 x too short. Raise build.max_length."
     assert f"the run ended: {words}" in (root / "logs" / "driver.log").read_text()

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from agentr.cluster.places import Places
 from agentr.cluster.ray_private import session_folder
 from agentr.config.cluster import ClusterConfig
 from agentr.config.model import ModelConfig
@@ -35,7 +36,7 @@ def test_router_recovers_a_killed_engine_with_the_right_weights(ray_session, tmp
     from agentr.policy.actor import start_engines
 
     first, second = tiny_model(tmp_path / "first", seed=0), tiny_model(tmp_path / "second", seed=1)
-    actor = start_engines(CONFIG, first, [0])[0]
+    actor = start_engines(Places.of(CONFIG), CONFIG.model, "small", first, [0])[0]
 
     def ask(max_tokens: int = 16) -> GenerateRequest:
         return GenerateRequest(tuple(range(10, 60)), 2, Sampling(max_tokens=max_tokens, seed=3))
@@ -72,7 +73,7 @@ def test_router_recovers_a_killed_engine_with_the_right_weights(ray_session, tmp
 def test_an_engine_that_cannot_start_says_why(ray_session, tmp_path):
     from agentr.policy.actor import start_engines
 
-    actor = start_engines(CONFIG, tmp_path / "missing", [0])[0]
+    actor = start_engines(Places.of(CONFIG), CONFIG.model, "small", tmp_path / "missing", [0])[0]
 
     async def main():
         router = Router.over_actors([actor], CONFIG.policy)

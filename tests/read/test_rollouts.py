@@ -17,7 +17,7 @@ from agentr.methods import load
 from agentr.observe.summary import Sharing, summarise
 from agentr.observe.tables import tables
 from agentr.rewards.group import Reward, group_of
-from agentr.rounds.step_numbers import alarms
+from agentr.rounds.step_notes import alarms
 from agentr.store.files import append_line, make_folder
 from agentr.store.growing import GrowingForest
 from agentr.store.run import RunStore

@@ -27,6 +27,7 @@ from agentr.cluster.causes import Cause, CauseKind
 from agentr.cluster.checks import check_disks, check_nodes
 from agentr.cluster.node_watch import Lookouts
 from agentr.cluster.nodes import ClusterNode
+from agentr.cluster.places import Places
 from agentr.collect.units import StageProgress, as_dict, merged
 from agentr.config.policy import PolicyConfig
 from agentr.config.schema import EnvConfig
@@ -55,6 +56,7 @@ from tests.train.conftest import random_rows
 from tests.trees import add, child
 
 CONFIG = load(None)
+PLACES = Places.of(CONFIG)
 
 
 def one(causes: Iterable[Cause], kind: CauseKind, wanted: str) -> None:
@@ -117,14 +119,18 @@ def engine(*arguments: Any, **options: Any) -> Iterator[dict[str, Any]]:
 
 @pytest.mark.cluster
 def test_an_engine_that_cannot_be_placed(ray_session: None) -> None:
-    fixed = load(None, ["policy.device=gpu", "trainer.use_gpu=false"])
-    grows = load(None, ["policy.device=gpu", "trainer.use_gpu=false", "cluster.wait_s=60"])
+    fixed = Places.of(load(None, ["policy.device=gpu", "trainer.use_gpu=false"]))
+    grows = Places.of(load(None, ["policy.device=gpu", "trainer.use_gpu=false", "cluster.wait_s=60"]))
     with engine(num_gpus=1) as engines:
         eventually(
             lambda: one(check_engines(engines, fixed), CauseKind.unschedulable, r"rollout-0 cannot be placed \(its actor is PENDING_CREA")
         )
         one(check_engines(engines, fixed), CauseKind.unschedulable, r"engine wants .*1 GPUs.*\)\. .*policy\.engines")
-        one(check_engines(engines, grows), CauseKind.resources_awaited, r"rollout-0 waits for nodes that are to come .*cluster\.wait_s")
+        one(
+            check_engines(engines, grows),
+            CauseKind.resources_awaited,
+            r"rollout-0 waits for nodes that are to come .*cluster\.wait_s",
+        )
 
 
 @pytest.mark.cluster
@@ -133,21 +139,21 @@ def test_an_engine_that_starts_that_died_and_that_is_ill(ray_session: None, tmp_
 
     with engine(None, 600.0) as engines:
         eventually(
-            lambda: one(check_engines(engines, CONFIG), CauseKind.engine_starting, r"rollout-0 is being started \(its process \d+ on")
+            lambda: one(check_engines(engines, PLACES), CauseKind.engine_starting, r"rollout-0 is being started \(its process \d+ on")
         )
     with engine(EngineHealth(checkpoint="m")) as engines:
-        eventually(lambda: none(check_engines(engines, CONFIG)))
+        eventually(lambda: none(check_engines(engines, PLACES)))
         ray.kill(engines["rollout-0"])
-        eventually(lambda: one(check_engines(engines, CONFIG), CauseKind.engine_dead, r"rollout-0 is dead and stays so"))
+        eventually(lambda: one(check_engines(engines, PLACES), CauseKind.engine_dead, r"rollout-0 is dead and stays so"))
     with engine(EngineHealth(checkpoint="m"), 0.0, str(tmp_path), max_restarts=3) as engines:
         pid = ray.get(engines["rollout-0"].pid.remote())
         os.kill(pid, signal.SIGKILL)
         eventually(
-            lambda: one(check_engines(engines, CONFIG), CauseKind.engine_dead, r"died and is being started again .*cluster\.actor_restarts")
+            lambda: one(check_engines(engines, PLACES), CauseKind.engine_dead, r"died and is being started again .*cluster\.actor_restarts")
         )
     with engine(None) as engines:
         wanted = r"rollout-0 is not well \(.*the engine's stepping thread died"
-        eventually(lambda: one(check_engines(engines, CONFIG), CauseKind.engine_dead, wanted))
+        eventually(lambda: one(check_engines(engines, PLACES), CauseKind.engine_dead, wanted))
 
 
 @pytest.mark.cluster
@@ -157,12 +163,12 @@ def test_an_engine_that_is_stuck(ray_session: None) -> None:
     with engine(EngineHealth(checkpoint="m", stalled_s=61.0, running=7, queued=3)) as engines:
         ray.get(engines["rollout-0"].pid.remote())
         wanted = r"for 61 s in one decoding step, with 7 sequences and 3 calls behind\)\. .*policy\.timeout_s"
-        one(check_engines(engines, CONFIG), CauseKind.engine_stuck, wanted)
+        one(check_engines(engines, PLACES), CauseKind.engine_stuck, wanted)
     with engine(EngineHealth(checkpoint="m")) as engines:
         pid = ray.get(engines["rollout-0"].pid.remote())
         os.kill(pid, signal.SIGSTOP)
         try:
-            one(check_engines(engines, CONFIG), CauseKind.engine_stuck, r"does not say how it is within 10 s\)\. policy\.timeout_s")
+            one(check_engines(engines, PLACES), CauseKind.engine_stuck, r"does not say how it is within 10 s\)\. policy\.timeout_s")
         finally:
             os.kill(pid, signal.SIGCONT)
 
@@ -175,15 +181,15 @@ def test_a_cache_that_is_too_small_is_said_from_an_engines_health(ray_session: N
     with engine(EngineHealth(checkpoint="m", running=9, waiting=4, preempted=12, cache_used=0.98)) as engines:
         ray.get(engines["rollout-0"].pid.remote())
         wanted = r"98 % are in use, 4 of 9 sequences wait for room and were thrown out 12 times\)\. .*policy\.kv_cache_gib"
-        one(check_engines(engines, CONFIG), CauseKind.cache_thrash, wanted)
+        one(check_engines(engines, PLACES), CauseKind.cache_thrash, wanted)
     with engine(EngineHealth(checkpoint="m", running=9, waiting=4, cache_used=0.5)) as engines:
         ray.get(engines["rollout-0"].pid.remote())
-        assert not list(check_engines(engines, CONFIG)), "they wait for the batch"
+        assert not list(check_engines(engines, PLACES)), "they wait for the batch"
 
 
 def test_an_engine_that_is_out_of_service() -> None:
     one(
-        check_problems({"rollout-1": "no answer"}, CONFIG),
+        check_problems({"rollout-1": "no answer"}, CONFIG.policy),
         CauseKind.engine_unavailable,
         r"rollout-1 is out of service \(no answer\)\. policy\.ti",
     )
@@ -224,11 +230,11 @@ def test_an_api_that_refuses(monkeypatch: pytest.MonkeyPatch, status: int, wante
         )
         config.policy.openai.base_url = url if status else "http://127.0.0.1:9/v1"
         policy = OpenAIPolicy(config.policy, ChatCodec(tiny_tokenizer()), backoff=Backoff(first_s=0.01))
-        assert not list(check_problems(policy.problems(), config))
+        assert not list(check_problems(policy.problems(), config.policy))
         with pytest.raises(InfraError):
             asyncio.run(policy.generate(GenerateRequest((1,), 1, Sampling(max_tokens=4), messages=(Message("user", "go"),))))
         words = rf"refuses the policy's calls \({wanted}.*, 3 times in a row\)\. Check policy\.openai\.base_url, .*TEST_API_KEY"
-        one(check_problems(policy.problems(), config), CauseKind.api_refusing, words)
+        one(check_problems(policy.problems(), config.policy), CauseKind.api_refusing, words)
 
 
 def test_an_api_that_refuses_the_key_ends_the_run_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -362,7 +368,7 @@ def test_a_rank_that_does_not_step_is_named_with_its_stack(ray_session: None, tm
     job = TrainJob(tmp_path / "rows", tiny_model(tmp_path / "model"), tmp_path / "out", config, trainer, watch_s=2.0)
     training = AwaitedTraining(job, "the last step was 7 of 4000")
     one(
-        check_training(training, CONFIG), CauseKind.rank_stuck, r"the trainer does not step .*trainer\.start_timeout_s and train\.log_every"
+        check_training(training, PLACES), CauseKind.rank_stuck, r"the trainer does not step .*trainer\.start_timeout_s and train\.log_every"
     )
     running = Beside(lambda: train(job))
     pids: list[int] = []
@@ -376,7 +382,7 @@ def test_a_rank_that_does_not_step_is_named_with_its_stack(ray_session: None, tm
     os.kill(pids[1], signal.SIGSTOP)
 
     def named() -> None:
-        causes = {str(cause).partition(" (")[0]: cause for cause in check_training(training, CONFIG)}
+        causes = {str(cause).partition(" (")[0]: cause for cause in check_training(training, PLACES)}
         assert set(causes) == {"rank 0 does not step", "rank 1 does not step"}, causes
         assert {cause.kind for cause in causes.values()} == {CauseKind.rank_stuck}
         waits, stopped = (causes[f"rank {rank} does not step"] for rank in (0, 1))
@@ -406,7 +412,7 @@ def test_workers_without_a_place(ray_session: None, tmp_path: Path) -> None:
         wanted = (
             r"the trainer's group of workers cannot be placed \(its placement group is PENDING \(\w+\); trainer wants 1 GPUs on one node"
         )
-        eventually(lambda: one(check_training(AwaitedTraining(job, "no step"), config), CauseKind.unschedulable, wanted))
+        eventually(lambda: one(check_training(AwaitedTraining(job, "no step"), Places.of(config)), CauseKind.unschedulable, wanted))
     finally:
         ray.util.remove_placement_group(group)
 
@@ -455,7 +461,7 @@ def test_a_raylet_that_is_frozen_is_named(ray_session: None, tmp_path: Path) -> 
 def parts(tmp_path: Path, **changes: Any) -> Parts:
     progress = {"in_flight": 3, "done": 5, "total": 9, "last_error": "", "waiting": {}, "retried": 0}
     values: dict[str, Any] = {"engines": {}, "servers": None, "env_url": "", "progress": progress, "silent_s": 0.0, "training": None}
-    return Parts(**{"config": CONFIG, "run_dir": tmp_path, "known": [], "lookouts": Lookouts(), **values, **changes})
+    return Parts(**{"places": PLACES, "run_dir": tmp_path, "known": [], "lookouts": Lookouts(), **values, **changes})
 
 
 @pytest.mark.cluster

@@ -9,11 +9,12 @@ from typing import cast
 import pytest
 
 import agentr
+from agentr.build.imports import demonstrated_turns
 from agentr.cluster.causes import CauseKind
 from agentr.collect.demonstrate import Demonstrate
 from agentr.collect.units import StageProgress, as_dict
 from agentr.errors import ConfigError, ModelError, RunError
-from agentr.methods import load, method_of
+from agentr.methods import load, method_of, plan_of
 from agentr.observe.progress import Reporter
 from agentr.observe.summary import summarise
 from agentr.observe.troubles import troubles
@@ -21,6 +22,7 @@ from agentr.rounds.experiment import Experiment
 from agentr.rounds.loop import promote
 from agentr.rounds.round import Round
 from agentr.rounds.services import Services
+from agentr.rounds.warm_start import scripted_words
 from agentr.search.tree import Tree
 from agentr.store.files import read_lines
 from agentr.store.growing import GrowingForest
@@ -37,21 +39,20 @@ def experiment(folder: Path, *overrides: str) -> Experiment:
     store = RunStore(folder / "run")
     config = load(None, [*overrides, f"run.dir={folder / 'run'}"])
     store.open(config)
-    return Experiment(config, store, cast(Services, None), Reporter())
+    return Experiment(plan_of(config), store, cast(Services, None), Reporter())
 
 
 def test_trajectories_find_their_tasks(tmp_path: Path) -> None:
     file = tmp_path / "demos.json"
     turns = [{"from": "human", "value": "Go."}, {"from": "gpt", "value": "Action: look"}]
     file.write_text(json.dumps([{"id": name, "conversations": turns} for name in ("a", "b")]))
-    run = experiment(tmp_path, f"warm_start.files=[{file}]")
-    work = Demonstrate(run._scripted_turns())
+    work = Demonstrate(demonstrated_turns([file]))
     tasks = {name: Task("env", name, "train", {}) for name in "bcd"}
     assert work.scripted_turns == {"a": ("Action: look",), "b": ("Action: look",)}
     assert work.tasks([tasks["b"], tasks["c"]], None) == [tasks["b"]]
-    run._need_scripted(work, [tasks["b"], tasks["c"]])
+    assert "1 of 2 trajectories" in scripted_words(work, [tasks["b"], tasks["c"]], ["demos.json"])
     with pytest.raises(ConfigError, match="has the id of a task") as error:
-        run._need_scripted(work, [tasks["c"], tasks["d"]])
+        scripted_words(work, [tasks["c"], tasks["d"]], ["demos.json"])
     assert "a, b" in error.value.hint and "c, d" in error.value.hint
     assert Demonstrate().tasks([tasks["c"]], None) == [tasks["c"]], "the environment's own expert plays all"
 
@@ -134,7 +135,7 @@ def test_a_folder_of_the_users_is_not_deleted_for_the_link(tmp_path: Path) -> No
 
 def test_rows_for_another_loss_than_the_recipe_says_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = experiment(tmp_path, "method.type=sft")
-    method = method_of(run.config)
+    method = method_of(run.plan.config.method)
     pair = Preference((1,), (2,), (1,), (3,), (1,), Provenance("t", (), "trajectory"))
     monkeypatch.setattr(type(method), "rows", lambda *_: iter([pair]))
     with pytest.raises(RunError, match="sft says that its rows are for the loss imitate, and they are for prefer"):

@@ -13,7 +13,7 @@ import pytest
 
 from agentr.collect.job import TreeJob
 from agentr.errors import DataError, InfraError, RunError
-from agentr.methods import load, method_of
+from agentr.methods import load, methods_of, plan_of
 from agentr.observe.progress import Reporter
 from agentr.rounds.experiment import Experiment
 from agentr.rounds.loop import run_control, run_rounds
@@ -41,9 +41,9 @@ def whole(root: Path, *overrides: str, notes: Notes | None = None, **solved: int
     store.open(config)
     try:
         store.stage(MODEL, ModelSummary, lambda folder: ModelSummary(path=store.stored_path(folder)))
-        experiment = Experiment(config, store, cast(Services, notes), Reporter())
+        experiment = Experiment(plan_of(config), store, cast(Services, notes), Reporter())
         experiment.codec = codec()
-        run_rounds(experiment, lambda _: method_of(config))
+        run_rounds(experiment, methods_of(experiment.plan))
         return experiment, notes
     finally:
         store.close()
@@ -154,7 +154,7 @@ def test_the_control_does_as_many_steps_on_the_demonstrations_alone(tmp_path: Pa
     experiment, notes = whole(tmp_path, "train=[{steps: 3}, {epochs: 2.0, learning_rate: 3.0e-4}]")
     first, second = notes.trainings[-2:]
     assert [job.config.steps for job in (first, second)] == [3, STEPS], "what the rounds did, not what they were told"
-    assert [job.config.learning_rate for job in (first, second)] == [experiment.config.train[0].learning_rate, 3e-4]
+    assert [job.config.learning_rate for job in (first, second)] == [experiment.plan.config.train[0].learning_rate, 3e-4]
     assert first.dataset == second.dataset == tmp_path / "rounds/00/dataset"
     assert (first.start, second.start) == (tmp_path / "rounds/00/train/model", first.model)
     record = experiment.store.record("control/train")
@@ -178,7 +178,7 @@ def test_the_control_of_a_method_of_pairs_imitates_as_the_warm_start_does(tmp_pa
 def test_a_control_without_demonstrations_is_refused(tmp_path: Path) -> None:
     experiment, _ = whole(tmp_path, "run.control=false")
     with pytest.raises(RunError, match=r"run\.control needs a warm start"):
-        run_control(experiment, lambda _: method_of(experiment.config), experiment.store.layout.checkpoint("rounds/00/train"), None)
+        run_control(experiment, methods_of(experiment.plan), experiment.store.layout.checkpoint("rounds/00/train"), None)
 
 
 @pytest.mark.parametrize(("continue_from", "start"), [("previous", "rounds/01"), ("warm_start", "rounds/00")])

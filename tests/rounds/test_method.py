@@ -32,7 +32,7 @@ def test_the_last_value_of_a_schedule_holds_for_later_rounds() -> None:
 )
 def test_optimiser_steps_are_those_of_the_configuration_or_of_the_rows(train: TrainConfig, rows: int | None, steps: int | None) -> None:
     assert optimiser_steps(train, rows) == steps
-    assert method_of(load(None, ["method.type=rft"])).optimiser_steps(train, rows) == steps
+    assert method_of(load(None, ["method.type=rft"]).method).optimiser_steps(train, rows) == steps
 
 
 def test_the_size_of_a_round_of_online_training() -> None:
@@ -40,18 +40,18 @@ def test_the_size_of_a_round_of_online_training() -> None:
     settings = ["method.type=grpo", "method.steps=3", "method.tasks=2", "method.episodes=2"]
     batches = "train=[{batch_size: 2, micro_batch_size: 2, grpo: {minibatches: 2, iterations: 2}}]"
     config = load(None, [*settings, batches])
-    method = method_of(config)
+    method = method_of(config.method)
     assert [method.trees(tasks) for tasks in (None, 1, 2, 9)] == [6, 3, 6, 6]
     assert method.optimiser_steps(config.train[0], None) == 3 * 2 * 2
     assert method.describe() == "3 online steps of 2 tasks x 2 rollouts, each trained on at once"
-    more = method_of(load(None, [*settings, batches, "method.max_tasks=5"]))
+    more = method_of(load(None, [*settings, batches, "method.max_tasks=5"]).method)
     assert [more.trees(tasks) for tasks in (None, 4, 9)] == [15, 12, 15]
-    looking = method_of(load(None, [*settings, batches, "method.pareto.tasks=4"]))
+    looking = method_of(load(None, [*settings, batches, "method.pareto.tasks=4"]).method)
     assert [looking.trees(tasks) for tasks in (None, 9)] == [6, 6 + 9]
 
 
 def test_a_method_that_explores_says_its_stages_in_order() -> None:
-    agent_r = method_of(load(None, ["method.type=agent_r"]))
+    agent_r = method_of(load(None, ["method.type=agent_r"]).method)
     assert agent_r.describe() == "collect (search), then revise (revise)"
     assert (agent_r.trees(None), agent_r.trees(7)) == (None, 7)
 

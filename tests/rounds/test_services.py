@@ -8,10 +8,12 @@ from typing import Any
 
 import pytest
 
-from agentr.methods import load
+from agentr.methods import load, plan_of
 from agentr.observe.progress import Reporter
 from agentr.rounds.coordinators import Coordinators
+from agentr.rounds.ray_cluster import RayCluster
 from agentr.rounds.services import Services
+from agentr.rounds.trainings import Trainings
 from agentr.store.run import RunStore
 from agentr.train.checkpoints import seal
 from agentr.train.job import TrainJob
@@ -51,18 +53,21 @@ class FakeServers:
     ],
 )
 def test_what_another_experiment_would_start_the_same_runs_on(tmp_path: Path, changes: list[str], killed: list[str], up: bool) -> None:
-    services = Services(load(None), tmp_path, Reporter())
+    plan = plan_of(load(None))
+    services = Services(plan, tmp_path, Reporter())
     ray = FakeRay()
-    services._coordinators = Coordinators(ray, services.config, [], "", tmp_path)
-    services._coordinators._actors = {0: "coordinator"}
-    services._ray, services._engines = ray, {0: "engine"}
-    services._servers = FakeServers(ray)  # type: ignore[assignment]
-    services.model, services.engines_early = tmp_path, True
-    services.take_over(load(None, changes), RunStore(tmp_path))
+    collecting = services.collecting
+    collecting._coordinators = Coordinators(ray, plan.config, plan.places, [], "", tmp_path)
+    collecting._coordinators._actors = {0: "coordinator"}
+    services.cluster._ray, services.engines._actors = ray, {0: "engine"}
+    collecting.servers = FakeServers(ray)  # type: ignore[assignment]
+    collecting.model, services.engines_early = tmp_path, True
+    after = plan_of(load(None, changes))
+    services.take_over(after, RunStore(tmp_path))
     assert (ray.killed, ray.up) == (killed, up)
-    assert services.config == load(None, changes)
-    assert services._coordinators is None and services.model is None and not services.engines_early
-    assert (services._servers is None) == ("server" in killed) and (services._engines == {}) == ("engine" in killed)
+    assert all(part.served.plan is after for part in (collecting, services.engines, services.trainings, services.cluster))
+    assert collecting._coordinators is None and collecting.model is None and not services.engines_early
+    assert (collecting.servers is None) == ("server" in killed) and (services.engines.by_name == {}) == ("engine" in killed)
     services.close()
     assert not ray.up
 
@@ -90,8 +95,8 @@ def test_who_stops_a_training_is_told_what_is_lost(
         raise KeyboardInterrupt
 
     monkeypatch.setattr("agentr.train.launch.train_many", interrupted)
-    monkeypatch.setattr(Services, "_start_ray", lambda self: None)
-    monkeypatch.setattr(Services, "_placed", lambda self, *jobs: list(jobs))
+    monkeypatch.setattr(RayCluster, "connect", lambda self: None)
+    monkeypatch.setattr(Trainings, "_placed", lambda self, *jobs: list(jobs))
     with pytest.raises(KeyboardInterrupt):
-        Services(config, tmp_path, Reporter()).train([job], "one")
+        Services(plan_of(config), tmp_path, Reporter()).train([job], "one")
     assert said in " ".join(capsys.readouterr().out.split())

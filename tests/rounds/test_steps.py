@@ -16,7 +16,7 @@ import agentr
 from agentr.cluster.causes import CauseKind
 from agentr.collect.job import TreeJob
 from agentr.errors import ConfigError, DataError, InfraError, RunError
-from agentr.methods import load, method_of
+from agentr.methods import load, method_of, plan_of
 from agentr.observe.progress import Reporter
 from agentr.observe.summary import summarise
 from agentr.observe.tables import tables
@@ -35,6 +35,7 @@ from agentr.store.run import RunStore
 from agentr.store.summaries import TrainSummary, TreeSummary
 from agentr.train.online_job import OnlineJob
 from agentr.types import Cost, Message, Task
+from tests.one_part import OnePart
 from tests.trees import codec, tree_of
 
 #: Success after a step, as the validation finds it; tasks of which no rollout differs from another.
@@ -70,7 +71,7 @@ class Training:
         return TrainSummary(steps=last)
 
 
-class Made:
+class Made(OnePart):
     """Services whose rollouts are made up: those of a task in ``equal`` all fail, of the others one of two succeeds."""
 
     def __init__(
@@ -83,16 +84,16 @@ class Made:
     def machines(self) -> int:
         return 2
 
-    def engines(self, _: Path) -> list[Any]:
+    def start(self, _: Path) -> list[Any]:
         return []
 
-    def sleep_engines(self) -> None:
+    def sleep(self) -> None:
         self.rested.append((len(self.drawn), self.job.fed(len(self.rested) + 1)))
 
     def awaiting(self, job: OnlineJob, what: str) -> Any:
         return nullcontext()
 
-    def train_beside(self, job: OnlineJob) -> Training:
+    def beside(self, job: OnlineJob) -> Training:
         self.job = job
         return Training(job, self.entropy)
 
@@ -102,7 +103,7 @@ class Made:
     def tasks(self, selection: Any, *, training: bool) -> list[Task]:
         return [Task("toy", f"{selection.split}{n}", selection.split, {}) for n in range(selection.limit or 8)]
 
-    def run_job(self, title: str, job: TreeJob, policy: Checkpoint, update: Any = None) -> dict[str, Any]:
+    def collect(self, title: str, job: TreeJob, policy: Checkpoint, update: Any = None) -> dict[str, Any]:
         assert policy.path.exists() and not (self.breaks_at and title == f"online step {self.breaks_at}"), "the made-up engine died"
         forest = GrowingForest(job.folder)
         there = forest.finished()
@@ -128,10 +129,10 @@ def trained(root: Path, made: Made, *overrides: str) -> TrainSummary:
     store.open(config)
     try:
         (root / "start").mkdir(exist_ok=True)
-        experiment = Experiment(config, store, cast(Services, made), Reporter())
+        experiment = Experiment(plan_of(config), store, cast(Services, made), Reporter())
         experiment.codec = codec()
         store.use = lambda name: None  # type: ignore[method-assign]
-        method_of(config).train(Round(experiment, 1, Checkpoint("model", root / "start")), Checkpoint("model", root / "start"))
+        method_of(config.method).train(Round(experiment, 1, Checkpoint("model", root / "start")), Checkpoint("model", root / "start"))
         record = store.record("rounds/01/train")
         assert record is not None and record.sealed
         return record.read(TrainSummary)
@@ -258,7 +259,7 @@ def test_tasks_are_chosen_by_what_the_policy_makes_of_them(tmp_path: Path) -> No
     (title, policy, tasks), *steps = made.drawn
     assert (title, policy, len(tasks)) == ("rounds/01/probe", "model", 5)
     sealed = [event["stage"] for event in agentr.open(tmp_path).events() if event["event"] == "stage_sealed"]
-    planned = method_of(load(tmp_path / "config.yaml", files=False, whole=True)).stages(1)
+    planned = method_of(load(tmp_path / "config.yaml", files=False, whole=True).method).stages(1)
     assert sealed == [f"rounds/01/{stage}" for stage in planned], "the plan of the run counts them"
     assert len(steps) == 3 and all(sorted(ids) == ["train1", "train3"] for _, _, ids in steps)
     run = agentr.open(tmp_path)

@@ -30,9 +30,10 @@ from agentr.config.schema import Config
 from agentr.errors import ConfigError, DataError, RunError
 from agentr.launch.doctor import examine
 from agentr.launch.run import opened
-from agentr.methods import load
+from agentr.methods import load, plan_of
 from agentr.observe.progress import Reporter
 from agentr.observe.troubles import troubles
+from agentr.rounds.plan import Plan
 from agentr.rounds.prune import Prunable, delete
 from agentr.store import mirror as mirror_module
 from agentr.store.bucket import PART, Bucket, BucketError, Changed, entry_of, object_name
@@ -278,7 +279,7 @@ def test_a_mirror_without_a_run_gives_nothing(tmp_path: Path, folder: str) -> No
 DRIVER = """
     import sys, time
     from pathlib import Path
-    from agentr.methods import load
+    from agentr.methods import load, plan_of
     from agentr.store import mirror
     from agentr.store.bucket import Bucket, PART
     from agentr.store.mirror import Mirror
@@ -914,17 +915,17 @@ def test_checkpoints_that_are_gone_before_they_are_mirrored_are_told(tmp_path: P
 class Idle:
     """Services of which nothing is asked."""
 
-    def take_over(self, config: Config, store: RunStore, online: bool = False) -> None:
+    def take_over(self, plan: Plan, store: RunStore) -> None:
         self.store = store
 
 
 def test_the_driver_waits_for_its_mirror_and_restores_from_it(root: Path, bucket: str, capsys: pytest.CaptureFixture[str]) -> None:
     expected, config = contents(root), config_of(bucket, f"run.dir={root}")
-    with opened(config, Reporter(), services=cast(Any, Idle())):
+    with opened(plan_of(config), Reporter(), services=cast(Any, Idle())):
         pass
     assert len(stages_at(bucket)) == 7
     rmtree(root)
-    with opened(config, Reporter(), services=cast(Any, Idle())):
+    with opened(plan_of(config), Reporter(), services=cast(Any, Idle())):
         assert contents(root) == expected
     told = capsys.readouterr().out
     assert "restoring 7 stages, " in told and f" KiB from {bucket}" in told and f"mirroring to {bucket}" in told
@@ -934,11 +935,14 @@ def test_the_driver_says_what_is_not_mirrored_and_after_an_error_does_not_wait(
     root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     url = f"file://{tmp_path}/disk/one"
-    with opened(config_of(url, f"run.dir={root}", "run.mirror_wait_s=0.5"), Reporter(), services=cast(Any, Idle())):
+    with opened(plan_of(config_of(url, f"run.dir={root}", "run.mirror_wait_s=0.5")), Reporter(), services=cast(Any, Idle())):
         pass
     assert f"not mirrored to {url}: model, rounds/00/demonstrations, " in capsys.readouterr().out
     started = time.monotonic()
-    with pytest.raises(DataError, match=r"^broken$"), opened(config_of(url, f"run.dir={root}"), Reporter(), services=cast(Any, Idle())):
+    with (
+        pytest.raises(DataError, match=r"^broken$"),
+        opened(plan_of(config_of(url, f"run.dir={root}")), Reporter(), services=cast(Any, Idle())),
+    ):
         raise DataError("broken")
     assert time.monotonic() - started < 20
 
@@ -948,7 +952,7 @@ def test_a_mirror_that_fails_is_a_trouble_until_it_works(root: Path, tmp_path: P
         return [str(cause["kind"]) for trouble in troubles(read_lines(root / "events.jsonl")) for cause in trouble["causes"]]
 
     url = f"file://{tmp_path}/disk/one"
-    with opened(config_of(url, f"run.dir={root}"), Reporter(), services=cast(Any, Idle())):
+    with opened(plan_of(config_of(url, f"run.dir={root}")), Reporter(), services=cast(Any, Idle())):
         until(lambda: found() == [CauseKind.mirror_failing], "the trouble")
         said = CliRunner().invoke(app, ["status", str(root)]).output
         assert f"mirror: nothing is mirrored to {url} (" in said and "there is no such folder" in said and "run.mirror" in said
@@ -962,13 +966,13 @@ STOPPED = """
     from pathlib import Path
     from agentr.launch.run import opened
     from agentr.observe.progress import Reporter
-    from agentr.methods import load
+    from agentr.methods import load, plan_of
 
     class Idle:
-        def take_over(self, config, store, online=False):
+        def take_over(self, plan, store):
             pass
 
-    with opened(load(None, sys.argv[1:]), Reporter(), services=cast(Any, Idle())):
+    with opened(plan_of(load(None, sys.argv[1:])), Reporter(), services=cast(Any, Idle())):
         print("running", flush=True)
         time.sleep(600 if sys.stdin.readline() == "run\\n" else 0)
 """

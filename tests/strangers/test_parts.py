@@ -52,10 +52,10 @@ def test_keys_are_filled_in_once_and_what_a_run_has_stored_says_what_it_says(fil
     file.write_text(r"prompt: {system: 'seed ${run.seed}, \${HOME}'}")
     assert load(file, files=False).prompt.system == "seed 0, ${HOME}"
     file.write_text(r"prompt: {system: '${oc.env:HOME} \${x} ${run.seed}'}" + "\nfrom_round: {2: {collect: {in_flight: 2}}}")
-    from agentr.methods import config_at
+    from agentr.methods import plan_of
 
     stored = load(file, files=False, whole=True)
-    for config in (stored, config_at(stored, 2)):
+    for config in (stored, plan_of(stored).at(2)):
         assert config.prompt.system == r"${oc.env:HOME} \${x} ${run.seed}"
 
 

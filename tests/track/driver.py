@@ -13,7 +13,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from agentr.launch.run import opened
-from agentr.methods import load
+from agentr.methods import load, plan_of
 from agentr.observe.progress import Reporter
 from agentr.rounds.experiment import Experiment
 from agentr.rounds.services import Services
@@ -55,7 +55,7 @@ def run(root: Path, pause_s: float, trackers: list[str], remade: tuple[str, ...]
     """
     config = load(None, [f"run.dir={root}", "run.name=small", "run.rounds=2", f"tracking=[{','.join(trackers)}]"])
     services: Any = cast(Services, SimpleNamespace(take_over=lambda *_: None))
-    with opened(config, Reporter(), services=services) as experiment:
+    with opened(plan_of(config), Reporter(), services=services) as experiment:
         for arm in ARMS:
             train(experiment, arm, pause_s, "others" if arm.folder in remade else "")
             success = EvalSummary(trees=4, success=0.25 + arm.number / 8, success_low=0.125, success_high=0.5, tasks=4)

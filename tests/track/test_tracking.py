@@ -20,7 +20,7 @@ from agentr.config.schema import TRACKERS
 from agentr.config.secrets import without_secrets
 from agentr.errors import ConfigError
 from agentr.launch.run import opened
-from agentr.methods import load
+from agentr.methods import load, plan_of
 from agentr.observe.progress import Reporter
 from agentr.store.files import append_line, read_json
 from agentr.store.layout import Layout
@@ -288,6 +288,6 @@ def test_a_tracker_whose_package_is_missing(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "wandb" else found(name))
     root = tmp_path / "run"
     config = load(None, ["tracking=[tensorboard,wandb]", f"run.dir={root}"])
-    with pytest.raises(ConfigError, match="the package of wandb is not installed") as error, opened(config, Reporter()):
+    with pytest.raises(ConfigError, match="the package of wandb is not installed") as error, opened(plan_of(config), Reporter()):
         pass
     assert "pip install wandb," in error.value.hint and not root.exists()

@@ -25,7 +25,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from agentr.cluster.roles import Role, options
+from agentr.cluster.places import Places
+from agentr.cluster.roles import Role
 from agentr.collect.coordinator import Coordinator
 from agentr.collect.grow import Grow
 from agentr.collect.job import TreeJob
@@ -80,12 +81,12 @@ def _measure(ray: Any, engines: int, load: Load, reporter: Reporter, disk: Path 
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="agentr-bench-", dir=disk, ignore_cleanup_errors=True)))
         config = _config(engines, load)
         update(0, load.seconds, "starting")
-        servers = asyncio.run(EnvServers.start(config.env, str(folder), options=options(config, Role.environment)))
+        servers = asyncio.run(EnvServers.start(config.env, str(folder), options=Places.of(config).options(Role.environment)))
         stack.callback(lambda: asyncio.run(servers.stop()))
         actors, handles = _start_engines(ray, config, engines, load)
         for actor in actors:
             stack.callback(ray.kill, actor)
-        how = options(config, Role.coordinator) | {"max_restarts": 0, "max_concurrency": 64}
+        how = Places.of(config).options(Role.coordinator) | {"max_restarts": 0, "max_concurrency": 64}
         start = ray.remote(MeasuredCoordinator).options(**how).remote
         arguments = (config, servers.urls, servers.token, WEIGHTS, secrets_of(config))
         call = Caller(ray)
@@ -286,7 +287,7 @@ def _start_engines(ray: Any, config: Config, engines: int, load: Load) -> tuple[
     actors, handles = [], []
     for first in range(0, engines, SHARED):
         numbers = range(first, min(first + SHARED, engines))
-        how = options(config, Role.engine) | {"max_restarts": 0, "max_concurrency": len(numbers) * load.calls + 8}
+        how = Places.of(config).options(Role.engine) | {"max_restarts": 0, "max_concurrency": len(numbers) * load.calls + 8}
         actor = ray.remote(SimulatedEngines).options(**how).remote(load, numbers)
         actors.append(actor)
         handles += [OneOf(actor, number) for number in numbers]

@@ -10,7 +10,7 @@ import typer
 from agentr.config.named import looking
 from agentr.console import Console, echo
 from agentr.errors import RunError
-from agentr.methods import load
+from agentr.methods import load, plan_of
 from agentr.observe.progress import Reporter
 from tests.tools.chaos.faults import choose, stages
 from tests.tools.chaos.faults import faults as faults_of
@@ -47,7 +47,7 @@ def chaos(
         echo("\n".join(map(str, faults_of(loaded))))
         return
     if dry_run:
-        for stage in stages(loaded):
+        for stage in stages(plan_of(loaded)):
             parts = [str(fault).partition(":")[2] for fault in chosen if fault.stage == stage]
             echo(f"{stage + ':':16}{', '.join(parts) or '-'}")
         return

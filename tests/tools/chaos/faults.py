@@ -10,7 +10,8 @@ from fnmatch import fnmatchcase
 from agentr.config.policy import PolicyBackend
 from agentr.config.schema import Config
 from agentr.errors import ConfigError
-from agentr.methods import config_at, method_of
+from agentr.methods import methods_of, plan_of
+from agentr.rounds.plan import Plan
 from agentr.store.layout import DATASET, DEMONSTRATIONS, EVAL, ROLLOUTS, TRAIN
 
 
@@ -62,8 +63,9 @@ class Fault:
 FROZEN = (Part.engine, Part.environment, Part.coordinator, Part.worker)
 
 
-def stages(config: Config) -> dict[str, list[Part]]:
+def stages(plan: Plan) -> dict[str, list[Part]]:
     """Returns the stages of a run in their order, and which parts work in each."""
+    config, methods = plan.config, methods_of(plan)
     serving = [Part.coordinator, Part.driver]
     if not config.env.url:
         serving = [Part.environment, Part.supervisor, *serving]
@@ -73,8 +75,7 @@ def stages(config: Config) -> dict[str, list[Part]]:
     if config.warm_start.enabled:
         found |= {DEMONSTRATIONS: serving, DATASET: [Part.driver], TRAIN: [*training, Part.driver]}
     for number in range(1, config.run.rounds + 1):
-        here = config_at(config, number)
-        for stage in (method := method_of(here)).stages(number):
+        for stage in (method := methods[number]).stages(number):
             if stage == DATASET:
                 found[stage] = [Part.driver]
             elif stage == TRAIN:
@@ -88,7 +89,7 @@ def stages(config: Config) -> dict[str, list[Part]]:
 
 def faults(config: Config) -> list[Fault]:
     """Returns all faults that a configuration can have, in the order of its stages."""
-    there = stages(config)
+    there = stages(plan_of(config))
     found = [Fault(stage, part) for stage, parts in there.items() for part in parts]
     frozen = [Fault(stage, part, How.freeze) for stage, parts in there.items() for part in parts if part in FROZEN]
     return sorted([*found, *frozen], key=lambda fault: list(there).index(fault.stage))

@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from agentr.launch.run import run, serving
-from agentr.methods import load
+from agentr.methods import load, plan_of
 from agentr.observe.progress import Reporter
 from agentr.store.files import read_json
 from agentr.store.layout import Layout
@@ -38,17 +38,18 @@ def latest(parent: Path) -> str:
 
 def main(file: Path, parent: Path, until: float, overrides: list[str]) -> None:
     """Runs until the time has come."""
-    config, reporter = load(file, overrides), Reporter()
+    plan, reporter = plan_of(load(file, overrides)), Reporter()
     logs = parent / "logs"
     logs.mkdir(parents=True, exist_ok=True)
-    with serving(config, logs, reporter) as services:
+    with serving(plan, logs, reporter) as services:
         while True:
             begun = [root for root in soaked(parent) if not finished(root)]
             if not begun and time.time() >= until:
                 return
             last = max((int(root.name.rpartition("-")[2]) for root in soaked(parent)), default=0)
             root = begun[0] if begun else parent / _NAME.format(last + 1)
-            run(replace(config, run=replace(config.run, dir=str(Layout(root).root))), reporter, services=services)
+            config = replace(plan.config, run=replace(plan.config.run, dir=str(Layout(root).root)))
+            run(replace(plan, config=config), reporter, services=services)
 
 
 if __name__ == "__main__":

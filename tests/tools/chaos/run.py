@@ -10,7 +10,7 @@ from typing import Any
 
 from agentr.cluster.connect import connect
 from agentr.cluster.nodes import nodes
-from agentr.cluster.roles import engines_on_gpu
+from agentr.cluster.places import Places
 from agentr.config.schema import Config
 from agentr.errors import ConfigError
 from agentr.observe.progress import Reporter
@@ -79,7 +79,7 @@ def disturb(plan: Plan, chosen: Sequence[Fault], reporter: Reporter, *, freeze_s
         AgentrError: A run could not be finished.
     """
     with cluster(plan.config) as address:
-        contents = not engines_on_gpu(plan.config, sum(node.gpus for node in nodes()))
+        contents = not Places.of(plan.config).engines_on_gpu(sum(node.gpus for node in nodes()))
         reference = undisturbed(plan, address, reporter)
         report = Report(reference, contents)
         left = list(chosen)
@@ -106,7 +106,7 @@ def disturb(plan: Plan, chosen: Sequence[Fault], reporter: Reporter, *, freeze_s
 @contextmanager
 def cluster(config: Config) -> Iterator[str]:
     """Joins or starts the Ray cluster that all runs of the test share, and yields its address."""
-    ray: Any = connect(config)
+    ray: Any = connect(config.cluster)
     try:
         with ending_cleanly():
             yield ray.get_runtime_context().gcs_address

@@ -13,7 +13,7 @@ from pathlib import Path
 from rich.table import Table
 
 from agentr.cluster.nodes import nodes
-from agentr.cluster.roles import engines_on_gpu
+from agentr.cluster.places import Places
 from agentr.errors import ConfigError
 from agentr.observe.progress import Reporter
 from agentr.store.files import read_lines, remove, write_json
@@ -68,7 +68,7 @@ def soak(
         raise ConfigError(f"{plan.parent} holds another soak", hint="Give another run.dir, or delete it.")
     (plan.parent / SAMPLES).unlink(missing_ok=True)
     with cluster(plan.config) as address:
-        contents = not engines_on_gpu(plan.config, sum(node.gpus for node in nodes()))
+        contents = not Places.of(plan.config).engines_on_gpu(sum(node.gpus for node in nodes()))
         reference = undisturbed(plan, address, reporter)
         until = time.time() + hours * 3600
         most = 10 + int(hours * 3600 / every_s * 4)
