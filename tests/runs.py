@@ -41,7 +41,7 @@ def given(store: RunStore, stage: str, trees: Sequence[Tree], includes: str | No
         manifest = forest.seal(stage={"action_format": "react"})
         return TreeSummary(trees=len(trees), trees_hash=manifest["trees_hash"], includes=includes)
 
-    store.stage(stage, TreeSummary, write)
+    store.stages.run(stage, TreeSummary, write)
 
 
 #: Configuration of a small Agent-R round.
@@ -75,7 +75,7 @@ def round_of(
         experiment = Experiment(plan_of(config), store, services, Reporter())
         experiment.codec = codec()
         outside = hash_folder(model) if model is not None and not model.is_relative_to(root) else None
-        store.stage(MODEL, ModelSummary, lambda folder: ModelSummary(path=store.stored_path(model or folder), folder_hash=outside))
+        store.stages.run(MODEL, ModelSummary, lambda folder: ModelSummary(path=store.stored_path(model or folder), folder_hash=outside))
         if services is _SERVICES:
             given(store, arm_of(0).stage("demonstrations"), experts)
         for name, trees in stages.items():
@@ -134,8 +134,8 @@ def written(
 
         if arm.number and arm != CONTROL:
             explored = TreeSummary(trees=3, cost=Cost(calls=calls, completion_tokens=10 * calls))
-            store.stage(arm.stage("collect"), TreeSummary, lambda _, explored=explored: explored)
-        store.stage(arm.stage(EVAL), EvalSummary, evaluated)
+            store.stages.run(arm.stage("collect"), TreeSummary, lambda _, explored=explored: explored)
+        store.stages.run(arm.stage(EVAL), EvalSummary, evaluated)
     store.close()
     return store
 
@@ -164,12 +164,12 @@ def trained(store: RunStore, stage: str, model: Path, *inputs: str) -> None:
 
     def train(folder: Path) -> TrainSummary:
         for name in inputs:
-            store.use(name)
+            store.stages.use(name)
         shutil.copytree(model, folder / "model")
         (folder / "metrics.jsonl").write_text('{"step": 1, "loss": 2.5}\n{"step": 2, "loss": 0.5}\n')
         return TrainSummary(checkpoint=f"{stage}/model", steps=2, first_loss=2.5, last_loss=0.5)
 
-    store.stage(stage, TrainSummary, train)
+    store.stages.run(stage, TrainSummary, train)
 
 
 def measured(store: RunStore, stage: str, tasks: Mapping[str, tuple[str, float]]) -> None:
@@ -198,4 +198,4 @@ def measured_trees(store: RunStore, stage: str, trees: Sequence[Tree]) -> None:
             tasks=len(trees),
         )
 
-    store.stage(stage, EvalSummary, measure)
+    store.stages.run(stage, EvalSummary, measure)

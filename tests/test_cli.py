@@ -273,7 +273,7 @@ def test_a_dry_run_shows_the_whole_configuration_and_an_estimate(tmp_path: Path)
 
 def test_status_and_report_of_a_run_show_losses_and_success(tmp_path: Path) -> None:
     store = written(tmp_path, "one", 0, [{"a"}, {"a", "b"}], 5)
-    store.stage("rounds/01/train", TrainSummary, lambda _: TrainSummary(steps=3, first_loss=1.5, last_loss=0.25))
+    store.stages.run("rounds/01/train", TrainSummary, lambda _: TrainSummary(steps=3, first_loss=1.5, last_loss=0.25))
     shown = agentr("status", store.root)
     assert shown.exit_code == 0, shown.exception
     assert "loss 1.5 -> 0.25" in shown.stdout and "success 66.7 % of 3 tasks" in shown.stdout

@@ -196,9 +196,9 @@ def test_tables_name_rounds_alike(tmp_path: Path) -> None:
     """The report's table, a comparison's, that of a run's stages and the troubles of one."""
     store = written(tmp_path, "one", "seed-0", [{"a"}, {"a", "b"}], 5)
     (tmp_path / "plan.json").write_text(json.dumps({"runs": [["one", 0]]}))
-    store.stage("rounds/01/train", TrainSummary, lambda _: TrainSummary(steps=3))
+    store.stages.run("rounds/01/train", TrainSummary, lambda _: TrainSummary(steps=3))
     with pytest.raises(RunError):
-        store.stage("rounds/02/collect", TrainSummary, lambda _: (_ for _ in ()).throw(RunError("the well is dry")))
+        store.stages.run("rounds/02/collect", TrainSummary, lambda _: (_ for _ in ()).throw(RunError("the well is dry")))
     for words in (["status", store.root], ["report", store.root], ["status", tmp_path], ["report", tmp_path], ["logs", store.root]):
         shown = CliRunner().invoke(app, [str(word) for word in words])
         assert shown.exit_code == 0, shown.exception

@@ -134,8 +134,8 @@ def test_the_driver_logs_beside_what_people_read(tmp_path: Path) -> None:
                 log.warning("a creaking sound")
             return TreeSummary()
 
-        experiment.store.stage("rounds/01/collect", TreeSummary, work)
-        experiment.store.stage("control/train", TreeSummary, fail)
+        experiment.store.stages.run("rounds/01/collect", TreeSummary, work)
+        experiment.store.stages.run("control/train", TreeSummary, fail)
     people = (root / "logs/driver.log").read_text()
     assert people.count("the rope is short") == 1 and people.count("a creaking sound") == 1 and "{" not in people
     found = {line["message"]: line for line in read_logs(root)}

@@ -98,7 +98,7 @@ def compare(entries: Sequence[PlannedRun], folder: Path, reporter: Reporter) -> 
             for other in entries[: number - 1]:
                 if other.seed == entry.seed:
                     mine, theirs = (RunStore(run_dir(one.plan.config.run)) for one in (entry, other))
-                    mine.adopt(theirs, shared(other.plan, entry.plan))
+                    mine.stages.adopt(theirs.stages, shared(other.plan, entry.plan))
             try:
                 with reporter.part(f"run {number} of {len(entries)}"):
                     run(entry.plan, reporter, services=services)

@@ -29,8 +29,9 @@ from agentr.store.forest import Forest
 from agentr.store.growing import GrowingForest
 from agentr.store.layout import MODEL, ROLLOUTS, TRAIN, Layout
 from agentr.store.records import read_config, read_index, read_records, write_index
-from agentr.store.run import RunStore, stale
+from agentr.store.run import RunStore
 from agentr.store.seal import SEAL, StageRecord, hash_folder, read_seal, verify, write_seal
+from agentr.store.stages import stale
 from agentr.store.tables import footer_hash, open_table, read_group
 from agentr.words import counted
 
@@ -284,11 +285,11 @@ def _reopen(store: RunStore, name: str) -> str:
     """Sets a stage aside. Of a stage of trees, those that can be read are put back as finished ones."""
     run = agentr.open(store.root)
     stage = run.stage(name) if name in run.records() else None
-    place = store.set_aside(name)
+    place = store.stages.set_aside(name)
     where = place.relative_to(store.root)
     if isinstance(stage, Rollouts):  # each step's trees were drawn with weights that the step before had left
         train = name.replace(ROLLOUTS, TRAIN)
-        store.set_aside(train)
+        store.stages.set_aside(train)
         return f"{name} was set aside to {where}, and {train} with it: they are made together"
     if not isinstance(stage, Trees) or not place.is_dir():
         return f"{name} was set aside to {where}"

@@ -95,7 +95,7 @@ def plan(place: Place, policy: str, overrides: Sequence[str] = (), out: Path | N
         raise ConfigError(message, hint=f"Raise it: --set method.search.max_depth={len(place.turns) + 20}.")
     _check_environment(config.env)
     _check_outside(target, place.run.path)
-    RunStore(place.run.path).checked(chosen.name)
+    RunStore(place.run.path).stages.checked(chosen.name)
     about = {
         "run": str(place.run.path),
         "name": place.run.name,

@@ -76,7 +76,7 @@ class Experiment:
             kept = self.store.stored_path(path)
             return ModelSummary(path=kept, folder_hash=hash_folder(path) if outside else None, remarks=remarks or None)
 
-        path = self.store.model_path(self.store.stage(MODEL, ModelSummary, work, {"model": model}).path)
+        path = self.store.model_path(self.store.stages.run(MODEL, ModelSummary, work, {"model": model}).path)
         self.services.collecting.model = path
         return Checkpoint(MODEL, path)
 
@@ -110,7 +110,7 @@ class Experiment:
         def make(folder: Path) -> TreeSummary:
             for used in (policy.name if policy else "", source.stage if source else ""):
                 if used:
-                    self.store.use(used)
+                    self.store.stages.use(used)
             limited = work.max_completions(self.services.collecting.spec().step_limit)
             job = TreeJob(
                 folder=folder,
@@ -130,7 +130,7 @@ class Experiment:
 
         made_with = {"kind": work.kind, "work": work, "sampling": collect.sampling, "seed": seed}
         new = not self.store.sealed(name)
-        self.store.stage(name, TreeSummary, make, made_with)
+        self.store.stages.run(name, TreeSummary, make, made_with)
         forest = self.forest(name)
         if new:
             self._tell_identical(forest)
@@ -151,7 +151,7 @@ class Experiment:
         Raises:
             RunError: It was not run yet.
         """
-        self.store.use(name)
+        self.store.stages.use(name)
         return Forest(self.store.layout.stage(name), name)
 
     def play(self, title: str, job: TreeJob, policy: Checkpoint | None) -> TreeSummary:
@@ -185,12 +185,12 @@ class Experiment:
         """
 
         def work(folder: Path) -> TrainSummary:
-            self.store.use(start.name)
+            self.store.stages.use(start.name)
             if dataset.is_relative_to(self.root):
-                self.store.use(self.store.stored_path(dataset))
+                self.store.stages.use(self.store.stored_path(dataset))
             return self.train_many([self.train_job(name, dataset, start, folder, train)], name)[0]
 
-        self.store.stage(name, TrainSummary, work, {"train": train, "seed": self.plan.config.run.seed, "dataset": rows_hash(dataset)})
+        self.store.stages.run(name, TrainSummary, work, {"train": train, "seed": self.plan.config.run.seed, "dataset": rows_hash(dataset)})
         return self.store.layout.checkpoint(name)
 
     def train_many(self, jobs: list[TrainJob], title: str) -> list[TrainSummary]:

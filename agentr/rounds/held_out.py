@@ -50,7 +50,7 @@ class HeldOut:
     def measure(self) -> None:
         """Measures the policy, unless other stages alone are to be run."""
         config, store = self.config, self.experiment.store
-        wanted = list(filter(store.wants, evaluations(config, self.arm)))
+        wanted = list(filter(store.stages.wants, evaluations(config, self.arm)))
         if not wanted:
             return
         episodes = Grow(Sample(config.episodes, config.max_steps, config.max_invalid))
@@ -90,7 +90,7 @@ class HeldOut:
             write_json(folder / EVALUATION, {key: asdict(value) for key, value in found.items()})
             return made
 
-        self.experiment.store.stage(name, TreeSummary, make, self._made_with(work))
+        self.experiment.store.stages.run(name, TreeSummary, make, self._made_with(work))
 
     def _play(self, stage: str, work: Work, tasks: Callable[[], Sequence[Task]], source: Forest | None = None) -> None:
         """Plays a stage of episodes as ``eval`` says and writes its metrics."""
@@ -123,7 +123,7 @@ class HeldOut:
                 trees_hash=made.trees_hash,
             )
 
-        self.experiment.store.stage(name, EvalSummary, make, self._made_with(work))
+        self.experiment.store.stages.run(name, EvalSummary, make, self._made_with(work))
 
     def _job(self, folder: Path, work: Work, tasks: Sequence[Task], source: Forest | None) -> TreeJob:
         """Returns the job of a stage of held-out episodes, and notes what it reads.
@@ -131,9 +131,9 @@ class HeldOut:
         Args:
             tasks: Tasks to choose from, for a work that does not take them from ``source``.
         """
-        self.experiment.store.use(self.policy.name)
+        self.experiment.store.stages.use(self.policy.name)
         if source is not None:
-            self.experiment.store.use(source.stage)
+            self.experiment.store.stages.use(source.stage)
         return TreeJob(
             folder=folder,
             tasks=tuple(work.tasks(tasks, source)),

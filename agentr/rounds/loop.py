@@ -18,7 +18,7 @@ from agentr.rounds.round import Round
 from agentr.rounds.warm_start import warm_start
 from agentr.store.files import write_json, write_link
 from agentr.store.layout import CONTROL, DATASET, DEMONSTRATIONS, EVAL, MODEL, SELECTION, TRAIN, WARM_START, Checkpoint, arm_of
-from agentr.store.run import NotWanted
+from agentr.store.stages import NotWanted
 from agentr.store.summaries import EvalSummary, TrainSummary
 from agentr.train.job import TrainJob
 from agentr.types import Loss
@@ -39,7 +39,7 @@ def run_rounds(experiment: Experiment, methods: Sequence[Method], only: Collecti
     if unknown := next((name for name in only if name not in stages), ""):
         raise ConfigError(f"the run has no stage {unknown}", hint=f"Its stages: {', '.join(stages)}.")
     store.event("planned", stages=stages)
-    store.only = frozenset(only)
+    store.stages.only = frozenset(only)
     with experiment.reporter.planned(stages):
         try:
             _run_rounds(experiment, methods)
@@ -63,7 +63,7 @@ def planned(experiment: Experiment, methods: Sequence[Method]) -> list[str]:
 
 def _run_rounds(experiment: Experiment, methods: Sequence[Method]) -> None:
     run, continue_from = experiment.plan.config.run, experiment.plan.config.trainer.continue_from
-    experiment.services.engines_early = not experiment.store.only
+    experiment.services.engines_early = not experiment.store.stages.only
     policy, demonstrations = warm_start(experiment)
     HeldOut(experiment, WARM_START, policy).measure()
     write_card(Run(experiment.root), WARM_START)
@@ -92,8 +92,8 @@ def run_control(experiment: Experiment, methods: Sequence[Method], warm_start: C
     previous = config.trainer.continue_from is ContinueFrom.previous
 
     def work(folder: Path) -> TrainSummary:
-        experiment.store.use(warm_start.name)
-        experiment.store.use(experiment.store.stored_path(demonstrations))
+        experiment.store.stages.use(warm_start.name)
+        experiment.store.stages.use(experiment.store.stored_path(demonstrations))
         jobs: list[TrainJob] = []
         for number in range(1, config.run.rounds + 1):
             done = experiment.store.record(arm_of(number).stage(TRAIN))
@@ -104,7 +104,7 @@ def run_control(experiment: Experiment, methods: Sequence[Method], warm_start: C
         results = experiment.train_many(jobs, name)
         return replace(results[-1], steps=sum(result.steps for result in results))
 
-    experiment.store.stage(name, TrainSummary, work, {"rounds": config.run.rounds, "seed": config.run.seed})
+    experiment.store.stages.run(name, TrainSummary, work, {"rounds": config.run.rounds, "seed": config.run.seed})
     HeldOut(experiment, CONTROL, experiment.store.layout.checkpoint(name, f"{config.run.rounds:02d}")).measure()
 
 

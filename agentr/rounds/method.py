@@ -159,7 +159,7 @@ class Offline(Method[C]):
             return DatasetSummary.read(manifest)
 
         made_with = {"method": round_.config.method, "build": round_.config.build, "seed": round_.seed}
-        experiment.store.stage(stage, DatasetSummary, write, made_with)
+        experiment.store.stages.run(stage, DatasetSummary, write, made_with)
         return experiment.store.layout.stage(stage)
 
     def mix(self, own: Sequence[Kept], round_: Round, keep: Keep) -> tuple[Sequence[Kept], Counter[str]]:

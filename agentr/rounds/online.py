@@ -95,7 +95,7 @@ class Online(Method[C]):
         probe = round_.run(PROBE, self._probe()) if self.config.pareto.tasks else None
 
         def work(folder: Path) -> TrainSummary:
-            experiment.store.use(start.name)
+            experiment.store.stages.use(start.name)
             job = OnlineJob(
                 dataset=experiment.store.layout.stage(rollouts),
                 start=start.path,
@@ -114,7 +114,7 @@ class Online(Method[C]):
             return Steps(self.config, self.rollouts(), round_, job, start, tasks, differing).run()
 
         made_with = {"method": config.method, "train": experiment.plan.train(round_.number), "seed": round_.seed}
-        experiment.store.stage(name, TrainSummary, work, made_with)
+        experiment.store.stages.run(name, TrainSummary, work, made_with)
         return experiment.store.layout.checkpoint(name)
 
     def _weights(self, round_: Round, name: str) -> Path | None:

@@ -49,7 +49,7 @@ class Round:
 
     @property
     def codec(self) -> ChatCodec:
-        self.experiment.store.use(MODEL)
+        self.experiment.store.stages.use(MODEL)
         return self._speaking
 
     @cached_property
@@ -123,5 +123,5 @@ class Round:
             stage = arm_of(number).stage(DATASET)
             if self.experiment.store.sealed(arm_of(number).stage(ROLLOUTS)):
                 continue  # a round of online training has no dataset of its own
-            self.experiment.store.use(stage)
+            self.experiment.store.stages.use(stage)
             yield from iter_rows(self.experiment.store.layout.stage(stage))

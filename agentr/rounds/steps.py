@@ -15,7 +15,6 @@ The folder of the stage ``rollouts``::
 
 from __future__ import annotations
 
-import random
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -32,6 +31,7 @@ from agentr.rounds.background import Beside
 from agentr.rounds.online_config import OnlineConfig
 from agentr.rounds.round import Round
 from agentr.rounds.step_notes import StepNotes
+from agentr.rounds.step_tasks import StepTasks
 from agentr.rounds.step_trees import StepTrees
 from agentr.rounds.validation import Validation
 from agentr.search.stored import split_counts
@@ -72,7 +72,7 @@ class Steps:
         self.start = start
         self.experiment = round_.experiment
         self.work = work
-        self.tasks = tasks
+        self._tasks = StepTasks(tasks, config, job.steps, round_.seed)
         self.differing = differing
         self.stage = round_.arm.stage(ROLLOUTS)
         self.training: Beside[TrainSummary]
@@ -94,8 +94,8 @@ class Steps:
             self.experiment.services.engines.start(self.start.path)
         self.training = self.experiment.services.trainings.beside(self.job)
         try:
-            store.stage(name, TreeSummary, lambda _: self._collect(), made_with)
-            store.use(name)
+            store.stages.run(name, TreeSummary, lambda _: self._collect(), made_with)
+            store.stages.use(name)
         except BaseException:  # also when interrupted: the workers must not wait for steps that do not come
             write_json(self.job.abandoned, {})
             self.training.wait(60.0)
@@ -122,12 +122,11 @@ class Steps:
     def _collect(self) -> TreeSummary:
         if self.differing is not None:
             write_json(self.job.dataset / PARETO, list(self.differing))
-        pool = self._pool()
         with self.experiment.reporter.task(self.stage, "online steps") as update:
             for step in range(1, self.job.steps + 1):
                 if self._stopped(step):
                     break
-                trees, made = self._trees(step, pool), not self.job.fed(step)
+                trees, made = self._trees(step), not self.job.fed(step)
                 if made:
                     self._step(trees, update)
                 if step not in self._notes.lines():
@@ -138,28 +137,9 @@ class Steps:
                     self._validation.measure(step, self._policy)
         return self._summary()
 
-    def _pool(self) -> list[list[Task]]:
-        """Returns the tasks of each step: seeded permutations of the round's tasks, cut into equal parts."""
-        size = min(self.config.tasks, len(self.tasks))
-        steps: list[list[Task]] = []
-        for turn in range(self.job.steps):
-            shuffled = list(self.tasks)
-            random.Random(derived_seed(self.round.seed, "tasks", turn)).shuffle(shuffled)
-            steps += [shuffled[first : first + size] for first in range(0, len(shuffled) - size + 1, size)]
-            if len(steps) >= self.job.steps:
-                break
-        return steps[: self.job.steps]
-
-    def _in_order(self, step: int, pool: list[list[Task]]) -> list[Task]:
-        """Returns the tasks that a step may draw, in the order in which it does: its own, then those that may take their place."""
-        own = pool[step - 1]
-        others = [task for task in self.tasks if task not in set(own)]
-        random.Random(derived_seed(self.round.seed, "more", step)).shuffle(others)
-        return [*own, *others][: max(self.config.max_tasks, len(own))]
-
-    def _trees(self, step: int, pool: list[list[Task]]) -> StepTrees:
+    def _trees(self, step: int) -> StepTrees:
         forest, progress = Forest(self.job.step(step), f"{self.stage}/{step:06d}"), (step - 1) / max(1, self.job.steps - 1)
-        return StepTrees(step, forest, self._in_order(step, pool), self.config, self._rewards, self.round, progress)
+        return StepTrees(step, forest, self._tasks.of(step), self.config, self._rewards, self.round, progress)
 
     def _step(self, trees: StepTrees, update: Update) -> None:
         """Collects a step, and writes its rows, with which the trainer goes on."""

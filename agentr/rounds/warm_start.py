@@ -64,8 +64,8 @@ def demonstration_dataset(experiment: Experiment) -> Path:
         hint = "Set warm_start.enabled=false, widen its tasks, or raise build.max_length."
         return DatasetSummary.read(write_dataset(folder, rows, build.max_length, source="the environment's expert", hint=hint))
 
-    store.stage(name, DatasetSummary, work, {"build": build})
-    store.use(name)
+    store.stages.run(name, DatasetSummary, work, {"build": build})
+    store.stages.use(name)
     return store.layout.stage(name)
 
 

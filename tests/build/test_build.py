@@ -358,7 +358,7 @@ def test_a_round_trains_on_demonstrations_and_on_its_own_rows_of_earlier_rounds(
     def demonstrated(folder: Path) -> DatasetSummary:
         return DatasetSummary.read(write_rows(folder, [before]))
 
-    first.experiment.store.stage("rounds/00/dataset", DatasetSummary, demonstrated)
+    first.experiment.store.stages.run("rounds/00/dataset", DatasetSummary, demonstrated)
     _, manifest = dataset(first)
     assert manifest["kinds"] == {"revision": 1, "good": 1, "demonstration": 2}
     first.experiment.store.close()

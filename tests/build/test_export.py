@@ -177,7 +177,7 @@ def run(tmp_path: Path) -> Path:
     def demonstrated(folder: Path) -> DatasetSummary:
         return DatasetSummary.read(write_rows(folder, [shown]))
 
-    first.experiment.store.stage("rounds/00/dataset", DatasetSummary, demonstrated)
+    first.experiment.store.stages.run("rounds/00/dataset", DatasetSummary, demonstrated)
     dataset(first)
     first.experiment.store.close()
     later = door()

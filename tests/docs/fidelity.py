@@ -11,6 +11,7 @@ from rich.console import Console
 
 from agentr.fidelity.rules import Rule
 from agentr.fidelity.table import summary, table
+from agentr.config.identity import plain
 from agentr.fidelity.verify import Finding, configured, ours_of, select
 from tests.docs.pages import ROOT, refreshed
 
@@ -34,7 +35,7 @@ def printed(findings: list[Finding]) -> str:
 
 def followed(rule: Rule) -> Finding:
     """Returns what comes of a rule that agentr follows."""
-    return Finding(rule, default=ours_of(rule, configured(rule.method, rule.settings)))
+    return Finding(rule, default=ours_of(rule, plain(configured(rule.method, rule.settings))))
 
 
 if __name__ == "__main__":

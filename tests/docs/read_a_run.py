@@ -66,7 +66,7 @@ def _trained(store: RunStore, arm: Arm, losses: Sequence[float]) -> None:
         checkpoint = f"{arm.stage(TRAIN)}/model"
         return TrainSummary(checkpoint=checkpoint, steps=len(losses), first_loss=losses[0], last_loss=losses[-1])
 
-    store.stage(arm.stage(TRAIN), TrainSummary, write)
+    store.stages.run(arm.stage(TRAIN), TrainSummary, write)
 
 
 def _measured(store: RunStore, arm: Arm, solved: Collection[str]) -> None:
@@ -81,7 +81,7 @@ def _measured(store: RunStore, arm: Arm, solved: Collection[str]) -> None:
         write_json(folder / EVALUATION, found.as_dict())
         return EvalSummary(success=found.success.mean, tasks=found.success.n)
 
-    store.stage(arm.stage(EVAL), EvalSummary, write)
+    store.stages.run(arm.stage(EVAL), EvalSummary, write)
 
 
 def _held_out(name: str, solved: bool) -> Tree:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from agentr.fidelity.rules import Rule, read_rules
+from agentr.config.identity import plain
 from agentr.fidelity.verify import compare, configured, differs, find, ours_of
 from tests.fidelity.mutants import MUTANTS, changed
 from tests.fidelity.worked import worked
@@ -64,7 +65,7 @@ def test_a_rule_about_a_loss_has_gradients_and_rows_that_another_policy_drew() -
 
 @pytest.mark.parametrize("rule", [rule for rule in RULES if rule.preset], ids=lambda rule: rule.id)
 def test_a_preset_has_the_published_values(rule: Rule) -> None:
-    assert ours_of(rule, configured(rule.method, {"method.preset": rule.preset})) == rule.switches
+    assert ours_of(rule, plain(configured(rule.method, {"method.preset": rule.preset}))) == rule.switches
 
 
 def test_every_rule_is_complete() -> None:

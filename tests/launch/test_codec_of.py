@@ -31,7 +31,7 @@ def test_the_codec_of_a_run_by_tool_calls_has_the_tools_that_its_stages_keep(tmp
         return TreeSummary(trees=1, trees_hash=manifest["trees_hash"])
 
     assert codec_of(agentr.open(tmp_path)).calls is None  # no stage has said yet what tools there were
-    store.stage(made.arm.stage(stage), TreeSummary, write)
+    store.stages.run(made.arm.stage(stage), TreeSummary, write)
     calls = codec_of(agentr.open(tmp_path)).calls
     assert calls is not None and calls.dialect.name == "hermes"
     assert [tool.model_dump_json() for tool in calls.tools] == [ACT.model_dump_json()], "the order of keys is part of every prompt"

@@ -57,7 +57,7 @@ def test_a_run_that_has_begun_a_further_round_counts_with_the_rounds_it_has(tmp_
     assert lines[1].run is not None
     further = RunStore(lines[1].run.path)
     with pytest.raises(RuntimeError):
-        further.stage("rounds/02/collect", TreeSummary, lambda _: (_ for _ in ()).throw(RuntimeError()))
+        further.stages.run("rounds/02/collect", TreeSummary, lambda _: (_ for _ in ()).throw(RuntimeError()))
     result = compare_runs(lines, {})
     write_comparison(result, tmp_path)
     assert [point.arm for point in result.points["two"]] == [WARM_START, arm_of(1)]
@@ -68,7 +68,7 @@ def test_a_run_that_has_begun_a_further_round_counts_with_the_rounds_it_has(tmp_
 def test_a_run_that_has_just_begun_has_no_points(tmp_path: Path) -> None:
     begun = RunStore(tmp_path / "begun")
     begun.open(load(None))
-    begun.stage("model", ModelSummary, lambda _: ModelSummary())
+    begun.stages.run("model", ModelSummary, lambda _: ModelSummary())
     result = compare_runs(
         [ComparedRun("begun", 0, Run(begun.root)), ComparedRun("one", 0, Run(written(tmp_path, "one", 0, [{"a"}, {"b"}], 1).root))], {}
     )
@@ -202,13 +202,13 @@ def test_a_run_takes_over_sealed_stages(tmp_path: Path) -> None:
         (folder / "weights").write_text("w")
         return ModelSummary(path=first.stored_path(folder))
 
-    first.stage("model", ModelSummary, model)
+    first.stages.run("model", ModelSummary, model)
     with pytest.raises(RuntimeError):
-        first.stage("rounds/00/train", TrainSummary, lambda _: (_ for _ in ()).throw(RuntimeError()))
+        first.stages.run("rounds/00/train", TrainSummary, lambda _: (_ for _ in ()).throw(RuntimeError()))
     first.close()
-    second.adopt(first, ["model", "rounds/00/train", "rounds/00/eval"])
+    second.stages.adopt(first.stages, ["model", "rounds/00/train", "rounds/00/eval"])
     second.open(config)
     assert second.sealed("model") and second.record("rounds/00/train") is None
-    summary = second.stage("model", ModelSummary, lambda _: pytest.fail("a sealed stage is not done again"))
+    summary = second.stages.run("model", ModelSummary, lambda _: pytest.fail("a sealed stage is not done again"))
     assert second.model_path(summary.path) == tmp_path / "second/model"
     assert (second.model_path(summary.path) / "weights").read_text() == "w"

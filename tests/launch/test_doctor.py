@@ -37,7 +37,7 @@ def make(root: Path) -> None:
     store = round_.experiment.store
 
     def train(folder: Path) -> TrainSummary:
-        store.use("rounds/01/dataset")
+        store.stages.use("rounds/01/dataset")
         (folder / "model").mkdir(exist_ok=True)
         for name in ("model.safetensors", "config.json", "tokenizer.json"):
             (folder / "model" / name).write_bytes(f"{name} of {len(list(agentr.open(root).rounds[1].dataset.rows))} rows".encode() * 50)
@@ -45,14 +45,14 @@ def make(root: Path) -> None:
         return TrainSummary(checkpoint="rounds/01/train/model", steps=3)
 
     def measure(folder: Path) -> EvalSummary:
-        store.use("rounds/01/train")
+        store.stages.use("rounds/01/train")
         write_json(folder / "evaluation.json", {"success": 0.5})
         return EvalSummary(success=0.5, tasks=4)
 
     try:
         dataset(round_)
-        store.stage("rounds/01/train", TrainSummary, train)
-        store.stage("rounds/01/eval", EvalSummary, measure)
+        store.stages.run("rounds/01/train", TrainSummary, train)
+        store.stages.run("rounds/01/eval", EvalSummary, measure)
     finally:
         store.close()
 
@@ -135,7 +135,7 @@ def test_what_depends_on_damage_stops_with_the_command_that_mends_it(sound: Path
     store = RunStore(root)
     store.open(load(None, AGENT_R))
     with pytest.raises(DataError, match=r"stage rounds/01/dataset of .* is damaged: .*rows\.parquet: has another hash.*doctor .*--repair"):
-        store.stage("rounds/02/train", TrainSummary, lambda folder: store.use("rounds/01/dataset") or TrainSummary())
+        store.stages.run("rounds/02/train", TrainSummary, lambda folder: store.stages.use("rounds/01/dataset") or TrainSummary())
     store.close()
     (finding,) = examine(root)
     assert finding.depends == ("rounds/01/train", "rounds/01/eval")
@@ -163,8 +163,8 @@ def test_a_stage_whose_input_is_another_is_stale(sound: Path, tmp_path: Path) ->
     said: list[str] = []
     store = RunStore(root, said.append)
     store.open(load(None, AGENT_R))
-    store.stage("rounds/01/train", TrainSummary, lambda folder: pytest.fail("it stays as it is"))
-    store.stage("rounds/01/eval", EvalSummary, lambda folder: pytest.fail("it stays as it is"), {"episodes": 3})
+    store.stages.run("rounds/01/train", TrainSummary, lambda folder: pytest.fail("it stays as it is"))
+    store.stages.run("rounds/01/eval", EvalSummary, lambda folder: pytest.fail("it stays as it is"), {"episodes": 3})
     store.close()
     assert "round 1: train is stale: rounds/01/dataset was made anew" in said[0]
     assert "round 1: eval is stale: episodes: None -> 3. It stays as it is" in said[1]
@@ -276,7 +276,7 @@ def test_the_best_round_is_that_of_the_split_that_chooses(tmp_path: Path, select
     for number, reported, selected in ((1, 0.9, 0.1), (2, 0.2, 0.8), (3, 0.0, 0.0)):
         _trained(store, number, reported)
         if select:
-            store.stage(f"rounds/{number:02d}/selection", EvalSummary, lambda folder, success=selected: EvalSummary(success=success))
+            store.stages.run(f"rounds/{number:02d}/selection", EvalSummary, lambda folder, success=selected: EvalSummary(success=success))
     store.close()
     run = agentr.open(tmp_path)
     assert {entry.stage for entry in prunable(run, "best")} == {f"rounds/{3 - best:02d}/train"}
@@ -291,8 +291,8 @@ def _trained(store: RunStore, number: int, success: float) -> None:
         (folder / "model/config.json").write_bytes(b"{}")
         return TrainSummary(checkpoint=f"rounds/{folder.parent.name}/train/model")
 
-    store.stage(f"rounds/{number:02d}/train", TrainSummary, train)
-    store.stage(f"rounds/{number:02d}/eval", EvalSummary, lambda folder: EvalSummary(success=success))
+    store.stages.run(f"rounds/{number:02d}/train", TrainSummary, train)
+    store.stages.run(f"rounds/{number:02d}/eval", EvalSummary, lambda folder: EvalSummary(success=success))
 
 
 def test_weights_of_earlier_rounds_are_pruned(tmp_path: Path) -> None:
@@ -316,7 +316,7 @@ def test_weights_of_earlier_rounds_are_pruned(tmp_path: Path) -> None:
     store = RunStore(root)
     store.open(load(None, AGENT_R))
     with pytest.raises(RunError, match=r"weights of rounds/03/train were deleted.*--repair --stage rounds/03/train"):
-        store.stage("rounds/05/collect", TrainSummary, lambda folder: store.use("rounds/03/train") or TrainSummary())
+        store.stages.run("rounds/05/collect", TrainSummary, lambda folder: store.stages.use("rounds/03/train") or TrainSummary())
     store.close()
 
 
@@ -326,7 +326,7 @@ def test_a_model_outside_is_found_again_by_its_hash(tmp_path: Path) -> None:
     (model / "config.json").write_text("{}")
     store = RunStore(tmp_path / "run")
     store.open(load(None))
-    store.stage("model", ModelSummary, lambda folder: ModelSummary(path=str(model), folder_hash=hash_folder(model)))
+    store.stages.run("model", ModelSummary, lambda folder: ModelSummary(path=str(model), folder_hash=hash_folder(model)))
     store.close()
     assert list(examine(tmp_path / "run")) == []
     model.rename(tmp_path / "moved")

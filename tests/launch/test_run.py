@@ -30,7 +30,7 @@ def work(folder):
 sys.argv[0] = "agentr"
 seconds = sys.argv.pop()
 Services.close = lambda services: (print("closing", flush=True), time.sleep(float(seconds)))
-run.run_rounds = lambda experiment, method, only: experiment.store.stage("rounds/01/train", TrainSummary, work)
+run.run_rounds = lambda experiment, method, only: experiment.store.stages.run("rounds/01/train", TrainSummary, work)
 main()
 """
 

@@ -127,7 +127,7 @@ def made(server: EnvServer, tmp_path_factory: pytest.TempPathFactory) -> Path:
             (out / "model" / "note.txt").write_text(str(number))
             return TrainSummary(checkpoint=f"rounds/{number:02d}/train/model")
 
-        store.stage(f"rounds/{number:02d}/train", TrainSummary, train)
+        store.stages.run(f"rounds/{number:02d}/train", TrainSummary, train)
     store.close()
     return folder / "first"
 

@@ -79,7 +79,7 @@ def test_the_same_run_has_the_same_card_wherever_it_is(made: Path, root: Path) -
 def test_a_card_is_written_again_when_more_is_known_and_changes_no_stage(root: Path) -> None:
     run, store = agentr.open(root), RunStore(root)
     before = {name: record.content for name, record in run.records().items()}
-    store.set_aside("rounds/01/eval")
+    store.stages.set_aside("rounds/01/eval")
     assert "Unknown: this policy was not measured" in cards(root)[1]
     store.take()
     measured(store, arm_of(1).stage(EVAL), {"a": ("open", 1.0), "b": ("open", 1.0), "c": ("open", 1.0)})
@@ -215,7 +215,7 @@ def test_what_lies_on_the_machine_has_its_last_name_alone() -> None:
 def test_warm_start_alone_has_a_card_before_there_is_a_round(root: Path) -> None:
     store = RunStore(root)
     for stage in ("eval", "train", "dataset", "revise", "collect"):
-        store.set_aside(f"rounds/01/{stage}")
+        store.stages.set_aside(f"rounds/01/{stage}")
     file = write_card(agentr.open(root), WARM_START)
     assert file is not None and "Success on held-out tasks" in file.read_text()
     assert write_card(agentr.open(root), arm_of(1)) is None

@@ -68,10 +68,10 @@ def test_trees_that_hold_those_of_another_stage_are_paid_for_once(tmp_path: Path
     store.open(load(None))
     for stage, calls, includes in (("collect", 5, None), ("revise", 8, "rounds/01/collect"), ("steps", 100, None)):
         made = TreeSummary(trees=3, solved=2, cost=Cost(calls=calls, judge_calls=1, prompt_tokens=40, cached_tokens=10), includes=includes)
-        store.stage(f"rounds/01/{stage}", TreeSummary, lambda _, made=made: made)
+        store.stages.run(f"rounds/01/{stage}", TreeSummary, lambda _, made=made: made)
     splices = {"tried": 4, "kept after execution": 1}
     for number in (1, 2):
-        store.stage(f"rounds/0{number}/dataset", DatasetSummary, lambda _: DatasetSummary(rows=7, splices=splices))
+        store.stages.run(f"rounds/0{number}/dataset", DatasetSummary, lambda _: DatasetSummary(rows=7, splices=splices))
     store.close()
     found = summarise(Run(store.root))
     arm = next(arm for arm in found.arms if arm.title == "round 1")

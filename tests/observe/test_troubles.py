@@ -86,7 +86,7 @@ def test_a_stage_that_comes_to_no_rows_says_so_in_its_log_and_status(tmp_path: P
         raise NoRows("the trees gave no row to train on: 3 x too short", hint="Raise build.max_length.")
 
     with pytest.raises(NoRows), opened(plan_of(load(None, [f"run.dir={root}"])), Reporter()) as experiment:
-        experiment.store.stage("rounds/01/dataset", ModelSummary, work)
+        experiment.store.stages.run("rounds/01/dataset", ModelSummary, work)
     words = "NoRows: the trees gave no row to train on: 3 x too short. Raise build.max_length."
     assert f"the run ended: {words}" in (root / "logs" / "driver.log").read_text()
     (trouble,) = troubles(read_lines(root / "events.jsonl"))

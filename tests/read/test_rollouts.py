@@ -62,13 +62,13 @@ def root(tmp_path: Path) -> Path:
         return TreeSummary(trees=2)
 
     def train(folder: Path) -> TrainSummary:
-        store.stage(ROLLOUTS, TreeSummary, steps)
-        store.use(ROLLOUTS)
+        store.stages.run(ROLLOUTS, TreeSummary, steps)
+        store.stages.use(ROLLOUTS)
         (folder / "model").mkdir()
         (folder / "model/weights").write_text("w")
         return TrainSummary(checkpoint=f"{TRAIN}/model", steps=2)
 
-    store.stage(TRAIN, TrainSummary, train)
+    store.stages.run(TRAIN, TrainSummary, train)
     store.close()
     return tmp_path / "run"
 

@@ -35,7 +35,7 @@ def run(tmp_path: Path) -> Run:
         (folder / "metrics.jsonl").write_text('{"step": 1, "loss": 2.5}\n{"step": 2, "loss": 0.5}\n')
         return TrainSummary(checkpoint="rounds/01/train/model", steps=2, last_loss=0.5)
 
-    round_.experiment.store.stage("rounds/01/train", TrainSummary, train)
+    round_.experiment.store.stages.run("rounds/01/train", TrainSummary, train)
     round_.experiment.store.close()
     return agentr.open(tmp_path / "run")
 
@@ -200,7 +200,7 @@ def test_a_growing_stage_is_read_also_while_it_is_sealed(tmp_path: Path) -> None
 
         return TreeSummary(trees=60, trees_hash=manifest["trees_hash"])
 
-    store.stage("rounds/01/collect", TreeSummary, grow)
+    store.stages.run("rounds/01/collect", TreeSummary, grow)
     assert problems == []
 
 
@@ -235,7 +235,7 @@ def test_the_readmes_example_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     for number, tree in enumerate(trees):
         tree.task = Task("toy", f"door {number}", "train")
     round_ = round_of(tmp_path / "runs/demo", AGENT_R, number=2, collect=trees, revise=trees)
-    round_.experiment.store.stage("rounds/01/train", TrainSummary, lambda folder: TrainSummary(checkpoint="rounds/01/train/model"))
+    round_.experiment.store.stages.run("rounds/01/train", TrainSummary, lambda folder: TrainSummary(checkpoint="rounds/01/train/model"))
     dataset(round_)
     round_.experiment.store.close()
     monkeypatch.chdir(tmp_path)

@@ -84,8 +84,8 @@ def measured(run: Experiment, successes: list[float]) -> None:
             (folder / "model").mkdir()
             return TrainSummary(steps=1)
 
-        run.store.stage(arm.stage(TRAIN), TrainSummary, train)
-        run.store.stage(arm.stage(EVAL), EvalSummary, lambda _, success=success: EvalSummary(success=success))
+        run.store.stages.run(arm.stage(TRAIN), TrainSummary, train)
+        run.store.stages.run(arm.stage(EVAL), EvalSummary, lambda _, success=success: EvalSummary(success=success))
 
 
 def test_the_best_checkpoint_is_the_earliest_with_the_highest_success(tmp_path: Path) -> None:
@@ -103,7 +103,7 @@ def test_another_split_chooses_the_best_checkpoint_and_which_weights_are_kept(tm
     run = experiment(tmp_path, "run.rounds=2", "eval.select=test")
     measured(run, [0.1, 0.4, 0.3])
     for number, success in enumerate([0.1, 0.2, 0.5]):
-        run.store.stage(arm_of(number).stage(SELECTION), EvalSummary, lambda _, success=success: EvalSummary(success=success))
+        run.store.stages.run(arm_of(number).stage(SELECTION), EvalSummary, lambda _, success=success: EvalSummary(success=success))
     promote(run)
     assert run.store.layout.best.resolve() == run.store.layout.checkpoint("rounds/02/train").path
     found = json.loads((run.root / "best.json").read_text())
@@ -113,7 +113,7 @@ def test_another_split_chooses_the_best_checkpoint_and_which_weights_are_kept(tm
 @pytest.mark.parametrize(("select", "words"), [("", "flattered by the choice"), ("test", "'dev', which chooses nothing")])
 def test_the_report_says_on_which_tasks_the_best_round_is_chosen(tmp_path: Path, select: str, words: str) -> None:
     run = experiment(tmp_path, "run.rounds=2", f"eval.select='{select}'")
-    run.store.stage(arm_of(0).stage(TRAIN), TrainSummary, lambda folder: TrainSummary(steps=1))
+    run.store.stages.run(arm_of(0).stage(TRAIN), TrainSummary, lambda folder: TrainSummary(steps=1))
     run.store.close()
     assert words in summarise(agentr.open(run.root)).selection
 

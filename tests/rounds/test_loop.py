@@ -40,7 +40,7 @@ def whole(root: Path, *overrides: str, notes: Notes | None = None, **solved: int
     store = RunStore(root)
     store.open(config)
     try:
-        store.stage(MODEL, ModelSummary, lambda folder: ModelSummary(path=store.stored_path(folder)))
+        store.stages.run(MODEL, ModelSummary, lambda folder: ModelSummary(path=store.stored_path(folder)))
         experiment = Experiment(plan_of(config), store, cast(Services, notes), Reporter())
         experiment.codec = codec()
         run_rounds(experiment, methods_of(experiment.plan))

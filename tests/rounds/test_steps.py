@@ -131,7 +131,7 @@ def trained(root: Path, made: Made, *overrides: str) -> TrainSummary:
         (root / "start").mkdir(exist_ok=True)
         experiment = Experiment(plan_of(config), store, cast(Services, made), Reporter())
         experiment.codec = codec()
-        store.use = lambda name: None  # type: ignore[method-assign]
+        store.stages.use = lambda name: None  # type: ignore[method-assign]
         method_of(config.method).train(Round(experiment, 1, Checkpoint("model", root / "start")), Checkpoint("model", root / "start"))
         record = store.record("rounds/01/train")
         assert record is not None and record.sealed
@@ -364,7 +364,7 @@ def test_weights_that_are_lost_are_made_anew_from_the_sealed_steps(tmp_path: Pat
     trained(tmp_path, made, *VALIDATED)
     store = RunStore(tmp_path)
     store.take()
-    store.set_aside("rounds/01/train")
+    store.stages.set_aside("rounds/01/train")
     store.close()
     drawn = len(made.drawn)
     result = trained(tmp_path, made, *VALIDATED)

@@ -83,7 +83,7 @@ def seal_trees(root: Path) -> None:
                     forest.write(tree)
         return TreeSummary(trees=len(forest), trees_hash=forest.seal()["trees_hash"])
 
-    opened(root, lambda store: store.stage("rounds/01/collect", TreeSummary, work))
+    opened(root, lambda store: store.stages.run("rounds/01/collect", TreeSummary, work))
 
 
 def build_rows(root: Path) -> None:
@@ -100,7 +100,7 @@ def adopt(root: Path) -> None:
     other = root.with_name("other")
     if not other.exists():
         healthy(lambda: seal_trees(other))
-    opened(root, lambda store: store.adopt(RunStore(other), ["rounds/01/collect"]))
+    opened(root, lambda store: store.stages.adopt(RunStore(other).stages, ["rounds/01/collect"]))
 
 
 def promote(root: Path) -> None:
@@ -234,10 +234,10 @@ def test_a_disk_that_is_full_leaves_the_stage_as_it_was(tmp_path: Path) -> None:
 
     files.disk = Failing(20, kill=False)
     with pytest.raises(RunError, match=r"no space left on the device while writing .*Free some space"):
-        store.stage("rounds/01/dataset", DatasetSummary, much)
+        store.stages.run("rounds/01/dataset", DatasetSummary, much)
     files.disk = Disk()
     assert not store.sealed("rounds/01/dataset")
-    store.stage("rounds/01/dataset", DatasetSummary, lambda folder: DatasetSummary(rows=1))
+    store.stages.run("rounds/01/dataset", DatasetSummary, lambda folder: DatasetSummary(rows=1))
     assert store.sealed("rounds/01/dataset")
 
 
@@ -252,13 +252,13 @@ def test_a_run_directory_that_is_gone_is_noticed_and_not_created_anew(tmp_path: 
         return Summary()
 
     with pytest.raises(RunError, match="is gone"):
-        store.stage("rounds/01/collect", Summary, vanish)
+        store.stages.run("rounds/01/collect", Summary, vanish)
     assert not root.exists()
-    for write in (lambda: store.event("x"), lambda: store.stage("model", Summary, lambda folder: Summary())):
+    for write in (lambda: store.event("x"), lambda: store.stages.run("model", Summary, lambda folder: Summary())):
         with pytest.raises(RunError, match="is gone"):
             write()
     root.mkdir()  # another one in its place
     (root / ".lease").mkdir()
     with pytest.raises(RunError, match="is gone"):
-        store.stage("model", Summary, lambda folder: Summary())
+        store.stages.run("model", Summary, lambda folder: Summary())
     assert [path.name for path in root.iterdir()] == [".lease"]

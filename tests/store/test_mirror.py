@@ -168,7 +168,7 @@ def stage(store: RunStore, name: str, **files: bytes) -> None:
             (folder / "model" / file).write_bytes(data)
         return TrainSummary(checkpoint=f"{name}/model")
 
-    store.stage(name, TrainSummary, work)
+    store.stages.run(name, TrainSummary, work)
 
 
 def weights(seed: int, size: int = 100) -> bytes:
@@ -208,7 +208,7 @@ def test_the_mirror_follows_the_run(tmp_path: Path, url: str) -> None:
             until(lambda: len(stages_at(url)) == 3, "what is sealed within another one, too")
             return Summary()
 
-        store.stage("rounds/03/outer", Summary, outer)
+        store.stages.run("rounds/03/outer", Summary, outer)
         until(lambda: len(stages_at(url)) == 4, "then the other one")
         assert list(stages_at(url)) == [record.name for record in store.records()] and "outer" in list(stages_at(url))[2]
 
@@ -644,7 +644,7 @@ def test_a_stage_that_is_made_anew_replaces_its_entry(root: Path, bucket: str, t
         assert thread.finish(30) == []
     before = manifest_of(bucket)
     with driver(root, bucket) as store:
-        store.set_aside("rounds/02/train")
+        store.stages.set_aside("rounds/02/train")
     mirror(root, bucket)
     assert manifest_of(bucket).stages == before.stages, "it stays until there is another one"
     with driver(root, bucket) as store:
@@ -824,7 +824,7 @@ def test_an_unfinished_training_goes_on_from_its_newest_whole_checkpoint(tmp_pat
             raise SystemExit
 
         with pytest.raises(SystemExit):
-            store.stage(name, TrainSummary, train)
+            store.stages.run(name, TrainSummary, train)
         assert thread.finish(30) == []
     rmtree(root)
     with driver(root, url) as store:
@@ -860,7 +860,7 @@ def test_a_chain_of_trainings_goes_on_in_the_middle(tmp_path: Path, folder: str)
             raise SystemExit
 
         with pytest.raises(SystemExit):
-            store.stage(name, TrainSummary, train)
+            store.stages.run(name, TrainSummary, train)
         assert thread.finish(30) == []
     rmtree(root)
     with driver(root, folder):
@@ -879,7 +879,7 @@ def test_an_online_training_is_mirrored_once_it_is_sealed(tmp_path: Path, folder
             raise SystemExit
 
         with pytest.raises(SystemExit):
-            store.stage("rounds/01/train", TrainSummary, train)
+            store.stages.run("rounds/01/train", TrainSummary, train)
         assert thread.finish(30) == []
     assert stages_at(folder) == {}
 
@@ -905,7 +905,7 @@ def test_checkpoints_that_are_gone_before_they_are_mirrored_are_told(tmp_path: P
             raise SystemExit
 
         with pytest.raises(SystemExit):
-            store.stage("rounds/01/train", TrainSummary, train)
+            store.stages.run("rounds/01/train", TrainSummary, train)
     assert len(said) == 1 and "a checkpoint of rounds/01/train was not mirrored" in said[0] and "raise train.checkpoint_every" in said[0]
 
 

@@ -45,10 +45,10 @@ def test_a_sealed_stage_is_never_done_again(store: RunStore) -> None:
         done.append(folder)
         return DatasetSummary(rows=3, kinds={"good": 3}, more={"written by": "somebody"})
 
-    first = store.stage("rounds/01/dataset", DatasetSummary, work)
+    first = store.stages.run("rounds/01/dataset", DatasetSummary, work)
     assert first == DatasetSummary(rows=3, kinds={"good": 3}, more={"written by": "somebody"})
-    assert store.stage("rounds/01/dataset", DatasetSummary, work) == first
-    assert RunStore(store.root).stage("rounds/01/dataset", DatasetSummary, work) == first, "it reads back as it was returned"
+    assert store.stages.run("rounds/01/dataset", DatasetSummary, work) == first
+    assert RunStore(store.root).stages.run("rounds/01/dataset", DatasetSummary, work) == first, "it reads back as it was returned"
     assert done == [store.root / "rounds/01/dataset"]
 
 
@@ -65,14 +65,14 @@ def test_a_stage_that_failed_is_tried_again_and_its_time_adds_up(store: RunStore
         return Summary()
 
     with pytest.raises(ValueError, match="boom"):
-        store.stage("x", Summary, fail)
+        store.stages.run("x", Summary, fail)
     record = store.record("x")
     assert record is not None
     assert record.state == "running"
     assert not record.sealed
     assert "boom" in (store.root / "events.jsonl").read_text()
     now[0] += 100  # nobody worked on it
-    store.stage("x", Summary, work)
+    store.stages.run("x", Summary, work)
     assert store.sealed("x")
     again = store.record("x")
     assert again is not None
@@ -89,11 +89,11 @@ def test_the_seconds_of_a_stage_within_a_stage_are_its_own(store: RunStore, monk
 
     def outer(_: Path) -> Summary:
         now[0] += 1
-        store.stage("inner", Summary, inner)
+        store.stages.run("inner", Summary, inner)
         now[0] += 2
         return Summary()
 
-    store.stage("outer", Summary, outer)
+    store.stages.run("outer", Summary, outer)
     assert [(record.name, record.seconds) for record in store.records()] == [("outer", 3.0), ("inner", 5.0)]
 
 
@@ -102,7 +102,7 @@ def test_a_changed_configuration_is_refused_by_name(store: RunStore) -> None:
     store.open(load(None, ["run.seed=9"]))  # before the first stage it may be mended
     store.close()
     store.open(load(None))
-    store.stage("model", Summary, lambda folder: Summary())
+    store.stages.run("model", Summary, lambda folder: Summary())
     store.close()
     again = RunStore(store.root)
     with pytest.raises(RunError, match=r"run\.seed: 0 -> 5"):
@@ -124,14 +124,14 @@ def events(store: RunStore, kind: str) -> list[dict[str, Any]]:
 
 def test_a_sealed_stage_that_would_be_made_with_other_values_is_said_to_be_stale_and_stays(store: RunStore) -> None:
     made_with = {"seed": 1, "template": "x" * 10_000}
-    first = store.stage("rounds/01/dataset", DatasetSummary, dataset, made_with)
-    assert store.stage("rounds/01/dataset", DatasetSummary, dataset, made_with) == first and not events(store, "stage_stale")
+    first = store.stages.run("rounds/01/dataset", DatasetSummary, dataset, made_with)
+    assert store.stages.run("rounds/01/dataset", DatasetSummary, dataset, made_with) == first and not events(store, "stage_stale")
 
     def never(folder: Path) -> DatasetSummary:
         raise AssertionError("a sealed stage is not made again")
 
     other = {"seed": 2, "template": "x" * 9_999 + "y"}
-    assert store.stage("rounds/01/dataset", DatasetSummary, never, other) == first
+    assert store.stages.run("rounds/01/dataset", DatasetSummary, never, other) == first
     (event,) = events(store, "stage_stale")
     assert event["stage"] == "rounds/01/dataset" and event["reasons"][0] == "seed: 1 -> 2" and len(event["reasons"]) == 2
     record = store.record("rounds/01/dataset")
@@ -139,37 +139,37 @@ def test_a_sealed_stage_that_would_be_made_with_other_values_is_said_to_be_stale
 
 
 def test_files_are_compared_with_their_hashes_once_while_they_do_not_change(store: RunStore) -> None:
-    store.stage("rounds/01/dataset", DatasetSummary, dataset)
+    store.stages.run("rounds/01/dataset", DatasetSummary, dataset)
     path, reader = store.root / "rounds/01/dataset/rows", RunStore(store.root)
     before = path.stat().st_mtime_ns
-    reader.checked("rounds/01/dataset")
+    reader.stages.checked("rounds/01/dataset")
     path.write_text("rowz")
     os.utime(path, ns=(before, before))
-    reader.checked("rounds/01/dataset")
+    reader.stages.checked("rounds/01/dataset")
     with pytest.raises(DataError, match=r"the stage rounds/01/dataset of .* is damaged: rounds/01/dataset/rows: has another hash"):
-        RunStore(store.root).checked("rounds/01/dataset")
+        RunStore(store.root).stages.checked("rounds/01/dataset")
     os.utime(path, ns=(before, before + 1))
     with pytest.raises(DataError, match="has another hash"):
-        reader.checked("rounds/01/dataset")
+        reader.stages.checked("rounds/01/dataset")
     with pytest.raises(RunError, match="has no rounds/02/dataset yet"):
-        store.checked("rounds/02/dataset")
+        store.stages.checked("rounds/02/dataset")
 
 
 def test_stages_of_another_run_are_adopted_whole_where_there_are_none(store: RunStore, tmp_path: Path) -> None:
     for name in ("rounds/01/dataset", "rounds/02/dataset"):
-        store.stage(name, DatasetSummary, dataset, {"seed": 1})
+        store.stages.run(name, DatasetSummary, dataset, {"seed": 1})
     other = RunStore(tmp_path / "other")
     other.open(load(None))
-    own = other.stage("rounds/02/dataset", DatasetSummary, lambda folder: DatasetSummary(rows=5))
-    other.adopt(store, ["rounds/01/dataset", "rounds/02/dataset", "rounds/03/dataset"])
+    own = other.stages.run("rounds/02/dataset", DatasetSummary, lambda folder: DatasetSummary(rows=5))
+    other.stages.adopt(store.stages, ["rounds/01/dataset", "rounds/02/dataset", "rounds/03/dataset"])
     assert other.record("rounds/01/dataset") == store.record("rounds/01/dataset")
     assert (other.root / "rounds/01/dataset/rows").read_text() == "rows"
-    assert other.stage("rounds/02/dataset", DatasetSummary, dataset) == own and not other.sealed("rounds/03/dataset")
+    assert other.stages.run("rounds/02/dataset", DatasetSummary, dataset) == own and not other.sealed("rounds/03/dataset")
     (event,) = events(other, "stage_adopted")
     assert (event["stage"], event["source"]) == ("rounds/01/dataset", "../run")
     (store.root / "rounds/01/dataset/rows").write_text("damaged")
     with pytest.raises(DataError, match="rows: has 7 bytes in place of 4"):
-        RunStore(tmp_path / "third").adopt(RunStore(store.root), ["rounds/01/dataset"])
+        RunStore(tmp_path / "third").stages.adopt(RunStore(store.root).stages, ["rounds/01/dataset"])
     assert not (tmp_path / "third").exists()
 
 
@@ -215,7 +215,7 @@ def test_files_follow_the_umask(tmp_path: Path) -> None:
 
 
 def test_a_run_that_is_refused_is_not_kept_locked(store: RunStore) -> None:
-    store.stage("model", Summary, lambda folder: Summary())
+    store.stages.run("model", Summary, lambda folder: Summary())
     store.close()
     with pytest.raises(RunError, match=r"another configuration: run\.seed: 0 -> 3"):
         RunStore(store.root).open(load(None, ["run.seed=3"]))
@@ -233,11 +233,11 @@ def test_a_run_whose_first_stage_failed_may_be_mended(store: RunStore) -> None:
         raise RunError("no such model")
 
     with pytest.raises(RunError, match="no such model"):
-        store.stage("model", Summary, fail)
+        store.stages.run("model", Summary, fail)
     store.close()
     mended = RunStore(store.root)
     mended.open(load(None, ["run.seed=3"]))
-    mended.stage("model", Summary, lambda folder: Summary())
+    mended.stages.run("model", Summary, lambda folder: Summary())
     mended.close()
     assert read_config(store.root)["run"]["seed"] == 3
     with pytest.raises(RunError, match=r"another configuration: run\.seed: 3 -> 4"):
@@ -253,8 +253,8 @@ def test_a_killed_drivers_run_can_be_taken_over(tmp_path: Path) -> None:
         from agentr.store.summaries import Summary
         store = RunStore(Path({str(tmp_path)!r}))
         store.open(load(None))
-        store.stage("a", Summary, lambda folder: Summary())
-        store.stage("b", Summary, lambda folder: os.kill(os.getpid(), signal.SIGKILL))
+        store.stages.run("a", Summary, lambda folder: Summary())
+        store.stages.run("b", Summary, lambda folder: os.kill(os.getpid(), signal.SIGKILL))
     """
     dead = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], check=False)
     assert dead.returncode == -9
@@ -412,8 +412,8 @@ def test_failures_are_forgotten_once_the_tree_is_there(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("damage", ["", "{", '{"format": 3, "name": "x", "config": {}, "stages": [], "checksum": "0"}', None])
 def test_a_lost_manifest_is_made_anew_from_the_seals(store: RunStore, damage: str | None) -> None:
-    store.stage("rounds/01/dataset", DatasetSummary, lambda folder: DatasetSummary(rows=3))
-    store.stage("model", Summary, lambda folder: Summary())
+    store.stages.run("rounds/01/dataset", DatasetSummary, lambda folder: DatasetSummary(rows=3))
+    store.stages.run("model", Summary, lambda folder: Summary())
     store.close()
     before = {record.name: record for record in RunStore(store.root).records()}
     if damage is None:
@@ -423,7 +423,7 @@ def test_a_lost_manifest_is_made_anew_from_the_seals(store: RunStore, damage: st
     assert {record.name: record for record in RunStore(store.root).records()} == before, "it is read without"
     again = RunStore(store.root)
     again.open(load(None))
-    assert again.stage("rounds/01/dataset", DatasetSummary, lambda folder: pytest.fail("it is sealed")).rows == 3
+    assert again.stages.run("rounds/01/dataset", DatasetSummary, lambda folder: pytest.fail("it is sealed")).rows == 3
     again.close()
     assert {record.name: record for record in RunStore(store.root).records()} == before
     assert "manifest_made_anew" in store.layout.events.read_text()

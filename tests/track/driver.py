@@ -44,7 +44,7 @@ def train(experiment: Experiment, arm: Arm, pause_s: float, weights: str) -> Non
         (folder / "model/weights").write_text(arm.folder + weights)
         return TrainSummary(steps=STEPS, rows=7, last_loss=0.5)
 
-    experiment.store.stage(arm.stage(TRAIN), TrainSummary, work)
+    experiment.store.stages.run(arm.stage(TRAIN), TrainSummary, work)
 
 
 def run(root: Path, pause_s: float, trackers: list[str], remade: tuple[str, ...] = ()) -> None:
@@ -59,7 +59,7 @@ def run(root: Path, pause_s: float, trackers: list[str], remade: tuple[str, ...]
         for arm in ARMS:
             train(experiment, arm, pause_s, "others" if arm.folder in remade else "")
             success = EvalSummary(trees=4, success=0.25 + arm.number / 8, success_low=0.125, success_high=0.5, tasks=4)
-            experiment.store.stage(arm.stage(EVAL), EvalSummary, lambda _, success=success: success)
+            experiment.store.stages.run(arm.stage(EVAL), EvalSummary, lambda _, success=success: success)
 
 
 if __name__ == "__main__":

@@ -187,7 +187,7 @@ def test_a_stage_that_is_made_anew_is_told_again_if_it_is_another(runs: tuple[Pa
     shutil.copytree(runs[0], root, symlinks=True)
     before = expected(root, name)
     for stage in ("rounds/01/train", "rounds/02/train"):
-        RunStore(root).set_aside(stage)
+        RunStore(root).stages.set_aside(stage)
     driver.run(root, 0.0, [name], remade=("rounds/01",))
     again = expected(root, name)
     assert held(root, name) == again
@@ -241,7 +241,7 @@ def test_steps_of_online_training_are_curves_over_rounds(tmp_path: Path) -> None
                     append_line(folder / "steps.jsonl", {"step": step, "success": step / 4, "rewards": {"total": 0.5}, "version": "x"})
                 return TreeSummary(trees=3, events={"duplicates, of turns": 2})
 
-            store.stage(f"rounds/0{round_}/rollouts", TreeSummary, roll)
+            store.stages.run(f"rounds/0{round_}/rollouts", TreeSummary, roll)
     finally:
         store.close()
     assert Points(layout, "any").collect() == 8 and Points(layout, "any").collect() == 0
@@ -257,11 +257,11 @@ def test_points_of_which_the_last_one_was_cut_off(tmp_path: Path) -> None:
     store = RunStore(tmp_path)
     store.open(load(None, []))
     try:
-        store.stage("rounds/01/collect", TreeSummary, lambda _: TreeSummary(trees=3))
+        store.stages.run("rounds/01/collect", TreeSummary, lambda _: TreeSummary(trees=3))
         assert Points(store.layout, "any").collect() == 1
         file = store.layout.tracking / "any.jsonl"
         whole = file.read_bytes()
-        store.stage("rounds/01/revise", TreeSummary, lambda _: TreeSummary(trees=4))
+        store.stages.run("rounds/01/revise", TreeSummary, lambda _: TreeSummary(trees=4))
         with file.open("ab") as torn:
             torn.write(b'{"number": 2, "ti')
         assert Points(store.layout, "any").collect() == 1

@@ -82,7 +82,7 @@ def growing(run: Path, *trees: Any) -> tuple[GrowingForest, RunStore]:
         raise _KilledError
 
     with pytest.raises(_KilledError):
-        store.stage("rounds/02/collect", TreeSummary, grow)
+        store.stages.run("rounds/02/collect", TreeSummary, grow)
     return forests[0], store
 
 

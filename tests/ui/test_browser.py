@@ -439,7 +439,7 @@ def test_reports_and_comparisons_are_accessible_and_fit(browser: Browser, runs: 
     tree = episode("a", ["x" * 400, HOSTILE], 1.0, Outcome.SUCCESS, 1)
     tree.nodes[2].text = tree.nodes[2].observation = HOSTILE
     store = RunStore(runs / "first")
-    store.set_aside("rounds/01/eval")
+    store.stages.set_aside("rounds/01/eval")
     store.take()
     measured_trees(store, "rounds/01/eval", [tree])
     store.close()

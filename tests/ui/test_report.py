@@ -104,7 +104,7 @@ def hostile(made: Path, folder: Path) -> Path:
 
 def remeasure(root: Path, trees: list[Any]) -> None:
     store = RunStore(root)
-    store.set_aside("rounds/01/eval")
+    store.stages.set_aside("rounds/01/eval")
     store.take()
     measured_trees(store, "rounds/01/eval", trees)
     store.close()
@@ -127,7 +127,7 @@ def test_a_large_run_has_a_report_below_five_megabytes_that_says_what_it_leaves_
             (folder / "metrics.jsonl").write_text(lines)
             return TrainSummary(steps=5000)
 
-        store.stage(f"rounds/{number:02d}/train", TrainSummary, train)
+        store.stages.run(f"rounds/{number:02d}/train", TrainSummary, train)
     store.close()
     held = report(copy, tmp_path / "out")
     assert 1_000_000 < (tmp_path / "out/report.html").stat().st_size < 5_000_000

@@ -43,10 +43,10 @@ def test_a_run_of_a_single_training_is_finished_with_it(tmp_path: Path, stages: 
     store = RunStore(tmp_path / "one")
     store.open(load(None, ["run.rounds=2"]))
     for name in stages:
-        store.stage(name, ModelSummary if name == "model" else TrainSummary, lambda _: TrainSummary())  # type: ignore[arg-type]
+        store.stages.run(name, ModelSummary if name == "model" else TrainSummary, lambda _: TrainSummary())  # type: ignore[arg-type]
     if not stages:
         with pytest.raises(ZeroDivisionError):
-            store.stage("model", ModelSummary, lambda _: ModelSummary(path=str(1 / 0)))
+            store.stages.run("model", ModelSummary, lambda _: ModelSummary(path=str(1 / 0)))
     store.close()
     (found,) = home(Library([tmp_path]))["runs"]
     assert (found["state"], found["rounds"]["planned"]) == (state, 0 if state == "finished" else 2)

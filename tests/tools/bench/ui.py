@@ -125,8 +125,8 @@ def _make(folder: Path, trees: int, turns: int, seed: int) -> int:
         return 3
 
     with patch.object(disk, "sync", lambda _: None):  # whom would made-up trees be lost to?
-        store.stage(MANY, TreeSummary, lambda place: write(place, many))
-        store.stage(LARGE, TreeSummary, lambda place: write(place, large))
+        store.stages.run(MANY, TreeSummary, lambda place: write(place, many))
+        store.stages.run(LARGE, TreeSummary, lambda place: write(place, large))
     store.close()
     return 0
 
