@@ -28,9 +28,6 @@ from agentr.store.inside import check_folder
 from agentr.store.layout import Layout
 from agentr.store.trust import needs_trust
 
-#: Method of a configuration that names none.
-DEFAULT = "agent_r"
-
 
 @cache
 def methods() -> dict[str, type[Method]]:
@@ -52,7 +49,7 @@ def find_method(type: str) -> type[Method]:
     if type.endswith(".py"):
         may_run(f"the method {type}")
         return _from_file(Path(type).resolve())
-    name = type or DEFAULT
+    name = type or next((name for name, method in methods().items() if method.default), "")
     if name not in methods():
         near = difflib.get_close_matches(name, methods(), n=1)
         hint = f"Did you mean {near[0]!r}?" if near else f"Methods: {', '.join(methods())}; or a Python file (docs/add_a_method.md)."

@@ -52,6 +52,8 @@ class Method(ABC, Generic[C]):
     loss: ClassVar[Loss]
     #: Whether it trains while it collects, beside the engines.
     online: ClassVar[bool] = False
+    #: Whether it is the method of a configuration that names none.
+    default: ClassVar[bool] = False
     #: Fragments of a whole configuration, by the preset's name; ``default`` is empty for all.
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
     #: Environments here that stand for those of the presets' source.

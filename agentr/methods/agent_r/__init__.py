@@ -90,6 +90,7 @@ class AgentR(Imitation[AgentRConfig]):
 
     name = "agent_r"
     title = "Agent-R (arXiv 2501.11425)"
+    default = True
     environments = ("webshop", "sciworld", "textcraft")
     page = "docs/agent_r.md"
     Config = AgentRConfig
