@@ -14,7 +14,7 @@ from agentr.methods import methods
 
 ROOT = Path(__file__).parents[1]
 #: What reads a configuration for a person is made for the whole of it.
-READS_IT = ("agentr/config/", "agentr/cli.py", "agentr/cluster_cli.py", "agentr/env_cli.py", "agentr/run_cli.py", "agentr/ui_cli.py", "agentr/verify_cli.py")  # fmt: skip
+READS_IT = ("agentr/config/", *(f"agentr/{name}.py" for name in ("cli", "cluster_cli", "env_cli", "run_cli", "ui_cli", "verify_cli")))
 
 
 @cache

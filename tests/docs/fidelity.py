@@ -9,9 +9,9 @@ from io import StringIO
 
 from rich.console import Console
 
+from agentr.config.identity import plain
 from agentr.fidelity.rules import Rule
 from agentr.fidelity.table import summary, table
-from agentr.config.identity import plain
 from agentr.fidelity.verify import Finding, configured, ours_of, select
 from tests.docs.pages import ROOT, refreshed
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from agentr.fidelity.rules import Rule, read_rules
 from agentr.config.identity import plain
+from agentr.fidelity.rules import Rule, read_rules
 from agentr.fidelity.verify import compare, configured, differs, find, ours_of
 from tests.fidelity.mutants import MUTANTS, changed
 from tests.fidelity.worked import worked
