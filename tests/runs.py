@@ -10,6 +10,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
+from agentr.config.identity import Identity
 from agentr.config.schema import Config
 from agentr.evaluate.metrics import evaluate
 from agentr.methods import load, method_of, plan_of
@@ -70,7 +71,7 @@ def round_of(
     """
     config = config or deepcopy(_loaded(tuple(overrides)))
     store = RunStore(root)
-    store.open(config)
+    store.open(Identity.of(config))
     try:
         experiment = Experiment(plan_of(config), store, services, Reporter())
         experiment.codec = codec()
@@ -120,7 +121,7 @@ def written(
     problems = tasks or {task: task for task in "abc"}
     store = RunStore(folder / name / str(seed))
     planned = str(planned_control or control is not None).lower()
-    store.open(load(None, [f"run.name={name}", f"run.rounds={max(1, len(solved) - 1)}", f"run.control={planned}"]))
+    store.open(Identity.of(load(None, [f"run.name={name}", f"run.rounds={max(1, len(solved) - 1)}", f"run.control={planned}"])))
     arms = [(arm_of(number), good) for number, good in enumerate(solved)] + ([] if control is None else [(CONTROL, control)])
     for arm, good in arms:
         trees = [episode(t, ["x"], float(t in good), Outcome.SUCCESS if t in good else Outcome.FAILURE, 1) for t in problems]

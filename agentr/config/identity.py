@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import MISSING, asdict, fields, is_dataclass
+from dataclasses import MISSING, asdict, dataclass, fields, is_dataclass
 from enum import Enum
 from typing import Any
 
@@ -35,6 +35,29 @@ def plain(config: Any) -> Any:
     if isinstance(config, list | tuple):
         return [plain(v) for v in config]
     return config.value if isinstance(config, Enum) else config
+
+
+@dataclass(frozen=True)
+class Identity:
+    """What a run directory keeps of a configuration, and knows its run by.
+
+    Attributes:
+        name: Of the run.
+        values: The whole configuration as plain data.
+        defaults: Full keys of what has its default value.
+    """
+
+    name: str
+    values: dict[str, Any]
+    defaults: frozenset[str]
+
+    @classmethod
+    def of(cls, config: Config) -> Identity:
+        return cls(config.run.name, plain(config), frozenset(at_default(config)))
+
+    def changes(self, stored: dict[str, Any]) -> list[str]:
+        """Lists what says what a run is and is another in a stored configuration (`changed_keys`)."""
+        return changed_keys(stored, self.values, self.defaults)
 
 
 def to_yaml(config: Config) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from agentr.config.identity import changed_keys, plain
+from agentr.config.identity import changed_keys
 from agentr.errors import ConfigError, DataError, RunError
 from agentr.launch.run import run, run_dir, serving
 from agentr.methods import load, methods_of, plan_of
@@ -72,7 +72,7 @@ def plan(
             entries.append(PlannedRun(label, seed, plan_of(load(path, [*overrides, *filter(None, [value]), *here], base))))
         first = entries[-len(labels)]
         for other in entries[-len(labels) + 1 :]:
-            if changes := [c for c in changed_keys(plain(first.plan.config), plain(other.plan.config)) if c.startswith(SAME)]:
+            if changes := [c for c in changed_keys(first.plan.identity.values, other.plan.identity.values) if c.startswith(SAME)]:
                 raise ConfigError(
                     f"{other.label} and {first.label} differ in keys that must match for a fair comparison: " + "; ".join(changes),
                     hint="Give all configurations of a comparison the same values of these keys (--base or a common 'include' does).",
@@ -113,7 +113,7 @@ def compare(entries: Sequence[PlannedRun], folder: Path, reporter: Reporter) -> 
 
 def shared(one: Plan, other: Plan) -> tuple[str, ...]:
     """Returns the stages that two runs would make the same: the warm start, and those of the first round's exploration that are equal."""
-    changes = [change for change in changed_keys(plain(one.config), plain(other.config)) if not change.startswith(LATER)]
+    changes = [change for change in changed_keys(one.identity.values, other.identity.values) if not change.startswith(LATER)]
     if changes:
         return SHARED
     methods = [methods_of(plan)[0] for plan in (one, other)]

@@ -12,8 +12,9 @@ from pathlib import Path
 from agentr.cluster.causes import Cause, CauseKind
 from agentr.cluster.connect import joined
 from agentr.cluster.failures import told
+from agentr.config.identity import Identity
 from agentr.config.model import ModelConfig
-from agentr.config.schema import Config, RunConfig
+from agentr.config.schema import RunConfig
 from agentr.config.turns import TurnsConfig
 from agentr.errors import DataError, ModelError, RunError
 from agentr.logs import LogFile, recording, said
@@ -90,7 +91,8 @@ def opened(
     if not again and Layout(folder).search.exists():
         raise RunError(f"{folder} holds a search from a turn, and no experiment", hint="'agentr search' goes on with it.")
     store = RunStore(folder, reporter.say, config.cluster.lease_s)
-    store.open(config, allow_change=allow_change, restore=lambda: restore(store, config, reporter.task, allow_change=allow_change))
+    restored = partial(restore, store, plan.identity, config.run.mirror, reporter.task, allow_change=allow_change)
+    store.open(plan.identity, allow_change=allow_change, restore=restored)
     make_folder(store.layout.logs)
     try:
         with (
@@ -98,7 +100,7 @@ def opened(
             reporter.kept(store.layout.now),
             logging_to(store.layout.driver_log),
             recording(store.layout.logs / "driver.jsonl", "driver", run=config.run.name),
-            mirrored(config, store, reporter, allow_change=allow_change),
+            mirrored(config.run, plan.identity, store, reporter, allow_change=allow_change),
             tracked(config.tracking, store, reporter),
             nullcontext(services) if services else serving(plan, store.layout.logs, reporter) as running,
         ):
@@ -119,31 +121,31 @@ def opened(
 
 
 @contextmanager
-def mirrored(config: Config, store: RunStore, reporter: Reporter, *, allow_change: bool = False) -> Iterator[None]:
+def mirrored(run: RunConfig, identity: Identity, store: RunStore, reporter: Reporter, *, allow_change: bool = False) -> Iterator[None]:
     """Mirrors a run while the block runs, and waits for the mirror at its end; not if the block was left to end the process.
 
     After an error it waits only as long as the mirror works.
     """
-    if not config.run.mirror:
+    if not run.mirror:
         yield
         return
 
     def failing(problem: str) -> None:
         hint = "Mend the store or run.mirror; the run goes on, and is mirrored once that is done."
-        causes = [Cause(CauseKind.mirror_failing, f"nothing is mirrored to {config.run.mirror}", problem, hint)]
+        causes = [Cause(CauseKind.mirror_failing, f"nothing is mirrored to {run.mirror}", problem, hint)]
         note(store.event, MIRROR, causes if problem else [])
 
     say = partial(reporter.say, style="yellow")
-    mirror = Mirror(store, config, say, is_complete, failing=failing, allow_change=allow_change)
+    mirror = Mirror(store, identity, run.mirror, say, is_complete, failing=failing, allow_change=allow_change)
     mirror.start()
     try:
         with ending_cleanly():
             try:
                 yield
             except Exception:  # not SystemExit and KeyboardInterrupt, which end the process without a wait
-                _await(mirror, config.run, reporter, patient=False)
+                _await(mirror, run, reporter, patient=False)
                 raise
-            _await(mirror, config.run, reporter, patient=True)
+            _await(mirror, run, reporter, patient=True)
     finally:
         mirror.stop()
 

@@ -19,7 +19,7 @@ from rich.text import Text
 from agentr.collect.agent import Agent
 from agentr.collect.demonstrate import NoPolicy
 from agentr.collect.grow import Given, Grow
-from agentr.config.identity import at_default, changed_keys, plain, to_yaml
+from agentr.config.identity import Identity, plain, to_yaml
 from agentr.config.model import ModelSource
 from agentr.config.schema import Config, EnvConfig
 from agentr.config.training import Share
@@ -221,7 +221,7 @@ def _check_free(out: Path, about: dict[str, Any], config: Config) -> None:
         f"{key}: {stored.get(key)} -> {about[key]}" for key in ("run", "stage", "tree", "turn", "weights") if stored.get(key) != about[key]
     ]
     if not changes and Layout(out).config.is_file():
-        changes = changed_keys(read_config(out), plain(config), at_default(config))
+        changes = Identity.of(config).changes(read_config(out))
     if changes:
         raise RunError(f"{out} holds another search: {'; '.join(changes[:3])}", hint=hint)
 

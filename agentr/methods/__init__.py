@@ -18,6 +18,7 @@ from types import ModuleType
 from agentr.cluster.connect import BY_VALUE
 from agentr.cluster.places import Places
 from agentr.config import load as loading
+from agentr.config.identity import Identity
 from agentr.config.load import Reading
 from agentr.config.named import may_run, only_looks
 from agentr.config.schema import Config, MethodConfig
@@ -66,7 +67,7 @@ def plan_of(config: Config) -> Plan:
     """Derives what a run of a configuration is."""
     rounds = tuple(loading.at_round(config, round_, find_method) for round_ in range(config.run.rounds + 1))
     online = any(method_of(each.method).online for each in rounds[1:])
-    return Plan(config, rounds, Places.of(config, online))
+    return Plan(config, rounds, Places.of(config, online), Identity.of(config))
 
 
 def methods_of(plan: Plan) -> list[Method]:

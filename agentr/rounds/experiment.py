@@ -190,8 +190,12 @@ class Experiment:
                 self.store.stages.use(self.store.stored_path(dataset))
             return self.train_many([self.train_job(name, dataset, start, folder, train)], name)[0]
 
-        self.store.stages.run(name, TrainSummary, work, {"train": train, "seed": self.plan.config.run.seed, "dataset": rows_hash(dataset)})
-        return self.store.layout.checkpoint(name)
+        made_with = {"train": train, "seed": self.plan.config.run.seed, "dataset": rows_hash(dataset)}
+        return self.checkpoint(name, self.store.stages.run(name, TrainSummary, work, made_with))
+
+    def checkpoint(self, name: str, trained: TrainSummary) -> Checkpoint:
+        """Returns the policy that a stage of training came to."""
+        return Checkpoint(name, self.store.model_path(trained.checkpoint))
 
     def train_many(self, jobs: list[TrainJob], title: str) -> list[TrainSummary]:
         """Trains a chain of jobs and returns their results as the manifest keeps them."""

@@ -104,8 +104,8 @@ def run_control(experiment: Experiment, methods: Sequence[Method], warm_start: C
         results = experiment.train_many(jobs, name)
         return replace(results[-1], steps=sum(result.steps for result in results))
 
-    experiment.store.stages.run(name, TrainSummary, work, {"rounds": config.run.rounds, "seed": config.run.seed})
-    HeldOut(experiment, CONTROL, experiment.store.layout.checkpoint(name, f"{config.run.rounds:02d}")).measure()
+    trained = experiment.store.stages.run(name, TrainSummary, work, {"rounds": config.run.rounds, "seed": config.run.seed})
+    HeldOut(experiment, CONTROL, experiment.checkpoint(name, trained)).measure()
 
 
 def _control_config(experiment: Experiment, method: Method, round_: int) -> TrainConfig:

@@ -114,8 +114,7 @@ class Online(Method[C]):
             return Steps(self.config, self.rollouts(), round_, job, start, tasks, differing).run()
 
         made_with = {"method": config.method, "train": experiment.plan.train(round_.number), "seed": round_.seed}
-        experiment.store.stages.run(name, TrainSummary, work, made_with)
-        return experiment.store.layout.checkpoint(name)
+        return experiment.checkpoint(name, experiment.store.stages.run(name, TrainSummary, work, made_with))
 
     def _weights(self, round_: Round, name: str) -> Path | None:
         """Returns where weights are published; None for the run directory.

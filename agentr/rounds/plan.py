@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from agentr.cluster.places import Places
+from agentr.config.identity import Identity
 from agentr.config.schema import Config
 from agentr.config.training import TrainConfig
 
@@ -17,11 +18,13 @@ class Plan:
         config: What holds over all rounds, and in the warm start.
         rounds: What holds in each round, from the warm start's, 0, on.
         places: Where its parts are.
+        identity: What its directory keeps of the configuration.
     """
 
     config: Config
     rounds: tuple[Config, ...]
     places: Places
+    identity: Identity
 
     def at(self, round_: int) -> Config:
         """Returns what holds in a round."""

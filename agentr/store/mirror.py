@@ -27,8 +27,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from agentr.backoff import Backoff
-from agentr.config.identity import plain
-from agentr.config.schema import Config
+from agentr.config.identity import Identity
 from agentr.errors import DataError, RunError
 from agentr.store.bucket import Bucket, BucketError, Changed, DamagedObject, Torn, Version, hashed, object_name, together
 from agentr.store.layout import ROLLOUTS, TRAIN
@@ -89,7 +88,8 @@ class Mirror:
 
     Args:
         store: Of the run, which this process has taken.
-        config: Its configuration, with the address.
+        identity: Of the run.
+        url: Its address.
         say: Is told what a person should know.
         failing: Is told why nothing is mirrored, and nothing once it is again.
         complete: Says whether a checkpoint of a training is whole.
@@ -100,7 +100,8 @@ class Mirror:
     def __init__(
         self,
         store: RunStore,
-        config: Config,
+        identity: Identity,
+        url: str,
         say: Callable[[str], None],
         complete: Callable[[Path], bool],
         *,
@@ -109,8 +110,8 @@ class Mirror:
         poll_s: float = POLL_S,
     ) -> None:
         self.store = store
-        self.config = config
-        self.bucket = Bucket(config.run.mirror)
+        self.identity = identity
+        self.bucket = Bucket(url)
         self._say, self._failing = say, failing
         self._complete = complete
         self._allow_change = allow_change
@@ -317,9 +318,9 @@ class Mirror:
             _Over: It is another run's.
         """
         found = await read_manifest(self.bucket)
-        name, config = self.config.run.name, plain(self.config)
+        name, config = self.identity.name, self.identity.values
         before, self._version = found if found is not None else (Manifest(name, config), None)
-        if not self._allow_change and (changes := before.changes(self.config)):
+        if not self._allow_change and (changes := before.changes(self.identity)):
             raise _Over(f"{self.bucket.url} is the mirror of a run with another configuration: {changes}. Give each run one of its own.")
         writer = await asyncio.to_thread(self.store.owner)
         await self._write(replace(before, run=name, config=config, epoch=before.epoch + 1, writer=writer))

@@ -12,8 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import Any
 
-from agentr.config.identity import at_default, changed_keys, plain
-from agentr.config.schema import Config
+from agentr.config.identity import Identity
 from agentr.errors import DataError
 from agentr.store.bucket import Bucket, Version, entry_of, object_name
 from agentr.store.seal import FileRecord, OtherFormat, StageRecord, hash_of
@@ -69,9 +68,9 @@ class Manifest:
         found = {object_name(file) for entry in self.stages.values() for file in entry.files.values()}
         return found | ({object_name(self.log)} if self.log else set())
 
-    def changes(self, config: Config) -> str:
+    def changes(self, identity: Identity) -> str:
         """Returns in words how the configuration of the run is another than this one; empty if it is not, or if no stage depends on it."""
-        return "; ".join(changed_keys(self.config, plain(config), at_default(config))) if self.stages else ""
+        return "; ".join(identity.changes(self.config)) if self.stages else ""
 
     def stored(self) -> bytes:
         """Returns the manifest as JSON with a checksum of its own."""

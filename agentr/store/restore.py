@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
-from agentr.config.schema import Config
+from agentr.config.identity import Identity
 from agentr.errors import DataError, RunError
 from agentr.store.bucket import Bucket, BucketError, DamagedObject, hashed, together
 from agentr.store.files import make_folder, remove, write_json
@@ -32,10 +32,13 @@ T = TypeVar("T")
 Update = Callable[[float, float, str], None]
 
 
-def restore(store: RunStore, config: Config, task: Callable[[str], AbstractContextManager[Update]], *, allow_change: bool = False) -> None:
+def restore(
+    store: RunStore, identity: Identity, url: str, task: Callable[[str], AbstractContextManager[Update]], *, allow_change: bool = False
+) -> None:
     """Restores a run whose directory holds none, if its mirror has it. The directory must belong to this process.
 
     Args:
+        url: Of the mirror; empty if there is none.
         task: Shows the progress of a piece of work, as ``agentr.observe.progress.Reporter.task`` does.
         allow_change: Restore it for another configuration, too.
 
@@ -44,7 +47,7 @@ def restore(store: RunStore, config: Config, task: Callable[[str], AbstractConte
             earlier restore was not finished and cannot go on.
         DataError: Objects are damaged or missing; the error names them. Everything else was restored.
     """
-    marker, url = store.root / RESTORING, config.run.mirror
+    marker = store.root / RESTORING
     if not marker.exists() and (not url or _holds_run(store.root)):
         return
     if not url:
@@ -56,7 +59,7 @@ def restore(store: RunStore, config: Config, task: Callable[[str], AbstractConte
         hint = f"{error.hint} Then start the same run again. To begin it without its mirror, take run.mirror out.".strip()
         raise RunError(f"{store.root} holds no run, and whether its mirror does is not known: {error.message}", hint=hint) from error
     if found is not None and found[0].stages:
-        _require_same(found[0], config, bucket, allow_change)
+        _require_same(found[0], identity, bucket, allow_change)
         _restore_all(store, bucket, found[0], task)
     elif marker.exists():
         raise RunError(f"{store.root} was not restored to the end, and {url} holds no run", hint=_hint("Correct run.mirror", marker))
@@ -71,8 +74,8 @@ def _holds_run(root: Path) -> bool:
     return bool(stages_on_disk(root) or read_records(root))
 
 
-def _require_same(manifest: Manifest, config: Config, bucket: Bucket, allow_change: bool) -> None:
-    changes = manifest.changes(config)
+def _require_same(manifest: Manifest, identity: Identity, bucket: Bucket, allow_change: bool) -> None:
+    changes = manifest.changes(identity)
     if changes and not allow_change:
         hint = "Choose another run.mirror, put the values back, or say 'agentr run' with --allow-config-change."
         raise RunError(f"{bucket.url} is the mirror of a run with another configuration: {changes}", hint=hint)

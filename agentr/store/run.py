@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from agentr.config.identity import at_default, changed_keys, plain, to_yaml
-from agentr.config.schema import Config
+from agentr.config.identity import Identity
+from agentr.config.text import dump_yaml
 from agentr.errors import RunError
 from agentr.store.files import append_line, disk_errors, write_bytes
 from agentr.store.inside import check_folder
@@ -47,7 +47,7 @@ class RunStore:
 
     # opening ----------------------------------------------------------------------------------------------------------
 
-    def open(self, config: Config, *, allow_change: bool = False, restore: Callable[[], None] = lambda: None) -> None:
+    def open(self, identity: Identity, *, allow_change: bool = False, restore: Callable[[], None] = lambda: None) -> None:
         """Takes the run for this process, and checks that its configuration is unchanged.
 
         Args:
@@ -64,18 +64,18 @@ class RunStore:
         self.lease.take()
         try:
             restore()
-            self._keep_config(config, allow_change)
+            self._keep(identity, allow_change)
             self.event("opened", **made_by())
         except BaseException:  # also when interrupted: the run must not stay taken
             self.close()
             raise
 
-    def _keep_config(self, config: Config, allow_change: bool) -> None:
+    def _keep(self, identity: Identity, allow_change: bool) -> None:
         index = read_index(self.root)
         index.stages = read_records(self.root, index)  # what is sealed and not in the index, or what the index lost
         stored = index.config or (read_config(self.root) if self.layout.config.exists() else {})
         if stored:
-            changes = changed_keys(stored, plain(config), at_default(config))
+            changes = identity.changes(stored)
             # A run that failed before anything was finished may be mended.
             made = any(record.state != "running" for record in index.stages.values())
             if changes and not allow_change and made:
@@ -86,11 +86,11 @@ class RunStore:
                 )
             for change in changes:
                 self.event("config_changed", change=change)
-        remember(self.root, plain(config))  # first: a run that is killed here has to be its owner's
-        write_bytes(self.layout.config, to_yaml(config).encode())
+        remember(self.root, identity.values)  # first: a run that is killed here has to be its owner's
+        write_bytes(self.layout.config, dump_yaml(identity.values).encode())
         if index.problem and index.stages:
             self.event("manifest_made_anew", problem=index.problem, stages=len(index.stages))
-        index.name, index.config = config.run.name, plain(config)
+        index.name, index.config = identity.name, identity.values
         write_index(self.root, index)
 
     def take(self) -> None:

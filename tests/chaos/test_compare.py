@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from agentr.config.identity import Identity
 from agentr.errors import ConfigError
 from agentr.methods import load
 from agentr.search import Tree
@@ -46,7 +47,7 @@ ALL = ("open: 1.0", "wait: 0.0", "open / take key: 1.0")
 def made(root: Path, *paths: str) -> Path:
     """A run with one stage of these trees."""
     store = RunStore(root)
-    store.open(load(None))
+    store.open(Identity.of(load(None)))
     given(store, STAGE, trees(*paths))
     store.close()
     return root
@@ -131,7 +132,7 @@ def test_a_broken_run_is_not_the_same(tmp_path: Path, harm: Callable[[Path], Non
 
 def test_a_stage_that_was_never_sealed_has_lost_all(tmp_path: Path) -> None:
     store = RunStore(tmp_path / "b")
-    store.open(load(None))
+    store.open(Identity.of(load(None)))
     store.close()
     found = only(compare(made(tmp_path / "a", *ALL), tmp_path / "b"))
     assert len(found.lost) == 3 and "is not there" in str(found)

@@ -8,6 +8,7 @@ from shutil import rmtree
 
 import pytest
 
+from agentr.config.identity import Identity
 from agentr.errors import ConfigError, RunError
 from agentr.launch.compare import SHARED, compare, plan, shared
 from agentr.methods import load, method_of
@@ -67,7 +68,7 @@ def test_a_run_that_has_begun_a_further_round_counts_with_the_rounds_it_has(tmp_
 
 def test_a_run_that_has_just_begun_has_no_points(tmp_path: Path) -> None:
     begun = RunStore(tmp_path / "begun")
-    begun.open(load(None))
+    begun.open(Identity.of(load(None)))
     begun.stages.run("model", ModelSummary, lambda _: ModelSummary())
     result = compare_runs(
         [ComparedRun("begun", 0, Run(begun.root)), ComparedRun("one", 0, Run(written(tmp_path, "one", 0, [{"a"}, {"b"}], 1).root))], {}
@@ -196,7 +197,7 @@ def test_methods_that_explore_alike_share_their_trees(tmp_path: Path) -> None:
 def test_a_run_takes_over_sealed_stages(tmp_path: Path) -> None:
     config = load(None)
     first, second = RunStore(tmp_path / "first"), RunStore(tmp_path / "second")
-    first.open(config)
+    first.open(Identity.of(config))
 
     def model(folder: Path) -> ModelSummary:
         (folder / "weights").write_text("w")
@@ -207,7 +208,7 @@ def test_a_run_takes_over_sealed_stages(tmp_path: Path) -> None:
         first.stages.run("rounds/00/train", TrainSummary, lambda _: (_ for _ in ()).throw(RuntimeError()))
     first.close()
     second.stages.adopt(first.stages, ["model", "rounds/00/train", "rounds/00/eval"])
-    second.open(config)
+    second.open(Identity.of(config))
     assert second.sealed("model") and second.record("rounds/00/train") is None
     summary = second.stages.run("model", ModelSummary, lambda _: pytest.fail("a sealed stage is not done again"))
     assert second.model_path(summary.path) == tmp_path / "second/model"

@@ -13,6 +13,7 @@ import pytest
 import zstandard
 
 import agentr
+from agentr.config.identity import Identity
 from agentr.errors import AgentrError, ConfigError, DataError, RunError
 from agentr.launch.doctor import Remedy, examine, relocate, repair, stale_stages
 from agentr.launch.pack import pack, unpack
@@ -133,7 +134,7 @@ def test_what_depends_on_damage_stops_with_the_command_that_mends_it(sound: Path
     root = Path(copytree(sound, tmp_path / "run"))
     flip(root / "rounds/01/dataset/rows.parquet")
     store = RunStore(root)
-    store.open(load(None, AGENT_R))
+    store.open(Identity.of(load(None, AGENT_R)))
     with pytest.raises(DataError, match=r"stage rounds/01/dataset of .* is damaged: .*rows\.parquet: has another hash.*doctor .*--repair"):
         store.stages.run("rounds/02/train", TrainSummary, lambda folder: store.stages.use("rounds/01/dataset") or TrainSummary())
     store.close()
@@ -162,7 +163,7 @@ def test_a_stage_whose_input_is_another_is_stale(sound: Path, tmp_path: Path) ->
     assert (finding.stage, finding.problems) == ("rounds/01/train", ("rounds/01/dataset was made anew since, and is another",))
     said: list[str] = []
     store = RunStore(root, said.append)
-    store.open(load(None, AGENT_R))
+    store.open(Identity.of(load(None, AGENT_R)))
     store.stages.run("rounds/01/train", TrainSummary, lambda folder: pytest.fail("it stays as it is"))
     store.stages.run("rounds/01/eval", EvalSummary, lambda folder: pytest.fail("it stays as it is"), {"episodes": 3})
     store.close()
@@ -175,7 +176,11 @@ def test_a_run_of_a_later_version_is_not_touched(sound: Path, tmp_path: Path) ->
     index = read_checked(root / "manifest.json")
     write_checked(root / "manifest.json", {**index, "format": 9, "agentr": "4.2"})
     before = {path: path.stat().st_mtime_ns for path in root.rglob("*")}
-    for use in (lambda: agentr.open(root).records(), lambda: RunStore(root).open(load(None, AGENT_R)), lambda: list(examine(root))):
+    for use in (
+        lambda: agentr.open(root).records(),
+        lambda: RunStore(root).open(Identity.of(load(None, AGENT_R))),
+        lambda: list(examine(root)),
+    ):
         with pytest.raises(DataError, match=r"format 9; this version of agentr reads format 3.*agentr 4\.2 or later"):
             use()
     assert {path: path.stat().st_mtime_ns for path in root.rglob("*")} == before
@@ -184,12 +189,12 @@ def test_a_run_of_a_later_version_is_not_touched(sound: Path, tmp_path: Path) ->
 def test_a_repair_waits_for_the_driver(sound: Path, tmp_path: Path) -> None:
     root = Path(copytree(sound, tmp_path / "run"))
     store = RunStore(root)
-    store.open(load(None, AGENT_R))
+    store.open(Identity.of(load(None, AGENT_R)))
     with pytest.raises(RunError, match="another driver works on"):
         repair(root, list(examine(root)))
     (tmp_path / "link").symlink_to(root)
     with pytest.raises(RunError, match="another driver works on"):
-        RunStore(tmp_path / "link").open(load(None, AGENT_R))
+        RunStore(tmp_path / "link").open(Identity.of(load(None, AGENT_R)))
     store.close()
 
 
@@ -272,7 +277,7 @@ def test_what_is_shared_names_no_machine_and_nobody(sound: Path, tmp_path: Path)
 def test_the_best_round_is_that_of_the_split_that_chooses(tmp_path: Path, select: str, best: int) -> None:
     """Rounds 1 and 2 are apart on both splits, the other way round; round 3 is the last."""
     store = RunStore(tmp_path)
-    store.open(load(None, [*AGENT_R, *([f"eval.select={select}"] if select else [])]))
+    store.open(Identity.of(load(None, [*AGENT_R, *([f"eval.select={select}"] if select else [])])))
     for number, reported, selected in ((1, 0.9, 0.1), (2, 0.2, 0.8), (3, 0.0, 0.0)):
         _trained(store, number, reported)
         if select:
@@ -299,7 +304,7 @@ def test_weights_of_earlier_rounds_are_pruned(tmp_path: Path) -> None:
     root = tmp_path / "run"
     make(root)
     store = RunStore(root)
-    store.open(load(None, AGENT_R))
+    store.open(Identity.of(load(None, AGENT_R)))
     for number, success in ((2, 0.9), (3, 0.1), (4, 0.2)):
         _trained(store, number, success)
     store.close()
@@ -314,7 +319,7 @@ def test_weights_of_earlier_rounds_are_pruned(tmp_path: Path) -> None:
     assert list(examine(root)) == [] and list(prunable(run, "best")) == []
     assert (root / "rounds/03/train/model/config.json").exists()
     store = RunStore(root)
-    store.open(load(None, AGENT_R))
+    store.open(Identity.of(load(None, AGENT_R)))
     with pytest.raises(RunError, match=r"weights of rounds/03/train were deleted.*--repair --stage rounds/03/train"):
         store.stages.run("rounds/05/collect", TrainSummary, lambda folder: store.stages.use("rounds/03/train") or TrainSummary())
     store.close()
@@ -325,7 +330,7 @@ def test_a_model_outside_is_found_again_by_its_hash(tmp_path: Path) -> None:
     model.mkdir(parents=True)
     (model / "config.json").write_text("{}")
     store = RunStore(tmp_path / "run")
-    store.open(load(None))
+    store.open(Identity.of(load(None)))
     store.stages.run("model", ModelSummary, lambda folder: ModelSummary(path=str(model), folder_hash=hash_folder(model)))
     store.close()
     assert list(examine(tmp_path / "run")) == []

@@ -9,6 +9,7 @@ from typing import cast
 import pytest
 
 import agentr
+from agentr.config.identity import Identity
 from agentr.errors import DataError
 from agentr.launch.export import export
 from agentr.launch.run import report
@@ -35,7 +36,7 @@ def with_model(root: Path) -> Path:
     """Makes the real base model of a run, unless it is there, and returns where it is."""
     store = RunStore(root)
     config = load(None, SMALL)
-    store.open(config)
+    store.open(Identity.of(config))
     path = Experiment(plan_of(config), store, cast(Services, Idle()), Reporter()).base_model().path
     store.close()
     return path

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from agentr.config.identity import Identity
 from agentr.errors import RunError
 from agentr.launch.run import run_dir
 from agentr.methods import load
@@ -20,7 +21,7 @@ def test_a_run_directory_that_cannot_be_made_is_one_sentence(place: str, tmp_pat
     (tmp_path / "loop").symlink_to(tmp_path / "loop")
     config = load(None, [f"run.dir={tmp_path / place}"])
     with pytest.raises(RunError, match=r"cannot be (read or )?written") as raised:
-        RunStore(run_dir(config.run)).open(config)
+        RunStore(run_dir(config.run)).open(Identity.of(config))
     assert place[-20:] in raised.value.message and raised.value.hint
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from agentr.config.identity import Identity
 from agentr.errors import DataError
 from agentr.methods import load
 from agentr.observe.summary import RunSummary, summarise
@@ -65,7 +66,7 @@ def test_a_run_is_complete_with_its_last_round_and_its_control(tmp_path: Path) -
 def test_trees_that_hold_those_of_another_stage_are_paid_for_once(tmp_path: Path) -> None:
     """Revised trees are the searched ones with more in them, so what those cost is in them; other stages' costs are added."""
     store = RunStore(tmp_path / "run")
-    store.open(load(None))
+    store.open(Identity.of(load(None)))
     for stage, calls, includes in (("collect", 5, None), ("revise", 8, "rounds/01/collect"), ("steps", 100, None)):
         made = TreeSummary(trees=3, solved=2, cost=Cost(calls=calls, judge_calls=1, prompt_tokens=40, cached_tokens=10), includes=includes)
         store.stages.run(f"rounds/01/{stage}", TreeSummary, lambda _, made=made: made)
@@ -82,7 +83,7 @@ def test_trees_that_hold_those_of_another_stage_are_paid_for_once(tmp_path: Path
 
 def test_a_run_without_a_stage_says_how_to_start(tmp_path: Path) -> None:
     store = RunStore(tmp_path / "run")
-    store.open(load(None))
+    store.open(Identity.of(load(None)))
     store.close()
     with pytest.raises(DataError, match=r"has no stage yet.*agentr run CONFIG"):
         summarise(Run(store.root))

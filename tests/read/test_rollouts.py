@@ -11,6 +11,7 @@ import agentr
 from agentr.build.advantages import AdvantageConfig
 from agentr.build.dataset import write_dataset
 from agentr.build.rollouts import rollout_rows
+from agentr.config.identity import Identity
 from agentr.errors import DataError
 from agentr.launch.doctor import Remedy, examine, repair
 from agentr.methods import load
@@ -42,7 +43,7 @@ ROLLOUTS, TRAIN = "rounds/01/rollouts", "rounds/01/train"
 def root(tmp_path: Path) -> Path:
     """A run of two steps with a tree each, of the same task. The longer rollout of a step is too long for a row."""
     store = RunStore(tmp_path / "run")
-    store.open(load(None, ["method.type=grpo", "train=[{batch_size: 256}]"]))
+    store.open(Identity.of(load(None, ["method.type=grpo", "train=[{batch_size: 256}]"])))
 
     def steps(folder: Path) -> TreeSummary:
         for step, paths in enumerate((["go / left: 1.0", "stay: 0.0"], ["go / right / on: 0.0", "stay: 1.0"]), start=1):

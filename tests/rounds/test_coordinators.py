@@ -14,6 +14,7 @@ from typing import Any
 import psutil
 import pytest
 
+from agentr.cluster.places import Places
 from agentr.collect.grow import Grow
 from agentr.collect.job import TreeJob
 from agentr.collect.units import Limits
@@ -81,7 +82,8 @@ class Stage:
         return load(None, [f"collect.coordinators={number}", "policy.timeout_s=20", "policy.retries=1", *changes])
 
     def coordinators(self, number: int, *changes: str) -> Any:
-        made = Shared(self.ray, self.config(number, *changes), [self.server.url()], "secret", WEIGHTS)
+        config = self.config(number, *changes)
+        made = Shared(self.ray, config, Places.of(config), [self.server.url()], "secret", WEIGHTS)
         self.started.append(made)
         made.start()
         return made

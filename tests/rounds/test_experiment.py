@@ -13,6 +13,7 @@ from agentr.build.imports import demonstrated_turns
 from agentr.cluster.causes import CauseKind
 from agentr.collect.demonstrate import Demonstrate
 from agentr.collect.units import StageProgress, as_dict
+from agentr.config.identity import Identity
 from agentr.errors import ConfigError, ModelError, RunError
 from agentr.methods import load, method_of, plan_of
 from agentr.observe.progress import Reporter
@@ -38,7 +39,7 @@ def experiment(folder: Path, *overrides: str) -> Experiment:
     """An experiment without services."""
     store = RunStore(folder / "run")
     config = load(None, [*overrides, f"run.dir={folder / 'run'}"])
-    store.open(config)
+    store.open(Identity.of(config))
     return Experiment(plan_of(config), store, cast(Services, None), Reporter())
 
 

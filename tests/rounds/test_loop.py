@@ -12,6 +12,7 @@ from typing import cast
 import pytest
 
 from agentr.collect.job import TreeJob
+from agentr.config.identity import Identity
 from agentr.errors import DataError, InfraError, RunError
 from agentr.methods import load, methods_of, plan_of
 from agentr.observe.progress import Reporter
@@ -38,7 +39,7 @@ def whole(root: Path, *overrides: str, notes: Notes | None = None, **solved: int
     plain = ["method.type=rft", "run.rounds=2", "run.control=true", "collect.tasks={split: train, limit: 2}"]
     config = load(None, [*plain, *overrides])
     store = RunStore(root)
-    store.open(config)
+    store.open(Identity.of(config))
     try:
         store.stages.run(MODEL, ModelSummary, lambda folder: ModelSummary(path=store.stored_path(folder)))
         experiment = Experiment(plan_of(config), store, cast(Services, notes), Reporter())

@@ -15,6 +15,7 @@ import pytest
 import agentr
 from agentr.cluster.causes import CauseKind
 from agentr.collect.job import TreeJob
+from agentr.config.identity import Identity
 from agentr.errors import ConfigError, DataError, InfraError, RunError
 from agentr.methods import load, method_of, plan_of
 from agentr.observe.progress import Reporter
@@ -126,7 +127,7 @@ def trained(root: Path, made: Made, *overrides: str) -> TrainSummary:
     config = load(None, ["method.type=grpo", "method.tasks=2", "method.episodes=2", "train=[{batch_size: 4, micro_batch_size: 4}]",
                          "warm_start.enabled=false", "collect.tasks.limit=5", "run.rounds=1", *overrides])  # fmt: skip
     store = RunStore(root)
-    store.open(config)
+    store.open(Identity.of(config))
     try:
         (root / "start").mkdir(exist_ok=True)
         experiment = Experiment(plan_of(config), store, cast(Services, made), Reporter())

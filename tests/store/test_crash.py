@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from agentr.config.identity import Identity
 from agentr.errors import RunError
 from agentr.launch.doctor import examine
 from agentr.methods import load
@@ -116,7 +117,7 @@ def promote(root: Path) -> None:
 
 def opened(root: Path, work: Callable[[RunStore], Any]) -> None:
     store = RunStore(root, lease_s=2.0)
-    store.open(CONFIG)
+    store.open(Identity.of(CONFIG))
     try:
         work(store)
     finally:
@@ -225,7 +226,7 @@ def test_a_tree_that_is_written_is_never_lost_while_its_forest_is_sealed(tmp_pat
 def test_a_disk_that_is_full_leaves_the_stage_as_it_was(tmp_path: Path) -> None:
     """The error names the cause; after space was freed the same command goes on."""
     store = RunStore(tmp_path / "run")
-    store.open(load(None))
+    store.open(Identity.of(load(None)))
 
     def much(folder: Path) -> DatasetSummary:
         for number in range(9):
@@ -244,7 +245,7 @@ def test_a_disk_that_is_full_leaves_the_stage_as_it_was(tmp_path: Path) -> None:
 def test_a_run_directory_that_is_gone_is_noticed_and_not_created_anew(tmp_path: Path) -> None:
     root = tmp_path / "run"
     store = RunStore(root)
-    store.open(load(None))
+    store.open(Identity.of(load(None)))
 
     def vanish(folder: Path) -> Summary:
         root.rename(tmp_path / "moved")

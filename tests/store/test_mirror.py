@@ -15,6 +15,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from shutil import copytree, rmtree
 from types import SimpleNamespace
@@ -26,6 +27,7 @@ from typer.testing import CliRunner
 from agentr.backoff import Backoff
 from agentr.cli import app
 from agentr.cluster.causes import CauseKind
+from agentr.config.identity import Identity
 from agentr.config.schema import Config
 from agentr.errors import ConfigError, DataError, RunError
 from agentr.launch.doctor import examine
@@ -111,7 +113,9 @@ def driver(root: Path, url: str, said: list[str] | None = None, overrides: Seque
     """A driver that has taken the run, and restored it if there was none. Its mirror is `mirrors`."""
     config = config_of(url, *overrides)
     store = RunStore(root, (said if said is not None else []).append)
-    store.open(config, allow_change=change, restore=lambda: restore(store, config, Reporter().task, allow_change=change))
+    identity, task = Identity.of(config), Reporter().task
+    restored = partial(restore, store, identity, config.run.mirror, task, allow_change=change)
+    store.open(identity, allow_change=change, restore=restored)
     try:
         yield store
     finally:
@@ -121,7 +125,9 @@ def driver(root: Path, url: str, said: list[str] | None = None, overrides: Seque
 @contextlib.contextmanager
 def mirrors(store: RunStore, url: str, said: list[str] | None = None, overrides: Sequence[str] = ()) -> Iterator[Mirror]:
     """The thread of a driver."""
-    mirror = Mirror(store, config_of(url, *overrides), (said if said is not None else []).append, is_complete, poll_s=0.02)
+    mirror = Mirror(
+        store, Identity.of(config_of(url, *overrides)), url, (said if said is not None else []).append, is_complete, poll_s=0.02
+    )
     mirror.start()
     try:
         yield mirror
@@ -311,8 +317,8 @@ DRIVER = """
     mirror.Bucket = Stuck
     config = load(None, sys.argv[3:])
     store = RunStore(Path(sys.argv[1]))
-    store.open(config)
-    Mirror(store, config, print, is_complete).start()
+    store.open(Identity.of(config))
+    Mirror(store, Identity.of(config), config.run.mirror, print, is_complete).start()
     time.sleep(600)
 """
 

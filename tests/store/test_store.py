@@ -19,6 +19,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from agentr.config.identity import Identity
 from agentr.errors import DataError, RunError
 from agentr.methods import load
 from agentr.search.stored import to_json
@@ -34,7 +35,7 @@ from tests.trees import door
 @pytest.fixture
 def store(tmp_path: Path) -> RunStore:
     opened = RunStore(tmp_path / "run")
-    opened.open(load(None))
+    opened.open(Identity.of(load(None)))
     return opened
 
 
@@ -99,17 +100,17 @@ def test_the_seconds_of_a_stage_within_a_stage_are_its_own(store: RunStore, monk
 
 def test_a_changed_configuration_is_refused_by_name(store: RunStore) -> None:
     store.close()
-    store.open(load(None, ["run.seed=9"]))  # before the first stage it may be mended
+    store.open(Identity.of(load(None, ["run.seed=9"])))  # before the first stage it may be mended
     store.close()
-    store.open(load(None))
+    store.open(Identity.of(load(None)))
     store.stages.run("model", Summary, lambda folder: Summary())
     store.close()
     again = RunStore(store.root)
     with pytest.raises(RunError, match=r"run\.seed: 0 -> 5"):
-        again.open(load(None, ["run.seed=5"]))
-    again.open(load(None, ["cluster.cpus=3", "run.rounds=7"]))
+        again.open(Identity.of(load(None, ["run.seed=5"])))
+    again.open(Identity.of(load(None, ["cluster.cpus=3", "run.rounds=7"])))
     again.close()
-    again.open(load(None, ["run.seed=5"]), allow_change=True)
+    again.open(Identity.of(load(None, ["run.seed=5"])), allow_change=True)
     assert "config_changed" in (store.root / "events.jsonl").read_text()
 
 
@@ -159,7 +160,7 @@ def test_stages_of_another_run_are_adopted_whole_where_there_are_none(store: Run
     for name in ("rounds/01/dataset", "rounds/02/dataset"):
         store.stages.run(name, DatasetSummary, dataset, {"seed": 1})
     other = RunStore(tmp_path / "other")
-    other.open(load(None))
+    other.open(Identity.of(load(None)))
     own = other.stages.run("rounds/02/dataset", DatasetSummary, lambda folder: DatasetSummary(rows=5))
     other.stages.adopt(store.stages, ["rounds/01/dataset", "rounds/02/dataset", "rounds/03/dataset"])
     assert other.record("rounds/01/dataset") == store.record("rounds/01/dataset")
@@ -187,9 +188,10 @@ def test_what_a_teacher_answered_is_kept_of_all_processes_when_trees_are_sealed(
 def test_a_second_driver_is_refused_with_the_owners_name(store: RunStore) -> None:
     code = f"""
         from pathlib import Path
+        from agentr.config.identity import Identity
         from agentr.methods import load
         from agentr.store.run import RunStore
-        RunStore(Path({str(store.root)!r})).open(load(None))
+        RunStore(Path({str(store.root)!r})).open(Identity.of(load(None)))
     """
     second = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, check=False)
     assert second.returncode != 0
@@ -218,11 +220,11 @@ def test_a_run_that_is_refused_is_not_kept_locked(store: RunStore) -> None:
     store.stages.run("model", Summary, lambda folder: Summary())
     store.close()
     with pytest.raises(RunError, match=r"another configuration: run\.seed: 0 -> 3"):
-        RunStore(store.root).open(load(None, ["run.seed=3"]))
+        RunStore(store.root).open(Identity.of(load(None, ["run.seed=3"])))
     (store.root / "config.yaml").write_text("run: {recipe: eto}")
     (store.root / "manifest.json").unlink()
     with pytest.raises(DataError, match="earlier version"):
-        RunStore(store.root).open(load(None))
+        RunStore(store.root).open(Identity.of(load(None)))
     assert RunStore(store.root).owner() == ""
 
 
@@ -236,30 +238,31 @@ def test_a_run_whose_first_stage_failed_may_be_mended(store: RunStore) -> None:
         store.stages.run("model", Summary, fail)
     store.close()
     mended = RunStore(store.root)
-    mended.open(load(None, ["run.seed=3"]))
+    mended.open(Identity.of(load(None, ["run.seed=3"])))
     mended.stages.run("model", Summary, lambda folder: Summary())
     mended.close()
     assert read_config(store.root)["run"]["seed"] == 3
     with pytest.raises(RunError, match=r"another configuration: run\.seed: 3 -> 4"):
-        RunStore(store.root).open(load(None, ["run.seed=4"]))
+        RunStore(store.root).open(Identity.of(load(None, ["run.seed=4"])))
 
 
 def test_a_killed_drivers_run_can_be_taken_over(tmp_path: Path) -> None:
     code = f"""
         import os, signal
         from pathlib import Path
+        from agentr.config.identity import Identity
         from agentr.methods import load
         from agentr.store.run import RunStore
         from agentr.store.summaries import Summary
         store = RunStore(Path({str(tmp_path)!r}))
-        store.open(load(None))
+        store.open(Identity.of(load(None)))
         store.stages.run("a", Summary, lambda folder: Summary())
         store.stages.run("b", Summary, lambda folder: os.kill(os.getpid(), signal.SIGKILL))
     """
     dead = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], check=False)
     assert dead.returncode == -9
     store = RunStore(tmp_path)
-    store.open(load(None))
+    store.open(Identity.of(load(None)))
     assert store.sealed("a")
     assert not store.sealed("b")
 
@@ -422,7 +425,7 @@ def test_a_lost_manifest_is_made_anew_from_the_seals(store: RunStore, damage: st
         store.layout.manifest.write_text(damage)
     assert {record.name: record for record in RunStore(store.root).records()} == before, "it is read without"
     again = RunStore(store.root)
-    again.open(load(None))
+    again.open(Identity.of(load(None)))
     assert again.stages.run("rounds/01/dataset", DatasetSummary, lambda folder: pytest.fail("it is sealed")).rows == 3
     again.close()
     assert {record.name: record for record in RunStore(store.root).records()} == before

@@ -12,7 +12,7 @@ import typer
 import yaml
 
 from agentr import cli
-from agentr.config.identity import plain
+from agentr.config.identity import Identity, plain
 from agentr.config.schema import Config
 from agentr.config.text import dump_yaml
 from agentr.errors import AgentrError
@@ -52,7 +52,7 @@ def _own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def stored(root: Path, name: str) -> Path:
     """A run directory whose configuration names that, as nothing more than files; returns the configuration's file."""
-    RunStore(root).open(Config())
+    RunStore(root).open(Identity.of(Config()))
     text = json.dumps(NAMES[name]).replace("{folder}", str(root.parent))
     config = plain(Config())
     for section, values in json.loads(text).items():
@@ -66,7 +66,7 @@ def started(file: Path) -> None:
 
 
 def test_a_run_that_names_nothing_is_continued_by_anybody(tmp_path: Path) -> None:
-    RunStore(tmp_path / "r").open(Config())
+    RunStore(tmp_path / "r").open(Identity.of(Config()))
     needs_trust(tmp_path / "r/config.yaml")
     assert not (tmp_path / "state").exists()
 
@@ -155,7 +155,7 @@ def test_a_run_that_is_killed_while_it_is_opened_is_its_owners(tmp_path: Path, w
     config.env.url, config.train[0].learning_rate = "http://somewhere:8000", 1e-5
     monkeypatch.setattr(run, written, killed)
     with pytest.raises(KeyboardInterrupt):
-        RunStore(tmp_path / "r").open(config)
+        RunStore(tmp_path / "r").open(Identity.of(config))
     needs_trust(tmp_path / "r/config.yaml")
 
 

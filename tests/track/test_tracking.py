@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from agentr.config.identity import Identity
 from agentr.config.schema import TRACKERS
 from agentr.config.secrets import without_secrets
 from agentr.errors import ConfigError
@@ -232,7 +233,7 @@ def test_a_key_that_is_none_stops_nothing(tmp_path: Path, monkeypatch: pytest.Mo
 def test_steps_of_online_training_are_curves_over_rounds(tmp_path: Path) -> None:
     layout = Layout(tmp_path)
     store = RunStore(tmp_path)
-    store.open(load(None, []))
+    store.open(Identity.of(load(None, [])))
     try:
         for round_ in (1, 2):
 
@@ -255,7 +256,7 @@ def test_steps_of_online_training_are_curves_over_rounds(tmp_path: Path) -> None
 
 def test_points_of_which_the_last_one_was_cut_off(tmp_path: Path) -> None:
     store = RunStore(tmp_path)
-    store.open(load(None, []))
+    store.open(Identity.of(load(None, [])))
     try:
         store.stages.run("rounds/01/collect", TreeSummary, lambda _: TreeSummary(trees=3))
         assert Points(store.layout, "any").collect() == 1

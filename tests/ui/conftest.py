@@ -21,6 +21,7 @@ import pytest
 import uvicorn
 from starlette.testclient import TestClient
 
+from agentr.config.identity import Identity
 from agentr.methods import load
 from agentr.observe.comparison import write_plan
 from agentr.store.growing import GrowingForest
@@ -73,7 +74,7 @@ class _KilledError(Exception):
 def growing(run: Path, *trees: Any) -> tuple[GrowingForest, RunStore]:
     """Begins a stage of trees in a run, as a driver that was killed in it leaves it."""
     store, forests = RunStore(run), []
-    store.open(load(run / "config.yaml", files=False))
+    store.open(Identity.of(load(run / "config.yaml", files=False)))
 
     def grow(folder: Path) -> TreeSummary:
         forests.append(GrowingForest(folder, epoch=store.lease.next_epoch()))

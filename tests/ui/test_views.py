@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from agentr.config.identity import Identity
 from agentr.methods import load
 from agentr.observe.heldout import opening_of
 from agentr.search.tree import Spent
@@ -41,7 +42,7 @@ def test_the_first_page_has_a_line_for_each_run(runs: Path) -> None:
 @pytest.mark.parametrize("stages, state", [([], "begun"), (["model"], "stopped"), (["model", "imported/train"], "finished")])
 def test_a_run_of_a_single_training_is_finished_with_it(tmp_path: Path, stages: list[str], state: str) -> None:
     store = RunStore(tmp_path / "one")
-    store.open(load(None, ["run.rounds=2"]))
+    store.open(Identity.of(load(None, ["run.rounds=2"])))
     for name in stages:
         store.stages.run(name, ModelSummary if name == "model" else TrainSummary, lambda _: TrainSummary())  # type: ignore[arg-type]
     if not stages:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+from agentr.config.identity import Identity
 from agentr.config.schema import Config
 from agentr.errors import RunError
 from agentr.methods import load
@@ -107,7 +108,7 @@ def as_json(found: list[Asked]) -> str:
 def _make(folder: Path, trees: int, turns: int, seed: int) -> int:
     config: Config = load(None, ["run.name=large", f"run.dir={folder}"])
     store = RunStore(folder)
-    store.open(config)
+    store.open(Identity.of(config))
 
     def write(place: Path, made: Callable[[GrowingForest], int]) -> TreeSummary:
         forest = GrowingForest(place, epoch=store.lease.next_epoch())
