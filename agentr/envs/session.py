@@ -15,7 +15,7 @@ from typing import TypeVar
 from agentr.envs.pool import Remote, ServerPool
 from agentr.envs.transport import RequestFailed
 from agentr.errors import InfraError
-from agentr.types import CallStatus, Observation, Task
+from agentr.types import Observation, Task
 from env_servers.protocol import (
     MAX_ACTION_CHARS,
     MAX_EXPAND,
@@ -109,7 +109,7 @@ class Session:
         self._refuse_ended()
         fault = unsendable(action)
         if fault is not None:
-            self._record(action, _not_sent(fault, self.last.reward))
+            self._record(action, Observation.failed(fault, self.last.reward))
             return self
         index = sum(unsendable(recorded.action) is None for recorded in self.history)
 
@@ -204,7 +204,7 @@ class Session:
         """The child by an action; without an answer, one whose action was not sent: it is rebuilt when it is used."""
         child = self._copy()
         if answer is None:
-            child._record(action, _not_sent(unsendable(action) or "", self.last.reward))
+            child._record(action, Observation.failed(unsendable(action) or "", self.last.reward))
         else:
             url, observed = answer
             child._record(action, self._observe(observed))
@@ -253,7 +253,7 @@ class Session:
         for number, recorded in enumerate(self.history, start=1):
             fault = unsendable(recorded.action)
             if fault is not None:
-                last = _not_sent(fault, last.reward)
+                last = Observation.failed(fault, last.reward)
             else:
                 body = StepRequest(session=remote.id, action=recorded.action, index=index)
                 last = self._observe(await self._pool.post(remote.url, "/v1/step", body, ObservedState))
@@ -282,10 +282,6 @@ class Session:
     def _refuse_ended(self) -> None:
         if self.last.done:
             raise ValueError(f"the episode of task {self.task.id!r} has ended: nothing can follow")
-
-
-def _not_sent(fault: str, reward: float) -> Observation:
-    return Observation(fault, reward, valid=False, status=CallStatus.error)
 
 
 def _remotes(sessions: Sequence[Session]) -> list[Remote]:
