@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import operator
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from functools import lru_cache
 from typing import Literal
 
-from env_servers.status import CallStatus
+from env_servers.observation import CallStatus, Observation  # noqa: F401 - words of these, too
 
 #: What closes the part of a turn that holds reasoning, for the models that have one.
 REASONED = "</think>"
@@ -143,29 +143,6 @@ class Completion:
     logprobs: tuple[float, ...]
     finish: FinishReason
     cached_tokens: int = 0
-
-
-@dataclass(frozen=True)
-class Observation:
-    """An answer of the environment, with the reward already on the [0, 1] scale.
-
-    Attributes:
-        observation: Text for the agent.
-        done: The episode has ended.
-        valid: The action was understood and changed or revealed something.
-        executed: Set when the environment ran a different action than requested (ScienceWorld snaps to the nearest valid one). This is the
-            action to record and replay.
-        status: How the action came out.
-        scores: With an answer that ends the episode, what else it is worth: numbers in [0, 1] by name, such as exact match and F1.
-    """
-
-    observation: str
-    reward: float = 0.0
-    done: bool = False
-    valid: bool = True
-    executed: str = ""
-    status: CallStatus = CallStatus.ok
-    scores: Mapping[str, float] = field(default_factory=dict, hash=False)
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,8 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 import yaml
 
+from env_servers.observation import Observation
 from env_servers.protocol import EnvironmentSpec
-from env_servers.status import CallStatus
 
 State = TypeVar("State")
 
@@ -44,36 +44,6 @@ class Unavailable(Exception):
         super().__init__(reason)
         self.reason = reason
         self.hint = hint
-
-
-@dataclass(frozen=True)
-class Observed:
-    """An environment's answer to a reset or a step.
-
-    Attributes:
-        observation: Text for the agent.
-        reward: Reward in the environment's own scale; the task's declared scale maps it to [0, 1].
-        done: The episode has ended; further steps are refused.
-        valid: The action was understood and changed or revealed something. False for "could not do that" answers.
-        executed: The action that was carried out where it is another than the one asked for; empty where it is the same. To ask for it
-            in the same state gives the same answer, and it stands as it is: that is how a history is played again.
-        status: How the action came out; `CallStatus` says how that goes together with ``valid``.
-        scores: With an answer that ends the episode, what else it is worth: numbers in [0, 1] by name, such as exact match and F1. Which
-            of them is the reward, if any, makes no difference to them.
-    """
-
-    observation: str
-    reward: float = 0.0
-    done: bool = False
-    valid: bool = True
-    executed: str = ""
-    status: CallStatus = CallStatus.ok
-    scores: Mapping[str, float] = field(default_factory=dict, hash=False)
-
-    @classmethod
-    def failed(cls, observation: str, reward: float = 0.0, done: bool = False) -> Observed:
-        """The answer to an action that was not understood or cannot be done."""
-        return cls(observation, reward, done, valid=False, status=CallStatus.error)
 
 
 @dataclass(frozen=True)
@@ -144,7 +114,7 @@ class Environment(ABC, Generic[State]):
         """
 
     @abstractmethod
-    def reset(self, task_id: str) -> tuple[State, Observed]:
+    def reset(self, task_id: str) -> tuple[State, Observation]:
         """A fresh state of the task and its first observation.
 
         Raises:
@@ -153,7 +123,7 @@ class Environment(ABC, Generic[State]):
         """
 
     @abstractmethod
-    def step(self, state: State, action: str) -> Observed:
+    def step(self, state: State, action: str) -> Observation:
         """Carries out ``action`` in place. Any text is a legal argument; what cannot be done is an observation."""
 
     def fork(self, state: State) -> State:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from env_servers.base import Observed
-from env_servers.status import CallStatus
+from env_servers.base import Observation
+from env_servers.observation import CallStatus
 
 #: The name that limits all tools together.
 ALL = "all"
@@ -34,7 +34,7 @@ class CallLimits:
         parts = [f"{_of(name)} {_times(most)}" for name, most in self.most.items()]
         return f"\nYou may call {', '.join(parts)}." if parts else ""
 
-    def refused(self, made: Mapping[str, int], tool: str) -> Observed | None:
+    def refused(self, made: Mapping[str, int], tool: str) -> Observation | None:
         """Returns the answer to a call that is one too many, or None if it may be carried out.
 
         Args:
@@ -44,7 +44,7 @@ class CallLimits:
             most = self.most.get(name)
             if most is not None and count >= most:
                 text = f"You may call {_of(name)} {_times(most)}, and have done so. Answer with what you know."
-                return Observed(text, valid=False, status=CallStatus.limit)
+                return Observation(text, valid=False, status=CallStatus.limit)
         return None
 
     def counted(self, made: Mapping[str, int], tool: str) -> Mapping[str, int]:

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
-from env_servers.status import CallStatus
+from env_servers.observation import CallStatus
 
 #: Environment variable from which a server, and a client of a server that runs already, read the bearer token.
 TOKEN_ENV = "AGENTR_ENV_TOKEN"

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
-from env_servers.base import Environment, Observed
+from env_servers.base import Environment, Observation
 from env_servers.metrics import Metrics
 from env_servers.protocol import EXPERT_TIMEOUT_S, ObservedState
 from env_servers.worker import NoSuchSession, Refused, Worker
@@ -68,7 +68,7 @@ class Session(Generic[State]):
 
     id: str
     state: State
-    last: Observed
+    last: Observation
     steps: int = 0
     action: str | None = None
     used: float = 0.0
@@ -207,7 +207,7 @@ class SessionStore(Generic[State]):
             self._reserved -= wanted
 
     def _new(
-        self, state: State, last: Observed, *, session_id: str | None = None, steps: int = 0, action: str | None = None
+        self, state: State, last: Observation, *, session_id: str | None = None, steps: int = 0, action: str | None = None
     ) -> Session[State]:
         return Session(session_id or f"{self.epoch}.{secrets.token_urlsafe(16)}", state, last, steps, action, self._clock())
 

@@ -14,10 +14,10 @@ import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import TypeVar
 
-from env_servers.base import Observed
+from env_servers.base import Observation
+from env_servers.observation import CallStatus
 from env_servers.protocol import ObservedState, Snapshot
 from env_servers.session_store import GONE, Limits, Session, SessionStore, State
-from env_servers.status import CallStatus
 from env_servers.worker import Refused
 
 __all__ = ["Limits", "Session", "SessionTable"]
@@ -35,7 +35,7 @@ class SessionTable(SessionStore[State]):
             Refused: 404 for an unknown task, 429 for too many sessions.
         """
 
-        def reset() -> tuple[State, Observed]:
+        def reset() -> tuple[State, Observation]:
             state, observed = self._environment.reset(task)
             return state, _checked(observed)
 
@@ -148,7 +148,7 @@ class SessionTable(SessionStore[State]):
 
         with self._room(1):
             state = await self.worker.run("restore", restored, late=self._free)
-        observed = Observed(snapshot.observation, snapshot.reward, snapshot.done, status=snapshot.status, scores=snapshot.scores)
+        observed = Observation(snapshot.observation, snapshot.reward, snapshot.done, status=snapshot.status, scores=snapshot.scores)
         return self._add(self._new(state, observed, steps=snapshot.steps)).observed()
 
     # within a session -------------------------------------------------------------------------------------------------
@@ -176,7 +176,7 @@ class SessionTable(SessionStore[State]):
         if state is not None:
             self._environment.close(state)
 
-    def _step(self, state: State, action: str) -> Observed:
+    def _step(self, state: State, action: str) -> Observation:
         start = time.perf_counter()
         observed = _checked(self._environment.step(state, action))
         self._metrics.step_seconds.observe(time.perf_counter() - start)
@@ -202,7 +202,7 @@ class SessionTable(SessionStore[State]):
         return await self._call(session, "fork", copies)
 
 
-def _checked(observed: Observed) -> Observed:
+def _checked(observed: Observation) -> Observation:
     """The environment's answer, refused where it could not be sent.
 
     Raises:

@@ -8,7 +8,6 @@ import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from agentr.collect.meter import Meter
 from agentr.config.policy import SamplingConfig
@@ -58,6 +57,94 @@ class Expanded:
         tree.spend(replace(self.cost, cached_tokens=0))
         tree.count(**self.events)
         tree.pay(Spent(node, attempt, self.cost.completions, self.policy_s, self.env_s, self.cost.cached_tokens))
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """What the policy sees when it is to speak after a node.
+
+    Attributes:
+        messages: The same as text.
+        room: Tokens of the context that are left.
+        forgotten: How many of the oldest turns are left out.
+        kept: Tokens of it that each later prompt has: where turns may be left out, those of the opening.
+    """
+
+    token_ids: tuple[int, ...]
+    messages: tuple[Message, ...]
+    room: int
+    forgotten: int
+    kept: int
+
+
+def prompt_after(tree: Tree, node: int, context: int, turn: int, full: FullContext) -> Prompt:
+    """Returns what the policy sees after ``node``.
+
+    Args:
+        context: Size of the policy's context.
+        turn: Tokens for which oldest turns are left out, as few as have to be, where turns may be left out.
+    """
+    opening, forgotten, truncates = len(tree.prompt_ids), 0, full is FullContext.truncate
+    lengths = [tree.length(turn) for turn in tree.path(node)] if truncates else []
+    while opening + sum(lengths[forgotten:]) + turn > context and forgotten < len(lengths) - 1:
+        forgotten += 1
+    ids = tuple(tree.prompt(node, forgotten))
+    messages = tuple(tree.conversation(node, forgotten))
+    return Prompt(ids, messages, context - len(ids), forgotten, opening if truncates else len(ids))
+
+
+@dataclass(frozen=True)
+class Sampler:
+    """Draws turns from a policy, and reads them: a stop string that a thought only names ends none."""
+
+    policy: Policy
+    codec: ChatCodec
+    format: ActionFormat
+
+    async def draw(self, request: GenerateRequest, prefix: str = "") -> tuple[list[Completion], Cost, float]:
+        """Returns the turns of a request, of which the prompt has ``prefix`` already, their cost, and the seconds until they were there."""
+        started, begun = time.monotonic(), self.codec.begin(prefix) if prefix else ()
+        completions = [*await self.policy.generate(request)]
+        cost = cost_of(request, completions)
+        for number, completion in enumerate(completions):
+            drawn, more = await self._gone_on(request, prefix, number, completion)
+            cost += more
+            text, logprobs = prefix + self.codec.told(drawn.text, drawn.token_ids), () if prefix else drawn.logprobs
+            completions[number] = replace(drawn, text=text, token_ids=(*begun, *drawn.token_ids), logprobs=logprobs)
+        return completions, cost, round(time.monotonic() - started, 4)
+
+    async def _gone_on(self, request: GenerateRequest, prefix: str, number: int, drawn: Completion) -> tuple[Completion, Cost]:
+        """A turn without the ends that stop strings made in its thought, which only named them, and what it took to go on.
+
+        Engines know strings, and not where they stand. Turns of an API are closed already, and stay as they are.
+        """
+        last, cost, asked = drawn, Cost(), request.sampling
+        while last.text.endswith(self.format.stop) and last.token_ids[-1:] != (self.codec.end_id,):
+            room = asked.max_tokens - len(drawn.token_ids)
+            if room < 1 or self.read(prefix + drawn.text, (*self.codec.begin(prefix), *drawn.token_ids)).begun:
+                break
+            more = replace(
+                request,
+                prompt_ids=(*request.prompt_ids, *drawn.token_ids),
+                n=1,
+                sampling=replace(asked, max_tokens=room, seed=derived_seed(asked.seed, "go on", number, room)),
+                messages=(*request.messages[: -1 if prefix else None], Message("assistant", prefix + drawn.text)),
+            )
+            (last,) = await self.policy.generate(more)
+            cost += replace(cost_of(more, [last]), completions=0)  # the same one still
+            ids, logprobs = (*drawn.token_ids, *last.token_ids), (*drawn.logprobs, *last.logprobs)
+            drawn = replace(last, text=self.codec.decode(ids), token_ids=ids, logprobs=logprobs)
+        return drawn, cost
+
+    def said(self, text: str, ids: Sequence[int]) -> str:
+        """Returns what of a turn its format reads: all but its reasoning, unless the format reads that itself, from its beginning on."""
+        if not self.format.reasons:
+            return self.codec.answer(text, ids)
+        return f"{REASONS}{text}" if self.codec.begins_in_reasoning(text, ids) else text
+
+    def read(self, text: str, ids: Sequence[int]) -> Parsed:
+        """Parses a turn."""
+        return self.format.parse(self.said(text, ids))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,6 +200,10 @@ class Agent:
             meter=meter or Meter(),
         )
 
+    @property
+    def sampler(self) -> Sampler:
+        return Sampler(self.policy, self.codec, self.format)
+
     async def start(self, task: Task, seed: int) -> tuple[Tree, Session]:
         """A new tree of a task, and the session at its root. A first prompt that leaves no room for a turn ends the tree at once."""
         session = await self.env.open(task)
@@ -120,7 +211,7 @@ class Agent:
         tree = Tree.start(task, messages, tuple(self.codec.prompt(messages)), seed, self.policy_name)
         tree.hiding = None if self.turns.keep_reasoning else self.codec.hiding
         self.on_start(tree)
-        if self._full(len(tree.prompt_ids)):
+        if not self._has_room(len(tree.prompt_ids)):
             tree.root.outcome, tree.root.terminal = Outcome.CONTEXT_LIMIT, True
             tree.back_up(0)
         return tree, session
@@ -134,177 +225,137 @@ class Agent:
         Raises:
             InfraError: The policy or the environment did not answer, after their own retries.
         """
-        forgotten = self._forgotten(tree, expansion.node)
-        request = GenerateRequest(
-            tuple(tree.prompt(expansion.node, forgotten)),
-            expansion.n,
-            self._sampling(expansion.seed, expansion.temperature),
-            affinity=tree.task.key,
-            messages=tuple(tree.conversation(expansion.node, forgotten)),
-            reuse_prefix=reuse_prefix,
-            tools=self.codec.calls is not None,
-        )
-        try:
-            completions, cost, seconds = await self._drawn(request)
-        except PromptRefused as refused:
-            return self._refused(tree, expansion.node, session, expansion.n, refused)
-        return await self._execute(tree, expansion.node, session, completions, cost, seconds)
+        return await self._draw(tree, expansion, session, self._prompt(tree, expansion.node), reuse_prefix=reuse_prefix)
+
+    async def complete(self, tree: Tree, node: int, session: Session, prefix: str, seed: int) -> Expanded | None:
+        """Lets the policy finish a turn that begins with ``prefix``. The turn is no longer than the context allows.
+
+        Returns:
+            None if the context has no room for one more token after the beginning.
+
+        Raises:
+            InfraError: The policy or the environment did not answer, after their own retries.
+        """
+        prompt = self._prompt(tree, node)
+        if len(self.codec.begin(prefix)) >= prompt.room:
+            return None
+        return await self._draw(tree, Expansion(node, 0, 1, seed), session, prompt, prefix)
 
     async def act(self, tree: Tree, node: int, session: Session, text: str) -> Expanded:
         """Takes a given turn (an expert's, a revision's) instead of drawing one."""
         completion = Completion(text, tuple(self.codec.turn(text)), (), FinishReason.STOP)
-        return await self._execute(tree, node, session, [completion], Cost())
+        return await self._execute(tree, node, session, self._prompt(tree, node), [completion], Cost())
 
     async def retake(self, tree: Tree, node: int, session: Session, turn: Node) -> Expanded:
         """Takes a turn of another path once more after ``node``, with the ids that it has there."""
         completion = Completion(turn.text, turn.token_ids, (), turn.finish)
-        return await self._execute(tree, node, session, [completion], Cost())
+        return await self._execute(tree, node, session, self._prompt(tree, node), [completion], Cost())
 
-    def can_complete(self, tree: Tree, node: int, prefix: str) -> bool:
-        """Whether the context has room for a turn after ``node`` that begins with ``prefix``, by at least one more token."""
-        return len(tree.prompt(node, self._forgotten(tree, node))) + len(self.codec.begin(prefix)) < self.max_model_len
+    def _prompt(self, tree: Tree, node: int) -> Prompt:
+        return prompt_after(tree, node, self.max_model_len, self.sampling.max_tokens, self.turns.full_context)
 
-    async def complete(self, tree: Tree, node: int, session: Session, prefix: str, seed: int) -> Expanded:
-        """Lets the policy finish a turn that begins with ``prefix``. The turn is no longer than the context allows.
-
-        Raises:
-            ContextOverflow: There is no room for it (``can_complete``).
-            InfraError: The policy or the environment did not answer, after their own retries.
-        """
-        begun, forgotten = self.codec.begin(prefix), self._forgotten(tree, node)
-        messages = (*tree.conversation(node, forgotten), Message("assistant", prefix))
-        prompt = (*tree.prompt(node, forgotten), *begun)
-        sampling = self._sampling(seed)
-        sampling = replace(sampling, max_tokens=min(sampling.max_tokens, max(1, self.max_model_len - len(prompt))))
-        request = GenerateRequest(prompt, 1, sampling, affinity=tree.task.key, messages=messages, tools=self.codec.calls is not None)
+    async def _draw(
+        self, tree: Tree, asked: Expansion, session: Session, prompt: Prompt, prefix: str = "", reuse_prefix: bool = True
+    ) -> Expanded:
+        own, begun = self.sampling, self.codec.begin(prefix) if prefix else ()
+        warmth = own.temperature if asked.temperature is None else asked.temperature
+        most = min(own.max_tokens, prompt.room - len(begun)) if prefix else own.max_tokens
+        request = GenerateRequest(
+            (*prompt.token_ids, *begun),
+            asked.n,
+            Sampling(warmth, most, own.top_p, asked.seed, self.format.stop, self.codec.stop_ids),
+            affinity=tree.task.key,
+            messages=(*prompt.messages, Message("assistant", prefix)) if prefix else prompt.messages,
+            reuse_prefix=reuse_prefix,
+            tools=self.codec.calls is not None,
+        )
         try:
-            (drawn,), cost, seconds = await self._drawn(request, prefix)
+            completions, cost, seconds = await self.sampler.draw(request, prefix)
         except PromptRefused as refused:
-            return self._refused(tree, node, session, 1, refused)
-        whole = replace(drawn, text=prefix + drawn.text, token_ids=(*begun, *drawn.token_ids), logprobs=())
-        return await self._execute(tree, node, session, [whole], cost, seconds)
-
-    def _refused(self, tree: Tree, node: int, session: Session, n: int, refused: PromptRefused) -> Expanded:
-        """The end of the episode after ``node``: an empty turn for each that was to be drawn, which is no turn of the agent's."""
-        log.warning("the prompt after turn %d was refused, and the episode ends there: %s", node, refused)
-        nothing: dict[str, Any] = {"text": "", "token_ids": (), "bridge_ids": (), "logprobs": (), "action": "", "observation": ""}
-        so_far, ended = tree.nodes[node].reward, {"outcome": Outcome.REFUSED, "finish": FinishReason.LENGTH, "status": CallStatus.error}
-        child = Child(**nothing, **ended, reward=so_far, valid=False)
-        return Expanded([child] * n, [session] * n, Cost(calls=1), {"refused": 1})
-
-    async def _drawn(self, request: GenerateRequest, prefix: str = "") -> tuple[list[Completion], Cost, float]:
-        """The completions of a request, which go on after ``prefix``, their cost, and the seconds until they were there."""
-        started = time.monotonic()
-        completions = [*await self.policy.generate(request)]
-        cost = cost_of(request, completions)
-        for number, completion in enumerate(completions):
-            completions[number], more = await self._gone_on(request, prefix, number, completion)
-            cost += more
-        completions = [replace(c, text=self.codec.told(c.text, c.token_ids)) for c in completions] if self.codec.calls else completions
-        return completions, cost, round(time.monotonic() - started, 4)
-
-    async def _gone_on(self, request: GenerateRequest, prefix: str, number: int, drawn: Completion) -> tuple[Completion, Cost]:
-        """A turn without the ends that stop strings made in its thought, which only named them, and what it took to go on.
-
-        Engines know strings, and not where they stand. Turns of an API are closed already, and stay as they are.
-        """
-        last, cost, asked = drawn, Cost(), request.sampling
-        while last.text.endswith(self.format.stop) and last.token_ids[-1:] != (self.codec.end_id,):
-            room = asked.max_tokens - len(drawn.token_ids)
-            if room < 1 or self.read(prefix + drawn.text, (*self.codec.begin(prefix), *drawn.token_ids)).begun:
-                break
-            more = replace(
-                request,
-                prompt_ids=(*request.prompt_ids, *drawn.token_ids),
-                n=1,
-                sampling=replace(asked, max_tokens=room, seed=derived_seed(asked.seed, "go on", number, room)),
-                messages=(*request.messages[: -1 if prefix else None], Message("assistant", prefix + drawn.text)),
-            )
-            (last,) = await self.policy.generate(more)
-            cost += replace(cost_of(more, [last]), completions=0)  # the same one still
-            ids, logprobs = (*drawn.token_ids, *last.token_ids), (*drawn.logprobs, *last.logprobs)
-            drawn = replace(last, text=self.codec.decode(ids), token_ids=ids, logprobs=logprobs)
-        return drawn, cost
-
-    def _sampling(self, seed: int, temperature: float | None = None) -> Sampling:
-        own = self.sampling
-        warmth = own.temperature if temperature is None else temperature
-        return Sampling(warmth, own.max_tokens, own.top_p, seed, self.format.stop, self.codec.stop_ids)
+            return _refused(tree.nodes[asked.node], session, asked.n, refused)
+        return await self._execute(tree, asked.node, session, prompt, completions, cost, seconds)
 
     async def _execute(
-        self, tree: Tree, node: int, session: Session, completions: Sequence[Completion], cost: Cost, policy_s: float = 0.0
+        self,
+        tree: Tree,
+        node: int,
+        session: Session,
+        prompt: Prompt,
+        completions: Sequence[Completion],
+        cost: Cost,
+        policy_s: float = 0.0,
     ) -> Expanded:
-        parsed = [self._parse(c) for c in completions]
+        parsed = [self._parse(completion) for completion in completions]
         actions = list(dict.fromkeys(p.action for p in parsed if p.action is not None))
         started = time.monotonic()
         executed = dict(zip(actions, await session.expand(actions) if actions else [], strict=True))
         env_s = round(time.monotonic() - started, 4)
         self.meter.turns(tree, node, cost, policy_s, env_s)
-        forgotten = self._forgotten(tree, node)
-        # Where turns may be left out, all before this one may.
-        room_used = len(tree.prompt_ids if self.turns.full_context is FullContext.truncate else tree.prompt(node))
         unparsed = sum(p.action is None for p in parsed)
         turns = Expanded([], [], cost + Cost(env_steps=len(actions)), {"unparsed": unparsed} if unparsed else {}, policy_s, env_s)
         for completion, turn in zip(completions, parsed, strict=True):
             after = session if turn.action is None else executed[turn.action]
             seen = after.last
             if turn.action is None:  # the environment is not asked, and the return so far stays
-                seen = Observation(turn.problem, tree.nodes[node].reward, valid=False, status=CallStatus.error)
-            turns.children.append(self._child(tree, completion, seen.executed or turn.action or "", seen, room_used, forgotten))
+                seen = Observation.failed(turn.problem, tree.nodes[node].reward)
+            child = _child(tree, self.codec, completion, turn.action or "", seen, prompt.forgotten)
+            turns.children.append(replace(child, outcome=self._outcome(tree, prompt, child, seen)))
             turns.sessions.append(after)
         return turns
 
     def _parse(self, completion: Completion) -> Parsed:
         if completion.finish is FinishReason.LENGTH and self.turns.cut_off is CutOff.refused:
             return Parsed(None, problem=CUT_OFF)
-        return self.read(completion.text, completion.token_ids)
+        return self.sampler.read(completion.text, completion.token_ids)
 
-    def said(self, text: str, ids: Sequence[int]) -> str:
-        """Returns what of a turn its format reads: all but its reasoning, unless the format reads that itself, from its beginning on."""
-        if not self.format.reasons:
-            return self.codec.answer(text, ids)
-        return f"{REASONS}{text}" if self.codec.begins_in_reasoning(text, ids) else text
-
-    def read(self, text: str, ids: Sequence[int]) -> Parsed:
-        """Parses a turn."""
-        return self.format.parse(self.said(text, ids))
-
-    def _forgotten(self, tree: Tree, node: int) -> int:
-        """How many of the oldest turns the policy does not see after ``node``: none, or as few as leave room for a turn."""
-        if self.turns.full_context is FullContext.end:
-            return 0
-        lengths = [tree.length(turn) for turn in tree.path(node)]
-        used, forgotten = len(tree.prompt_ids) + sum(lengths), 0
-        while self._full(used) and forgotten < len(lengths) - 1:
-            used -= lengths[forgotten]
-            forgotten += 1
-        return forgotten
-
-    def _child(self, tree: Tree, completion: Completion, action: str, seen: Observation, room_used: int, forgotten: int) -> Child:
-        reasoning = self.codec.reasoning(completion.token_ids)
-        shown = completion.token_ids if tree.hiding is None else completion.token_ids[reasoning:]
-        closed = bool(shown) and shown[-1] == self.codec.end_id
-        child = Child(
-            text=completion.text,
-            token_ids=completion.token_ids,
-            bridge_ids=tuple(self.codec.bridge(seen.observation, closed=closed, role=self.codec.answered_by(completion.text))),
-            logprobs=completion.logprobs,
-            finish=completion.finish,
-            action=action,
-            observation=seen.observation,
-            reward=seen.reward,
-            valid=seen.valid,
-            status=seen.status,
-            scores=seen.scores,
-            forgotten=forgotten,
-            reasoning=reasoning,
-        )
+    def _outcome(self, tree: Tree, prompt: Prompt, child: Child, seen: Observation) -> Outcome | None:
         if seen.done:
-            return replace(child, outcome=Outcome.SUCCESS if seen.reward >= self.spec.reward.success else Outcome.FAILURE)
-        return replace(child, outcome=Outcome.CONTEXT_LIMIT) if self._full(room_used + tree.length(child)) else child
+            return Outcome.SUCCESS if seen.reward >= self.spec.reward.success else Outcome.FAILURE
+        return None if self._has_room(prompt.kept + tree.length(child)) else Outcome.CONTEXT_LIMIT
 
-    def _full(self, tokens: int) -> bool:
-        return tokens + self.sampling.max_tokens > self.max_model_len
+    def _has_room(self, tokens: int) -> bool:
+        """Whether a turn has room after so many tokens."""
+        return tokens + self.sampling.max_tokens <= self.max_model_len
+
+
+def _child(tree: Tree, codec: ChatCodec, completion: Completion, action: str, seen: Observation, forgotten: int) -> Child:
+    reasoning = codec.reasoning(completion.token_ids)
+    shown = completion.token_ids if tree.hiding is None else completion.token_ids[reasoning:]
+    closed = bool(shown) and shown[-1] == codec.end_id
+    return Child(
+        text=completion.text,
+        token_ids=completion.token_ids,
+        bridge_ids=tuple(codec.bridge(seen.observation, closed=closed, role=codec.answered_by(completion.text))),
+        logprobs=completion.logprobs,
+        finish=completion.finish,
+        action=seen.executed or action,
+        observation=seen.observation,
+        reward=seen.reward,
+        valid=seen.valid,
+        status=seen.status,
+        scores=seen.scores,
+        forgotten=forgotten,
+        reasoning=reasoning,
+    )
+
+
+def _refused(before: Node, session: Session, n: int, refused: PromptRefused) -> Expanded:
+    """The end of the episode after a node: an empty turn for each that was to be drawn, which is no turn of the agent's."""
+    log.warning("the prompt after turn %d was refused, and the episode ends there: %s", before.id, refused)
+    child = Child(
+        text="",
+        token_ids=(),
+        bridge_ids=(),
+        logprobs=(),
+        finish=FinishReason.LENGTH,
+        action="",
+        observation="",
+        reward=before.reward,
+        valid=False,
+        outcome=Outcome.REFUSED,
+        status=CallStatus.error,
+    )
+    return Expanded([child] * n, [session] * n, Cost(calls=1), {"refused": 1})
 
 
 class Sessions:
@@ -390,9 +441,7 @@ async def take_turn(
     session, seed = await sessions.at(node), derived_seed(tree.seed, label, len(tree.nodes))
     if opening is None:
         turns = await agent.sample(tree, Expansion(node, 0, 1, seed), session)
-    elif agent.can_complete(tree, node, opening):
-        turns = await agent.complete(tree, node, session, opening, seed)
-    else:
+    elif (turns := await agent.complete(tree, node, session, opening, seed)) is None:
         return None
     turns.account(tree, node, 0)
     taken = tree.add(node, finish(turns.children[0]), origin).id

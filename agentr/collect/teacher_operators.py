@@ -86,7 +86,7 @@ async def rewrite_thoughts(evolver: Evolver, episode: Episode) -> Evolution:
     tree, made = evolver.tree, Evolution(parent=episode.leaf.id)
     agent, texts = evolver.agent, list[str]()
     # Reasoning that the format does not read cannot be written as the policy would have drawn it, and is left out.
-    said = [agent.said(node.text, node.token_ids) for node in episode.path]
+    said = [agent.sampler.said(node.text, node.token_ids) for node in episode.path]
     for step, (node, text) in enumerate(zip(episode.path, said, strict=True), 1):
         thought = agent.format.parse(text).thought
         if thought and text.count(thought) == 1:
@@ -120,7 +120,7 @@ async def rewrite_thoughts(evolver: Evolver, episode: Episode) -> Evolution:
 
 def _action(agent: Agent, text: str) -> str | None:
     """Returns the action of a turn that was written."""
-    return agent.read(text, agent.codec.turn(text)).action
+    return agent.sampler.read(text, agent.codec.turn(text)).action
 
 
 def rewritten(format: ActionFormat, text: str, thought: str, new: str) -> str | None:

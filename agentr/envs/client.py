@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from agentr.config.schema import TaskSelection
 from agentr.envs.pool import ServerPool, Urls
 from agentr.envs.selection import select
-from agentr.envs.session import Recorded, Session
+from agentr.envs.session import Exchange, Recorded, Session
 from agentr.envs.transport import EnvStats, Transport
 from agentr.errors import ConfigError
 from agentr.secrets import Secret
@@ -30,7 +30,7 @@ class EnvClient:
         expert_timeout_s: Deadline of a request for a split or an expert. The default is a little more than a server's own deadline, so
             that it is the server that says what took so long.
         retries: Attempts after the first. With waits of about 0.5, 1, 2, .. s between them, 4 outlast the restart of a server.
-        one_line: As in ``Session``.
+        one_line: As in ``Exchange``.
         transport: Makes what speaks to the servers, from token, deadline and counters; another one for another protocol.
 
     Attributes:
@@ -108,7 +108,7 @@ class EnvClient:
             ConfigError: The environment has no such task.
             InfraError: No server answered, or an observation was not the recorded one; names the task, the step and both texts.
         """
-        session = Session(self.pool, await self.spec(), task, tuple(actions), opening=opening, one_line=self._one_line)
+        session = Session(Exchange(self.pool, await self.spec(), self._one_line), task, tuple(actions), opening=opening)
         await self.pool.retry(f"opening task {task.id!r}", session.ready)
         return session
 

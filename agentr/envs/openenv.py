@@ -31,8 +31,8 @@ from agentr.errors import ConfigError, InfraError
 from agentr.foreign import read
 from agentr.secrets import Secret, quoted
 from env_servers import protocol as wire
+from env_servers.observation import CallStatus
 from env_servers.seeds import SPLITS, seed_splits
-from env_servers.status import CallStatus
 
 log = logging.getLogger(__name__)
 Answer = TypeVar("Answer", bound=BaseModel)

@@ -133,22 +133,11 @@ class EnvServer:
     ) -> None:
         self._number = number
         self._starts = restarts.count() if restarts is not None else 0
-        host = host or own_address()
         self._rules = supervision or Supervision()
         self._log_path = Path(log_path)
         make_folder(self._log_path.parent)
-        self._command = [config.python or sys.executable, "-m", "env_servers", "serve", config.name, "--host", host]
-        self._command += ["--die-with-parent", str(os.getpid())]
-        for name, value in config.options.items():
-            self._command += ["--option", f"{name}={json.dumps(value)}"]
-        named = {str(value) for key, value in flatten(config.options) if key.endswith("_env")}
         self._token = Secret(SecretKind.ENVIRONMENT, TOKEN_ENV, token)
-        self._environ = {name: value for name, value in os.environ.items() if name in named or _HANDED_ON.match(name)}
-        self._environ |= {TOKEN_ENV: self._token.reveal(), "PYTHONUNBUFFERED": "1"}
-        if not config.python:
-            # Our interpreter finds the package wherever this process did, installed or not.
-            root = str(Path(env_servers.__file__).parents[1])
-            self._environ["PYTHONPATH"] = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
+        self._command, self._environ = _command(config, host or own_address()), _environ(config, self._token)
         self._status = ServerStatus(ServerState.STARTING)
         self._restarted: deque[float] = deque()
         self._stopping = threading.Event()
@@ -201,28 +190,25 @@ class EnvServer:
     # the supervising thread -------------------------------------------------------------------------------------------
 
     def _supervise(self) -> None:
-        with recording(self._log_path.with_suffix(".jsonl"), "environment"):
-            self._keep_up()
-
-    def _keep_up(self) -> None:
         reason = ""
-        while not self._stopping.is_set():
-            try:
-                child, line = self._launch()
-            except InfraError as error:
-                reason = str(error)
-                if not (self._settled.is_set() or isinstance(error, _Killed)):  # wrong options fail every time
-                    self._set(ServerState.FAILED, error=reason)
+        with recording(self._log_path.with_suffix(".jsonl"), "environment"):
+            while not self._stopping.is_set():
+                try:
+                    child, line = self._launch()
+                except InfraError as error:
+                    reason = str(error)
+                    if not (self._settled.is_set() or isinstance(error, _Killed)):  # wrong options fail every time
+                        self._set(ServerState.FAILED, error=reason)
+                        break
+                else:
+                    self._set(ServerState.UP, url=line["url"], epoch=line["epoch"], pid=child.pid)
+                    self._settled.set()
+                    reason = self._watch(child, line["url"])
+                if self._stopping.is_set() or not self._may_restart(reason):
                     break
-            else:
-                self._set(ServerState.UP, url=line["url"], epoch=line["epoch"], pid=child.pid)
-                self._settled.set()
-                reason = self._watch(child, line["url"])
-            if self._stopping.is_set() or not self._may_restart(reason):
-                break
-        if self._stopping.is_set():
-            self._set(ServerState.STOPPED)
-        self._settled.set()
+            if self._stopping.is_set():
+                self._set(ServerState.STOPPED)
+            self._settled.set()
 
     def _launch(self) -> tuple[subprocess.Popen[bytes], dict[str, str]]:
         """A child that listens, and the line that it printed."""
@@ -234,22 +220,7 @@ class EnvServer:
         self._child = child
         if self._stopping.is_set():  # after stop() looked for a child to end
             child.kill()
-        assert child.stdout is not None
-        deadline = time.monotonic() + self._rules.start_timeout_s
-        printed = b""
-        with child.stdout as pipe:
-            while not printed.endswith(b"\n"):
-                left = deadline - time.monotonic()
-                ready = left > 0 and select.select([pipe], [], [], left)[0]
-                chunk = os.read(pipe.fileno(), 4096) if ready else b""
-                if not chunk:
-                    child.kill()
-                    code = child.wait()
-                    how = f"ended with status {code}" if ready else f"did not listen within {self._rules.start_timeout_s:g} s"
-                    failure = _Killed if ready and code < 0 else InfraError
-                    raise failure(f"it {how}; the end of {self._log_path}: {self._log_tail()}")
-                printed += chunk
-        return child, json.loads(printed)
+        return child, _printed(child, self._rules.start_timeout_s, self._log_path)
 
     def _watch(self, child: subprocess.Popen[bytes], url: str) -> str:
         """Watches the child until it is dead; returns the cause."""
@@ -285,10 +256,47 @@ class EnvServer:
         """Replaces the status in one assignment: other threads read it without a lock."""
         self._status = ServerStatus(**{**vars(self._status), **changes, "state": state})
 
-    def _log_tail(self) -> str:
-        with contextlib.suppress(OSError):
-            return self._log_path.read_bytes()[-LOG_TAIL:].decode("utf-8", "replace").strip()
-        return "(no log)"
+
+def _command(config: EnvConfig, host: str) -> list[str]:
+    own = ["serve", config.name, "--host", host, "--die-with-parent", str(os.getpid())]
+    options = [word for name, value in config.options.items() for word in ("--option", f"{name}={json.dumps(value)}")]
+    return [config.python or sys.executable, "-m", "env_servers", *own, *options]
+
+
+def _environ(config: EnvConfig, token: Secret) -> dict[str, str]:
+    named = {str(value) for key, value in flatten(config.options) if key.endswith("_env")}
+    handed = {name: value for name, value in os.environ.items() if name in named or _HANDED_ON.match(name)}
+    handed |= {TOKEN_ENV: token.reveal(), "PYTHONUNBUFFERED": "1"}
+    if not config.python:
+        # Our interpreter finds the package wherever this process did, installed or not.
+        root = str(Path(env_servers.__file__).parents[1])
+        handed["PYTHONPATH"] = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
+    return handed
+
+
+def _printed(child: subprocess.Popen[bytes], timeout_s: float, log_path: Path) -> dict[str, str]:
+    """The line that a child prints once it listens.
+
+    Raises:
+        InfraError: There was none in time, and the child was killed; quotes the end of its log.
+    """
+    assert child.stdout is not None
+    deadline, printed = time.monotonic() + timeout_s, b""
+    with child.stdout as pipe:
+        while not printed.endswith(b"\n"):
+            left = deadline - time.monotonic()
+            ready = left > 0 and select.select([pipe], [], [], left)[0]
+            chunk = os.read(pipe.fileno(), 4096) if ready else b""
+            if not chunk:
+                child.kill()
+                code = child.wait()
+                how = f"ended with status {code}" if ready else f"did not listen within {timeout_s:g} s"
+                failure, tail = _Killed if ready and code < 0 else InfraError, "(no log)"
+                with contextlib.suppress(OSError):
+                    tail = log_path.read_bytes()[-LOG_TAIL:].decode("utf-8", "replace").strip()
+                raise failure(f"it {how}; the end of {log_path}: {tail}")
+            printed += chunk
+    return json.loads(printed)
 
 
 def _healthy(url: str, timeout_s: float) -> bool:

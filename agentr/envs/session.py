@@ -15,7 +15,7 @@ from typing import TypeVar
 from agentr.envs.pool import Remote, ServerPool
 from agentr.envs.transport import RequestFailed
 from agentr.errors import InfraError
-from agentr.types import CallStatus, Observation, Task
+from agentr.types import Observation, Task
 from env_servers.protocol import (
     MAX_ACTION_CHARS,
     MAX_EXPAND,
@@ -43,14 +43,81 @@ class Recorded:
     observation: str
 
 
+@dataclass(frozen=True)
+class Exchange:
+    """What is said to servers of an environment about sessions: an attempt each, and rewards come back in [0, 1].
+
+    Attributes:
+        one_line: Line breaks and tabs in answers to actions become spaces.
+    """
+
+    pool: ServerPool
+    spec: EnvironmentSpec
+    one_line: bool = False
+
+    async def step(self, remote: Remote, action: str, index: int) -> Observation:
+        """Moves a session by an action, its ``index``-th."""
+        body = StepRequest(session=remote.id, action=action, index=index)
+        return self._observed(await self.pool.post(remote.url, "/v1/step", body, ObservedState))
+
+    async def fork(self, remote: Remote, actions: Sequence[str]) -> list[tuple[Remote, Observation]]:
+        """Opens a child of a session for each action."""
+        answer = await self.pool.post(remote.url, "/v1/expand", ExpandRequest(session=remote.id, actions=[*actions]), ExpandResponse)
+        if len(answer.children) != len(actions):
+            raise InfraError(f"{remote.url} answered {len(actions)} actions with {len(answer.children)} children")
+        return [(Remote(remote.url, child.session), self._observed(child)) for child in answer.children]
+
+    async def suggestions(self, remote: Remote) -> list[str]:
+        return (await self.pool.post(remote.url, "/v1/actions", SessionRequest(session=remote.id), ActionsResponse)).actions
+
+    async def replay(self, task: Task, opening: str | None, history: Sequence[Recorded]) -> tuple[Remote, str, Observation]:
+        """Plays a history on a fresh session, and returns that, and what it saw first and last.
+
+        Raises:
+            RequestFailed: The attempt failed.
+            InfraError: An observation was not the recorded one.
+        """
+        url, index, stats = await self.pool.place(), 0, self.pool.stats
+        opened = await self.pool.post(url, "/v1/open", OpenRequest(task=task.id), ObservedState)
+        stats.opens += 1
+        remote, first = Remote(url, opened.session), opened.observation
+        last = replace(self._observed(opened), observation=first)
+        try:
+            self._check(task, 0, opening, first)
+            for number, recorded in enumerate(history, start=1):
+                if (fault := unsendable(recorded.action)) is not None:
+                    last = Observation.failed(fault, last.reward)
+                else:
+                    last = await self.step(remote, recorded.action, index)
+                    index += 1
+                self._check(task, number, recorded.observation, last.observation)
+        except (RequestFailed, InfraError):
+            self.pool.drop(remote)
+            raise
+        stats.steps += index
+        stats.replayed_steps += index
+        stats.replays += index > 0
+        return remote, first, last
+
+    def _check(self, task: Task, step: int, recorded: str | None, observed: str) -> None:
+        if recorded is not None and recorded != observed:
+            raise InfraError(
+                f"{self.spec.name} did not repeat itself: task {task.id!r}, action {step}, recorded {recorded!r}, now {observed!r}",
+                hint="The environment is not deterministic, or the server runs another version or other options of it.",
+            )
+
+    def _observed(self, state: ObservedState) -> Observation:
+        low, high = self.spec.reward.low, self.spec.reward.high
+        reward = min(1.0, max(0.0, (state.reward - low) / (high - low)))
+        text = state.observation.translate(_SPACES) if self.one_line else state.observation
+        return Observation(text, reward, state.done, state.valid, state.executed, state.status, state.scores)
+
+
 class Session:
     """A state of a task; made by `EnvClient.open` and by ``expand``.
 
     Not for two ``step`` calls at the same time; any number of ``expand`` calls may run at once. All methods raise ``InfraError``
     after the pool's retries, and where a replay does not give the recorded observations.
-
-    Args:
-        one_line: Line breaks and tabs in answers to actions become spaces, in what is recorded as well.
 
     Attributes:
         last: What was last observed, reward in [0, 1].
@@ -60,30 +127,25 @@ class Session:
 
     def __init__(
         self,
-        pool: ServerPool,
-        spec: EnvironmentSpec,
+        exchange: Exchange,
         task: Task,
         history: tuple[Recorded, ...] = (),
         *,
         opening: str | None = None,
         last: Observation | None = None,
-        remote: Remote | None = None,
-        one_line: bool = False,
     ) -> None:
         self.task = task
         self.history = history
-        self._pool = pool
-        self._spec = spec
+        self._exchange = exchange
         self._opening = opening
         self._last = last
-        self._remote = remote
-        self._one_line = one_line
+        self._remote: Remote | None = None
         self._rebuilding = asyncio.Lock()
 
     def __del__(self) -> None:
         remote = getattr(self, "_remote", None)
         if remote is not None:
-            self._pool.drop(remote)
+            self._exchange.pool.drop(remote)
 
     @property
     def last(self) -> Observation:
@@ -109,17 +171,12 @@ class Session:
         self._refuse_ended()
         fault = unsendable(action)
         if fault is not None:
-            self._record(action, _not_sent(fault, self.last.reward))
+            self._record(action, Observation.failed(fault, self.last.reward))
             return self
         index = sum(unsendable(recorded.action) is None for recorded in self.history)
-
-        async def request(remote: Remote) -> ObservedState:
-            body = StepRequest(session=remote.id, action=action, index=index)
-            return await self._pool.post(remote.url, "/v1/step", body, ObservedState)
-
-        observed = await self._on_server("a step", request)
-        self._pool.stats.steps += 1
-        self._record(action, self._observe(observed))
+        last = await self._on_server("a step", lambda remote: self._exchange.step(remote, action, index))
+        self._exchange.pool.stats.steps += 1
+        self._record(action, last)
         return self
 
     async def expand(self, actions: Sequence[str]) -> list[Session]:
@@ -129,29 +186,31 @@ class Session:
             ValueError: The episode has ended.
         """
         self._refuse_ended()
-        if not self._spec.can_fork:
+        if not self._exchange.spec.can_fork:
             return await self._expand_by_replay(actions)
         sendable = [action for action in actions if unsendable(action) is None]
-        answers: list[tuple[str, ObservedState]] = []
+        answers: list[tuple[Remote, Observation]] = []
         for start in range(0, len(sendable), MAX_EXPAND):
-            answers += await self._fork(sendable[start : start + MAX_EXPAND])
-        self._pool.stats.steps += len(answers)
-        self._pool.stats.forks += len(answers)
-        remaining = iter(answers)
-        return [self._child(action, next(remaining) if unsendable(action) is None else None) for action in actions]
+            some = sendable[start : start + MAX_EXPAND]
+            answers += await self._on_server("an expansion", lambda remote, some=some: self._exchange.fork(remote, some))
+        self._exchange.pool.stats.steps += len(answers)
+        self._exchange.pool.stats.forks += len(answers)
+        remaining, children = iter(answers), [self._copy() for _ in actions]
+        for child, action in zip(children, actions, strict=True):
+            if (fault := unsendable(action)) is None:
+                child._remote, last = next(remaining)
+            else:  # it was not sent: the child is rebuilt when it is used
+                last = Observation.failed(fault, self.last.reward)
+            child._record(action, last)
+        return children
 
     async def suggestions(self) -> list[str]:
         """Actions that the environment suggests here; empty where it has no notion of it."""
-
-        async def request(remote: Remote) -> list[str]:
-            answer = await self._pool.post(remote.url, "/v1/actions", SessionRequest(session=remote.id), ActionsResponse)
-            return answer.actions
-
-        return await self._on_server("a look at the actions", request)
+        return await self._on_server("a look at the actions", self._exchange.suggestions)
 
     async def close(self) -> None:
         """Frees the server's side. The session may still be used: it is then rebuilt from its history."""
-        await self._pool.close(_remotes([self]))
+        await self._exchange.pool.close(_remotes([self]))
 
     async def ready(self) -> Remote:
         """Returns the session on a server that holds the state, rebuilt if need be.
@@ -164,7 +223,7 @@ class Session:
             return self._remote
         async with self._rebuilding:
             if self._remote is None:
-                self._remote = await self._rebuild()
+                self._remote, self._opening, self._last = await self._exchange.replay(self.task, self._opening, self.history)
             return self._remote
 
     def detach(self) -> Remote | None:
@@ -186,34 +245,11 @@ class Session:
                     self._remote = None
                 raise
 
-        return await self._pool.retry(f"{what} of task {self.task.id!r}", call)
-
-    async def _fork(self, actions: list[str]) -> list[tuple[str, ObservedState]]:
-        """The server and the state of each child."""
-
-        async def request(remote: Remote) -> list[tuple[str, ObservedState]]:
-            body = ExpandRequest(session=remote.id, actions=actions)
-            answer = await self._pool.post(remote.url, "/v1/expand", body, ExpandResponse)
-            if len(answer.children) != len(actions):
-                raise InfraError(f"{remote.url} answered {len(actions)} actions with {len(answer.children)} children")
-            return [(remote.url, child) for child in answer.children]
-
-        return await self._on_server("an expansion", request)
-
-    def _child(self, action: str, answer: tuple[str, ObservedState] | None) -> Session:
-        """The child by an action; without an answer, one whose action was not sent: it is rebuilt when it is used."""
-        child = self._copy()
-        if answer is None:
-            child._record(action, _not_sent(unsendable(action) or "", self.last.reward))
-        else:
-            url, observed = answer
-            child._record(action, self._observe(observed))
-            child._remote = Remote(url, observed.session)
-        return child
+        return await self._exchange.pool.retry(f"{what} of task {self.task.id!r}", call)
 
     def _copy(self) -> Session:
         """The same history, with nothing on a server."""
-        return Session(self._pool, self._spec, self.task, self.history, opening=self._opening, last=self._last, one_line=self._one_line)
+        return Session(self._exchange, self.task, self.history, opening=self._opening, last=self._last)
 
     async def _expand_by_replay(self, actions: Sequence[str]) -> list[Session]:
         """Children that each play the history again, but for one, which takes over this session's state: a rollout without
@@ -225,67 +261,17 @@ class Session:
         results = await asyncio.gather(*(c.step(a) for c, a in zip(children, actions, strict=True)), return_exceptions=True)
         for result in results:
             if isinstance(result, BaseException):
-                await self._pool.close(_remotes(children))
+                await self._exchange.pool.close(_remotes(children))
                 raise result
         return children
-
-    async def _rebuild(self) -> Remote:
-        pool = self._pool
-        url = await pool.place()
-        observed = await pool.post(url, "/v1/open", OpenRequest(task=self.task.id), ObservedState)
-        pool.stats.opens += 1
-        remote = Remote(url, observed.session)
-        try:
-            index = await self._replay(remote, observed)
-        except (RequestFailed, InfraError):
-            pool.drop(remote)
-            raise
-        pool.stats.steps += index
-        pool.stats.replayed_steps += index
-        pool.stats.replays += index > 0
-        return remote
-
-    async def _replay(self, remote: Remote, opened: ObservedState) -> int:
-        """Plays the history on a fresh session, and says how many actions that took."""
-        self._check(0, self._opening, opened.observation)
-        self._opening = opened.observation
-        last, index = replace(self._observe(opened), observation=opened.observation), 0
-        for number, recorded in enumerate(self.history, start=1):
-            fault = unsendable(recorded.action)
-            if fault is not None:
-                last = _not_sent(fault, last.reward)
-            else:
-                body = StepRequest(session=remote.id, action=recorded.action, index=index)
-                last = self._observe(await self._pool.post(remote.url, "/v1/step", body, ObservedState))
-                index += 1
-            self._check(number, recorded.observation, last.observation)
-        self._last = last
-        return index
-
-    def _check(self, step: int, recorded: str | None, observed: str) -> None:
-        if recorded is not None and recorded != observed:
-            raise InfraError(
-                f"{self._spec.name} did not repeat itself: task {self.task.id!r}, action {step}, recorded {recorded!r}, now {observed!r}",
-                hint="The environment is not deterministic, or the server runs another version or other options of it.",
-            )
 
     def _record(self, action: str, last: Observation) -> None:
         self._last = last
         self.history = (*self.history, Recorded(last.executed or action, last.observation))
 
-    def _observe(self, observed: ObservedState) -> Observation:
-        low, high = self._spec.reward.low, self._spec.reward.high
-        reward = min(1.0, max(0.0, (observed.reward - low) / (high - low)))
-        text = observed.observation.translate(_SPACES) if self._one_line else observed.observation
-        return Observation(text, reward, observed.done, observed.valid, observed.executed, observed.status, observed.scores)
-
     def _refuse_ended(self) -> None:
         if self.last.done:
             raise ValueError(f"the episode of task {self.task.id!r} has ended: nothing can follow")
-
-
-def _not_sent(fault: str, reward: float) -> Observation:
-    return Observation(fault, reward, valid=False, status=CallStatus.error)
 
 
 def _remotes(sessions: Sequence[Session]) -> list[Remote]:

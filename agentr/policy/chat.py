@@ -12,7 +12,7 @@ The template's text around the contents (`agentr.policy.template`) may hold spec
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from agentr.config.turns import TurnFormat, TurnsConfig
@@ -30,6 +30,78 @@ if TYPE_CHECKING:
 _PROBE = ("Go.", "Thought: probe\nAction: look", "You see a probe.")
 
 
+class TurnReader:
+    """Reads what a model has generated: ids as text, and reasoning apart from answers.
+
+    Args:
+        marks: Special tokens that mark a tool call, which stay in decoded text.
+        reasons: Whether the model's template knows that turns may hold reasoning.
+        opened: Whether prompts open it.
+    """
+
+    def __init__(self, tokenizer: Any, marks: Mapping[int, str], reasons: bool, opened: bool) -> None:
+        self._tokenizer, self._marks, self._reasons, self._opened = tokenizer, marks, reasons, opened
+
+    def decode(self, ids: Sequence[int], *, special: bool = False) -> str:
+        """Decodes ``ids``, without special tokens unless ``special`` is set; those that mark a tool call stay."""
+        if special or self._marks.keys().isdisjoint(ids):
+            return self._tokenizer.decode(list(ids), skip_special_tokens=not special)
+        texts, start = [], 0
+        for at, mark in [*((n, self._marks[i]) for n, i in enumerate(ids) if i in self._marks), (len(ids), "")]:
+            texts += [self._tokenizer.decode(list(ids[start:at]), skip_special_tokens=True), mark]
+            start = at + 1
+        return "".join(texts)
+
+    def told(self, text: str, ids: Sequence[int]) -> str:
+        """Returns an engine's text of a completion, with the marks of tool calls that its ids have and it leaves out."""
+        return self.decode(ids) if any(i in ids and mark not in text for i, mark in self._marks.items()) else text
+
+    def answer(self, text: str, ids: Sequence[int]) -> str:
+        """Returns a turn without its reasoning; all of it is reasoning if that was opened and never closed.
+
+        Args:
+            ids: Those of the turn: where the prompt opens the reasoning, a turn that was written closes it in its ids alone.
+        """
+        if not self._reasons:
+            return text
+        _, closed, said = text.rpartition(REASONED)
+        if closed:
+            return said.lstrip("\n")
+        if self._opened:
+            return text if REASONED in self.decode(ids, special=True) else ""
+        return "" if text.lstrip().startswith(REASONS) else text
+
+    def begins_in_reasoning(self, text: str, ids: Sequence[int]) -> bool:
+        """Whether a turn begins in reasoning that the prompt has opened, and that its ids do not close at once (as in `answer`)."""
+        return self._opened and (REASONED in text or REASONED not in self.decode(ids, special=True))
+
+    def reply(self, text: str) -> str:
+        """Returns the answer to a question without its reasoning, which ends with the first ``</think>``: the answer may quote turns."""
+        if not self._reasons or not (self._opened or text.lstrip().startswith(REASONS)):
+            return text
+        return text.partition(REASONED)[2].lstrip("\n")
+
+    def reasoning(self, ids: Sequence[int]) -> int:
+        """Counts the ids of a turn's reasoning, from the first one on: up to the last ``</think>`` and the white space after it.
+
+        Returns:
+            All of them if reasoning was opened and never closed, 0 if there is none. A token that holds the end of ``</think>`` and the
+            beginning of the answer counts as answer.
+        """
+        if not self._reasons:
+            return 0
+        text = self.decode(ids, special=True)
+        end = text.rfind(REASONED) + len(REASONED)
+        if REASONED not in text:
+            return len(ids) if self._opened or text.lstrip().startswith(REASONS) else 0
+        count = bisect_left(range(len(ids)), end, key=lambda n: len(self.decode(ids[:n], special=True)))
+        if self.decode(ids[:count], special=True)[end:].strip():
+            return count - 1
+        while count < len(ids) and not self.decode([ids[count]], special=True).strip():
+            count += 1
+        return count
+
+
 class ChatCodec:
     """Turns messages and observations into token ids for one tokenizer.
 
@@ -44,6 +116,8 @@ class ChatCodec:
         stop_ids: Ids that end a completion, besides the tokenizer's own end of a sequence.
         reasons: Whether a turn may hold reasoning that the model's own template knows of.
         hiding: How turns are shown once others follow, where their reasoning is left out then; None if the template knows of none.
+        encode: Encodes plain text (`PlainText.encode`).
+        decode, told, answer, begins_in_reasoning, reply, reasoning: Read what the model has generated (`TurnReader`).
         plain: The same codec without tools, for conversations that are not the agent's own (a judge's).
 
     Raises:
@@ -67,14 +141,16 @@ class ChatCodec:
             )
         self._plain = PlainText(tokenizer, str(tokenizer.chat_template))
         self._template = Template(tokenizer, self.name, self._plain, end_of_turn)
-        end = self._template.ending.token
-        self.end_id: int = self._plain.raw(end)[0]
+        self.end_id: int = self._plain.raw(self._template.ending.token)[0]
         self.stop_ids: tuple[int, ...] = () if self.end_id == self.tokenizer.eos_token_id else (self.end_id,)
         self.reasons = self._template.reasons
         self._tools = ToolFrames(self._template, self._plain, self.name, calls) if calls else None
-        #: Special tokens that mark a tool call, which stay in decoded text.
-        self._marks = {i: text for i, text in self._plain.special.items() if calls and text in calls.dialect.marks}
         self.hiding = self._template.hiding() if self.reasons else None
+        marks = {i: text for i, text in self._plain.special.items() if calls and text in calls.dialect.marks}
+        reader = TurnReader(tokenizer, marks, self.reasons, self._template.opens_reasoning)
+        self.encode, self.decode, self.told = self._plain.encode, reader.decode, reader.told
+        self.answer, self.begins_in_reasoning = reader.answer, reader.begins_in_reasoning
+        self.reply, self.reasoning = reader.reply, reader.reasoning
         self._check_tokens()
 
     def offering(self, tools: Sequence[Tool], turns: TurnsConfig) -> ChatCodec:
@@ -103,10 +179,6 @@ class ChatCodec:
             ids += [*self.turn(turn.content), *self._after_turn(others)]
         return ids
 
-    def encode(self, text: str) -> list[int]:
-        """Encodes plain text. Text that looks like a special token stays text: no id in the result is special."""
-        return self._plain.encode(text)
-
     def begin(self, text: str, begun: str = "") -> list[int]:
         """Encodes the beginning of an assistant turn that was not generated, without an end.
 
@@ -121,8 +193,7 @@ class ChatCodec:
         Args:
             begun: As in `begin`.
         """
-        ending = self._template.ending
-        return self._said(text, begun, Piece(ending.before + ending.token))
+        return self._said(text, begun, Piece(self._template.ending.before + self._template.ending.token))
 
     def bridge(self, observation: str, *, closed: bool = True, role: Answerer = "user") -> list[int]:
         """Encodes all tokens between one completion and the next.
@@ -132,8 +203,7 @@ class ChatCodec:
             closed: Whether the completion ends with the end-of-turn token; if not, the bridge starts with one.
             role: Whose message it is (`answered_by`).
         """
-        ids = self._after_turn([Message(role, observation)])
-        return ids if closed else [self.end_id, *ids]
+        return [*([] if closed else [self.end_id]), *self._after_turn([Message(role, observation)])]
 
     @property
     def answerers(self) -> tuple[Answerer, ...]:
@@ -143,20 +213,6 @@ class ChatCodec:
     def answered_by(self, turn: str) -> Answerer:
         """Returns the role of what is observed after a turn: the tool's if it holds a call, and the template has such messages."""
         return "tool" if "tool" in self.answerers and self.calls is not None and self.calls.called(turn) is not None else "user"
-
-    def decode(self, ids: Sequence[int], *, special: bool = False) -> str:
-        """Decodes ``ids``, without special tokens unless ``special`` is set; those that mark a tool call stay."""
-        if special or self._marks.keys().isdisjoint(ids):
-            return self.tokenizer.decode(list(ids), skip_special_tokens=not special)
-        texts, start = [], 0
-        for at, mark in [*((n, self._marks[i]) for n, i in enumerate(ids) if i in self._marks), (len(ids), "")]:
-            texts += [self.tokenizer.decode(list(ids[start:at]), skip_special_tokens=True), mark]
-            start = at + 1
-        return "".join(texts)
-
-    def told(self, text: str, ids: Sequence[int]) -> str:
-        """Returns an engine's text of a completion, with the marks of tool calls that its ids have and it leaves out."""
-        return self.decode(ids) if any(i in ids and mark not in text for i, mark in self._marks.items()) else text
 
     def heard(self, role: str, content: str) -> str:
         """Returns the content of a message, from what the template wrote of it."""
@@ -169,51 +225,6 @@ class ChatCodec:
     def remarks(self, keeps: bool = True, trains: bool | None = True) -> list[str]:
         """Returns sentences on what the template would do otherwise, and on reasoning (`agentr.policy.template.Template.remarks`)."""
         return list(self._template.remarks(keeps, trains))
-
-    def answer(self, text: str, ids: Sequence[int]) -> str:
-        """Returns a turn without its reasoning; all of it is reasoning if that was opened and never closed.
-
-        Args:
-            ids: Those of the turn: where the prompt opens the reasoning, a turn that was written closes it in its ids alone.
-        """
-        if not self.reasons:
-            return text
-        _, closed, said = text.rpartition(REASONED)
-        if closed:
-            return said.lstrip("\n")
-        if self._template.opens_reasoning:
-            return text if REASONED in self.decode(ids, special=True) else ""
-        return "" if text.lstrip().startswith(REASONS) else text
-
-    def begins_in_reasoning(self, text: str, ids: Sequence[int]) -> bool:
-        """Whether a turn begins in reasoning that the prompt has opened, and that its ids do not close at once (as in `answer`)."""
-        return self._template.opens_reasoning and (REASONED in text or REASONED not in self.decode(ids, special=True))
-
-    def reply(self, text: str) -> str:
-        """Returns the answer to a question without its reasoning, which ends with the first ``</think>``: the answer may quote turns."""
-        if not self.reasons or not (self._template.opens_reasoning or text.lstrip().startswith(REASONS)):
-            return text
-        return text.partition(REASONED)[2].lstrip("\n")
-
-    def reasoning(self, ids: Sequence[int]) -> int:
-        """Counts the ids of a turn's reasoning, from the first one on: up to the last ``</think>`` and the white space after it.
-
-        Returns:
-            All of them if reasoning was opened and never closed, 0 if there is none. A token that holds the end of ``</think>`` and the
-            beginning of the answer counts as answer.
-        """
-        if not self.reasons:
-            return 0
-        text = self.decode(ids, special=True)
-        end = text.rfind(REASONED) + len(REASONED)
-        if REASONED not in text:
-            return len(ids) if self._template.opens_reasoning or text.lstrip().startswith(REASONS) else 0
-        count = bisect_left(range(len(ids)), end, key=lambda n: len(self.decode(ids[:n], special=True)))
-        if self.decode(ids[:count], special=True)[end:].strip():
-            return count - 1
-        while count < len(ids) and not self.decode([ids[count]], special=True).strip():
-            count += 1
-        return count
 
     # ------------------------------------------------------------------------------------------------------------------
 
@@ -235,17 +246,15 @@ class ChatCodec:
 
     def _after_turn(self, messages: Sequence[Message]) -> list[int]:
         roles = [m.role if m.role != "tool" or "tool" in self.answerers else "user" for m in messages]
-        frame = self._template.after_turn(roles)
         said = [
             self._tools.heard(m.content) if r == "tool" and self._tools is not None else m.content
             for m, r in zip(messages, roles, strict=True)
         ]
-        return self._plain.after(self._template.ending.token, *pieces_of(frame, said))
+        return self._plain.after(self._template.ending.token, *pieces_of(self._template.after_turn(roles), said))
 
     def _check_tokens(self) -> None:
         """Compares a conversation that is built by appending with its text, encoded as a whole."""
-        go, answer, seen = _PROBE
-        template = self._template
+        (go, answer, seen), template = _PROBE, self._template
         first = template.frame(("user",), self.calls is not None)
         before, after = template.after_turn(["user"])
         text = [*first[:1], go, first[1], template.lead, answer, template.ending.before, template.ending.token, before, seen, after]

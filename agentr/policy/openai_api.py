@@ -20,7 +20,7 @@ from typing import Any
 import httpx
 
 from agentr.backoff import Backoff
-from agentr.config.policy import PolicyConfig
+from agentr.config.policy import OpenAIConfig, PolicyConfig
 from agentr.errors import BudgetExceeded, ConfigError, InfraError
 from agentr.foreign import MOST_BYTES, Unreadable, read
 from agentr.policy.base import GenerateRequest, PolicyStats
@@ -46,6 +46,52 @@ _TOKENS = 4
 _CHARACTERS = 16
 
 _KEY_HINT = "Export it, or set policy.openai.api_key_env to the name of the variable that holds the key."
+
+
+class ChatEndpoint:
+    """An address that is asked for chat completions.
+
+    Raises:
+        ConfigError: It is none, or its proxy is none.
+    """
+
+    def __init__(self, api: OpenAIConfig, key: Secret, timeout_s: float) -> None:
+        self.url = api.base_url.rstrip("/") + "/chat/completions"
+        self._timeout_s, self._key_env = timeout_s, api.api_key_env
+        for name in _PROXIES:
+            Secret.read(SecretKind.PROXY, name)
+        limits = httpx.Limits(max_connections=api.concurrency, max_keepalive_connections=api.concurrency)
+        try:
+            # This machine itself is not asked by a proxy.
+            trust = not _LOOPBACK.fullmatch(httpx.URL(self.url).host)
+            self.client = httpx.AsyncClient(headers=key.bearer(), timeout=timeout_s, limits=limits, trust_env=trust)
+        except (httpx.InvalidURL, ValueError, ImportError) as error:
+            hint = "Check policy.openai.base_url, and HTTPS_PROXY and its like."
+            raise ConfigError(f"{self.url} cannot be asked: {quoted(error)}", hint=hint) from None
+
+    async def post(self, body: dict[str, Any]) -> bytes:
+        """The body of one answer.
+
+        Raises:
+            TransientError, PromptRefused, ConfigError: There is none, as `refusal` says.
+        """
+        data = bytearray()
+        try:
+            async with asyncio.timeout(self._timeout_s), self.client.stream("POST", self.url, json=body) as response:
+                async for part in response.aiter_bytes():
+                    data += part
+                    if len(data) > MOST_BYTES:
+                        raise TransientError(f"an answer of more than {MOST_BYTES >> 20} MiB")
+        except (TimeoutError, httpx.TimeoutException):
+            raise TransientError(f"no answer within {self._timeout_s:g} s") from None
+        except (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError) as error:
+            raise TransientError(quoted(f"{type(error).__name__}: {error}")) from None
+        if response.status_code != 200:
+            raise self.refused(response.status_code, bytes(data), response.headers.get("Retry-After", ""))
+        return bytes(data)
+
+    def refused(self, status: int, data: bytes, retry_after: str = "") -> Exception:
+        return refusal(status, data, self.url, self._key_env, retry_after)
 
 
 class OpenAIPolicy:
@@ -75,23 +121,13 @@ class OpenAIPolicy:
             raise ConfigError(f"the environment variable {api.api_key_env} with the API key is not set.", hint=_KEY_HINT)
         if api.max_cost and not (api.prompt_price_per_mtok or api.completion_price_per_mtok):
             raise ConfigError("policy.openai.max_cost is set without prices.", hint="Set prompt_ and completion_price_per_mtok.")
-        self._config = config
+        self._config, self._api = config, api
         self._codec = codec
         self._backoff = backoff
-        self._url = api.base_url.rstrip("/") + "/chat/completions"
+        self._endpoint = ChatEndpoint(api, key, config.timeout_s)
         self._slots = asyncio.Semaphore(api.concurrency)
         self._stats = PolicyStats()
         self._failed_in_a_row, self._failure = 0, ""
-        for name in _PROXIES:
-            Secret.read(SecretKind.PROXY, name)
-        limits = httpx.Limits(max_connections=api.concurrency, max_keepalive_connections=api.concurrency)
-        try:
-            # This machine itself is not asked by a proxy.
-            trust = not _LOOPBACK.fullmatch(httpx.URL(self._url).host)
-            self._client = httpx.AsyncClient(headers=key.bearer(), timeout=config.timeout_s, limits=limits, trust_env=trust)
-        except (httpx.InvalidURL, ValueError, ImportError) as error:
-            hint = "Check policy.openai.base_url, and HTTPS_PROXY and its like."
-            raise ConfigError(f"{self._url} cannot be asked: {quoted(error)}", hint=hint) from None
 
     async def generate(self, request: GenerateRequest) -> list[Completion]:
         """See `Policy.generate`. An API that returns fewer than ``n`` choices is asked again for the rest.
@@ -108,8 +144,7 @@ class OpenAIPolicy:
             async with asyncio.timeout(total_s):
                 completions: list[Completion] = []
                 while len(completions) < request.n:
-                    body = self._body(request, len(completions))
-                    completions += await self._ask(body, request, problems)
+                    completions += await self._ask(self._body(request, len(completions)), request, problems)
         except TimeoutError:
             problems.append(f"the deadline of {total_s:g} s for all attempts")
             raise self._failed(problems) from None
@@ -122,21 +157,19 @@ class OpenAIPolicy:
 
     def problems(self) -> dict[str, str]:
         """Returns why the API gives nothing, by its address, while no call comes through; else nothing."""
-        if not self._failed_in_a_row:
-            return {}
-        return {self._config.openai.base_url: f"{self._failure}, {self._failed_in_a_row} times in a row"}
+        many = self._failed_in_a_row
+        return {self._api.base_url: f"{self._failure}, {many} times in a row"} if many else {}
 
     async def close(self) -> None:
         """Closes the connections."""
-        await self._client.aclose()
+        await self._endpoint.client.aclose()
 
     # ------------------------------------------------------------------------------------------------------------------
 
     def _body(self, request: GenerateRequest, have: int) -> dict[str, Any]:
-        sampling = request.sampling
-        calls = self._codec.calls if request.tools else None
+        sampling, calls = request.sampling, self._codec.calls if request.tools else None
         body: dict[str, Any] = {
-            "model": self._config.openai.model,
+            "model": self._api.model,
             "messages": as_messages(request.messages, calls)
             if calls
             else [{"role": m.role, "content": m.content} for m in request.messages],
@@ -149,8 +182,8 @@ class OpenAIPolicy:
         if calls:
             body |= {"tools": [schema(tool) for tool in calls.tools], "parallel_tool_calls": False}
         body |= {"stop": list(sampling.stop)} if sampling.stop else {}
-        names = self._config.openai.parameters
-        return {names.get(name, name): value for name, value in body.items() if names.get(name, name)}
+        renamed = self._api.parameters.get
+        return {renamed(name, name): value for name, value in body.items() if renamed(name, name)}
 
     async def _ask(self, body: dict[str, Any], request: GenerateRequest, problems: list[str]) -> list[Completion]:
         """Requests one answer, with retries, and adds each failure to ``problems``."""
@@ -159,7 +192,7 @@ class OpenAIPolicy:
             try:
                 async with self._slots:
                     self._check_budget()
-                    answer = await self._post(body)
+                    answer = await self._endpoint.post(body)
                 completions = self._read(answer, request)
                 self._failed_in_a_row = 0
                 return completions
@@ -170,37 +203,13 @@ class OpenAIPolicy:
                     await asyncio.sleep(pause_before_retry(error, attempt, self._backoff))
         raise self._failed(problems)
 
-    async def _post(self, body: dict[str, Any]) -> bytes:
-        """The body of one answer.
-
-        Raises:
-            TransientError, PromptRefused, ConfigError: There is none, as `refusal` says.
-        """
-        data = bytearray()
-        try:
-            async with asyncio.timeout(self._config.timeout_s), self._client.stream("POST", self._url, json=body) as response:
-                async for part in response.aiter_bytes():
-                    data += part
-                    if len(data) > MOST_BYTES:
-                        raise TransientError(f"an answer of more than {MOST_BYTES >> 20} MiB")
-        except (TimeoutError, httpx.TimeoutException):
-            raise TransientError(f"no answer within {self._config.timeout_s:g} s") from None
-        except (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError) as error:
-            raise TransientError(quoted(f"{type(error).__name__}: {error}")) from None
-        if response.status_code != 200:
-            raise self._refused(response.status_code, bytes(data), response.headers.get("Retry-After", ""))
-        return bytes(data)
-
-    def _refused(self, status: int, data: bytes, retry_after: str = "") -> Exception:
-        return refusal(status, data, self._url, self._config.openai.api_key_env, retry_after)
-
     def _read(self, data: bytes, request: GenerateRequest) -> list[Completion]:
         """Reads the completions of an answer. Counts the reported usage even if the rest is unusable."""
         try:
             answer = read(data, dict[str, Any])
             self._charge(answer.get("usage"), request)
             if not answer.get("choices"):
-                raise self._refused(200, data)
+                raise self._endpoint.refused(200, data)
             completions = [self._completion(choice, request) for choice in answer["choices"][: request.n]]
         except (Unreadable, KeyError, TypeError, AttributeError) as error:
             why = error if isinstance(error, Unreadable) else f"{type(error).__name__}: {quoted(error, 80)} in {quoted(data, 200)!r}"
@@ -233,21 +242,19 @@ class OpenAIPolicy:
         prompt = _count(counts, "prompt_tokens", 0) or len(request.prompt_ids)
         # Without usage the dearest answer is assumed: a spending cap must hold for servers that do not report.
         completion = _count(counts, "completion_tokens", request.n * request.sampling.max_tokens)
-        api = self._config.openai
-        price = (prompt * api.prompt_price_per_mtok + completion * api.completion_price_per_mtok) / 1e6
+        price = (prompt * self._api.prompt_price_per_mtok + completion * self._api.completion_price_per_mtok) / 1e6
         cached = _count(counts.get("prompt_tokens_details"), "cached_tokens", 0)
         self._stats += PolicyStats(Cost(prompt_tokens=prompt, cached_tokens=cached), spent=price)
 
     def _check_budget(self) -> None:
-        api = self._config.openai
-        if api.max_cost and self._stats.spent >= api.max_cost:
+        if self._api.max_cost and self._stats.spent >= self._api.max_cost:
             raise BudgetExceeded(
-                f"{self._stats.spent:.4f} was spent at {api.base_url}, the limit is {api.max_cost:g}.",
+                f"{self._stats.spent:.4f} was spent at {self._api.base_url}, the limit is {self._api.max_cost:g}.",
                 hint="Raise policy.openai.max_cost and resume.",
             )
 
     def _failed(self, problems: list[str]) -> InfraError:
-        return InfraError(f"{self._url} gave no completion: {'; '.join(problems)}.")
+        return InfraError(f"{self._endpoint.url} gave no completion: {'; '.join(problems)}.")
 
 
 def _count(counts: Any, name: str, otherwise: int) -> int:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter, OrderedDict, deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
@@ -54,6 +54,7 @@ class _Slot:
     in_flight: int = 0
     homes: int = 0
     problem: str = ""
+    busy_s: float = 0.0
     busy_since: float = 0.0
     probe: asyncio.Task[None] | None = field(default=None, repr=False)
 
@@ -62,11 +63,109 @@ class _Slot:
         return not self.problem
 
 
+class Dispatcher:
+    """Gives engines to calls. Invariant: no more than ``cap`` calls are in flight on an engine.
+
+    Attributes:
+        queue: Calls that wait: for which tree, and what they are told.
+        held: While it is locked, no call gets an engine.
+    """
+
+    def __init__(self, engines: Sequence[EngineHandle], cap: int, timeout_s: float) -> None:
+        self.slots = [_Slot(engine) for engine in engines]
+        self.queue: deque[tuple[str, asyncio.Future[_Slot]]] = deque()
+        self.held = asyncio.Lock()
+        self._cap = cap
+        self._timeout_s = timeout_s
+        self._changed = asyncio.Event()
+        self._homes: OrderedDict[str, _Slot] = OrderedDict()
+
+    async def acquire(self, affinity: str, failures: Sequence[str]) -> _Slot:
+        """Gives a call its engine; calls that wait are served in their order, and none is woken in vain."""
+        slot = None if self.queue else self._choose(affinity)
+        if slot is not None:
+            return self._take(slot, affinity)
+        served: asyncio.Future[_Slot] = asyncio.get_running_loop().create_future()
+        self.queue.append((affinity, served))
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                return await served
+        except BaseException as error:  # also when cancelled: the engine that it was given meanwhile is free again
+            if served.done() and not served.cancelled():
+                self.release(served.result())
+            served.cancel()
+            if not isinstance(error, TimeoutError):
+                raise
+            before = f" Before that: {'; '.join(failures)}." if failures else ""
+            what = f"waited {self._timeout_s:g} s for an engine that is ready and has room ({self.report()}).{before}"
+            raise InfraError(what) from None
+
+    def _take(self, slot: _Slot, affinity: str) -> _Slot:
+        if affinity and affinity not in self._homes:
+            self._homes[affinity] = slot
+            slot.homes += 1
+            if len(self._homes) > _HOMES:
+                self._homes.popitem(last=False)[1].homes -= 1
+        if not slot.in_flight:
+            slot.busy_since = time.monotonic()
+        slot.in_flight += 1
+        return slot
+
+    def serve(self) -> None:
+        """Gives engines that have room to the calls that wait longest. If there is none for one of them, there is none for any."""
+        while self.queue:
+            affinity, served = self.queue[0]
+            if not served.done():
+                slot = self._choose(affinity)
+                if slot is None:
+                    return
+                served.set_result(self._take(slot, affinity))
+            self.queue.popleft()
+
+    def _choose(self, affinity: str) -> _Slot | None:
+        """Chooses the engine for a call, if one has room. Depends on the load only, not on the order of callers."""
+        ready = [s for s in self.slots if s.ready]
+        if self.held.locked() or not ready:
+            return None
+        least = min(ready, key=lambda s: (s.in_flight, s.homes))
+        home = self._homes.get(affinity)
+        if home is not None and home.ready and home.in_flight <= least.in_flight + SPILL and home.in_flight < self._cap:
+            return home
+        return least if least.in_flight < self._cap else None
+
+    def release(self, slot: _Slot) -> None:
+        slot.in_flight -= 1
+        if not slot.in_flight:
+            slot.busy_s += time.monotonic() - slot.busy_since
+        self.notify()
+
+    async def wait(self, ready: Callable[[], bool], what: str) -> None:
+        """Waits until ``ready()``, which still holds on return: no other coroutine runs in between.
+
+        One waits at a time, which is who holds ``held``.
+        """
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                while not ready():
+                    self._changed.clear()
+                    await self._changed.wait()
+        except TimeoutError:
+            raise InfraError(f"waited {self._timeout_s:g} s for {what} ({self.report()}).") from None
+
+    def notify(self) -> None:
+        """Gives what can be given now, and wakes who waits for something else."""
+        self.serve()
+        self._changed.set()
+
+    def report(self) -> str:
+        return ", ".join(f"{s.handle.name}: {s.problem or f'ready, {s.in_flight} calls in flight'}" for s in self.slots)
+
+
 class Router:
     """A policy over engines. Belongs to one event loop.
 
-    Invariants: no more than ``cap`` calls are in flight on an engine; an answer comes from the weights last given to
-    ``load``; counters are the router's own, so a restart of an engine does not lose them.
+    Invariants: an answer comes from the weights last given to ``load``; counters are the router's own, so a restart of an
+    engine does not lose them.
 
     Args:
         engines: Handles with distinct names.
@@ -94,16 +193,10 @@ class Router:
         if not engines or len({e.name for e in engines}) < len(engines):
             raise ValueError("a router needs engines with distinct names")
         self.checkpoint = checkpoint
-        self._slots = [_Slot(engine) for engine in engines]
+        self._calls = Dispatcher(engines, cap or config.max_num_seqs, config.timeout_s)
         self._config = config
-        self._cap = cap or config.max_num_seqs
         self._backoff = backoff
         self._probe_timeout_s = probe_timeout_s
-        self._changed = asyncio.Condition()
-        self._watchers = 0
-        self._loading = asyncio.Lock()
-        self._queue: deque[tuple[str, asyncio.Future[_Slot]]] = deque()
-        self._homes: OrderedDict[str, _Slot] = OrderedDict()
         self._stats = PolicyStats()
         self.causes: Counter[str] = Counter()
 
@@ -125,7 +218,7 @@ class Router:
         for attempt in range(self._config.retries + 1):
             if attempt:
                 await asyncio.sleep(self._backoff.pause_s(attempt - 1))
-            slot = await self._acquire(request.affinity, failures)
+            slot = await self._calls.acquire(request.affinity, failures)
             try:
                 async with asyncio.timeout(self._config.timeout_s):
                     completions = await slot.handle.generate(request, self.checkpoint)
@@ -139,7 +232,7 @@ class Router:
                 self._stats += PolicyStats(cost_of(request, completions))
                 return completions
             finally:
-                await self._release(slot)
+                self._calls.release(slot)
             failures.append(f"{slot.handle.name}: {slot.problem or 'failed, and came back meanwhile'}")
         raise InfraError(f"no completion after {len(failures)} attempts: " + "; ".join(failures) + ".")
 
@@ -153,48 +246,47 @@ class Router:
             InfraError: Not one engine could load them within ``timeout_s``.
             ModelError: There is no model in ``checkpoint``; the router keeps asking for the old one.
         """
+        slots, wait = self._calls.slots, self._calls.wait
         try:
-            await self._load_all(checkpoint)
+            async with self._calls.held:
+                await wait(lambda: not self.running, "the calls in flight to end before a weight reload")
+                results = await asyncio.gather(*(self._load(slot, checkpoint) for slot in slots), return_exceptions=True)
+                refused = [r for r in results if isinstance(r, BaseException) and not isinstance(r, InfraError | TimeoutError)]
+                if refused:
+                    raise refused[0]
+                self.checkpoint = checkpoint
+                for slot, result in zip(slots, results, strict=True):
+                    if isinstance(result, BaseException):
+                        self._quarantine(slot, f"loading {checkpoint}: {result or 'timed out'}")
+                    else:
+                        slot.problem = ""
+                self._calls.notify()
+                if all(isinstance(result, EngineLost) for result in results):
+                    raise InfraError(f"no engine could load {checkpoint}: {self._calls.report()}.")
+                if not any(slot.ready for slot in slots):  # those that died are started again, and load it then
+                    await wait(lambda: any(slot.ready for slot in slots), f"an engine to load {checkpoint}")
         finally:
-            self._serve()
-
-    async def _load_all(self, checkpoint: str) -> None:
-        async with self._loading:
-            await self._wait(lambda: not any(s.in_flight for s in self._slots), "the calls in flight to end before a weight reload")
-            results = await asyncio.gather(*(self._load(slot, checkpoint) for slot in self._slots), return_exceptions=True)
-            refused = [r for r in results if isinstance(r, BaseException) and not isinstance(r, InfraError | TimeoutError)]
-            if refused:
-                raise refused[0]
-            self.checkpoint = checkpoint
-            for slot, result in zip(self._slots, results, strict=True):
-                if isinstance(result, BaseException):
-                    self._quarantine(slot, f"loading {checkpoint}: {result or 'timed out'}")
-                else:
-                    slot.problem = ""
-            await self._notify()
-            if all(isinstance(result, EngineLost) for result in results):
-                raise InfraError(f"no engine could load {checkpoint}: {self._report()}.")
-            if not any(slot.ready for slot in self._slots):  # those that died are started again, and load it then
-                await self._wait(lambda: any(slot.ready for slot in self._slots), f"an engine to load {checkpoint}")
+            self._calls.serve()
 
     async def stats(self) -> PolicyStats:
         """Returns the counters of answered calls. ``busy_s`` is summed over engines."""
         now = time.monotonic()
-        return replace(self._stats, busy_s=self._stats.busy_s + sum(now - s.busy_since for s in self._slots if s.in_flight))
+        busy_s = sum(slot.busy_s + (now - slot.busy_since if slot.in_flight else 0.0) for slot in self._calls.slots)
+        return replace(self._stats, busy_s=busy_s)
 
     @property
     def running(self) -> int:
         """Calls in flight on engines."""
-        return sum(slot.in_flight for slot in self._slots)
+        return sum(slot.in_flight for slot in self._calls.slots)
 
     @property
     def waiting(self) -> int:
         """Calls that wait for an engine."""
-        return len(self._queue)
+        return len(self._calls.queue)
 
     def states(self) -> dict[str, str]:
         """Returns the problem of each engine in quarantine, by engine name; "" for those that are ready."""
-        return {slot.handle.name: slot.problem for slot in self._slots}
+        return {slot.handle.name: slot.problem for slot in self._calls.slots}
 
     def problems(self) -> dict[str, str]:
         """Returns the engines in quarantine by name, each with its problem."""
@@ -202,92 +294,10 @@ class Router:
 
     async def close(self) -> None:
         """Ends the probes. Engines keep running."""
-        probes = [slot.probe for slot in self._slots if slot.probe is not None]
+        probes = [slot.probe for slot in self._calls.slots if slot.probe is not None]
         for probe in probes:
             probe.cancel()
         await asyncio.gather(*probes, return_exceptions=True)
-
-    # choosing ---------------------------------------------------------------------------------------------------------
-
-    async def _acquire(self, affinity: str, failures: Sequence[str]) -> _Slot:
-        """Gives a call its engine; calls that wait are served in their order, and none is woken in vain."""
-        slot = None if self._queue else self._choose(affinity)
-        if slot is not None:
-            return self._take(slot, affinity)
-        served: asyncio.Future[_Slot] = asyncio.get_running_loop().create_future()
-        self._queue.append((affinity, served))
-        try:
-            async with asyncio.timeout(self._config.timeout_s):
-                return await served
-        except BaseException as error:  # also when cancelled: the engine that it was given meanwhile is free again
-            if served.done() and not served.cancelled():
-                await self._release(served.result())
-            served.cancel()
-            if not isinstance(error, TimeoutError):
-                raise
-            before = f" Before that: {'; '.join(failures)}." if failures else ""
-            what = f"waited {self._config.timeout_s:g} s for an engine that is ready and has room ({self._report()}).{before}"
-            raise InfraError(what) from None
-
-    def _take(self, slot: _Slot, affinity: str) -> _Slot:
-        if affinity and affinity not in self._homes:
-            self._adopt(affinity, slot)
-        if not slot.in_flight:
-            slot.busy_since = time.monotonic()
-        slot.in_flight += 1
-        return slot
-
-    def _serve(self) -> None:
-        """Gives engines that have room to the calls that wait longest. If there is none for one of them, there is none for any."""
-        while self._queue:
-            affinity, served = self._queue[0]
-            if not served.done():
-                slot = self._choose(affinity)
-                if slot is None:
-                    return
-                served.set_result(self._take(slot, affinity))
-            self._queue.popleft()
-
-    def _choose(self, affinity: str) -> _Slot | None:
-        """Chooses the engine for a call, if one has room. Depends on the load only, not on the order of callers."""
-        ready = [s for s in self._slots if s.ready]
-        if self._loading.locked() or not ready:
-            return None
-        least = min(ready, key=lambda s: (s.in_flight, s.homes))
-        home = self._homes.get(affinity)
-        if home is not None and home.ready and home.in_flight <= least.in_flight + SPILL and home.in_flight < self._cap:
-            return home
-        return least if least.in_flight < self._cap else None
-
-    def _adopt(self, affinity: str, slot: _Slot) -> None:
-        self._homes[affinity] = slot
-        slot.homes += 1
-        if len(self._homes) > _HOMES:
-            _, old = self._homes.popitem(last=False)
-            old.homes -= 1
-
-    async def _release(self, slot: _Slot) -> None:
-        slot.in_flight -= 1
-        if not slot.in_flight:
-            self._stats.busy_s += time.monotonic() - slot.busy_since
-        await self._notify()
-
-    async def _wait(self, ready: Any, what: str) -> None:
-        """Waits until ``ready()``, which still holds on return, because no other coroutine runs in between."""
-        self._watchers += 1
-        try:
-            async with asyncio.timeout(self._config.timeout_s), self._changed:
-                await self._changed.wait_for(ready)
-        except TimeoutError:
-            raise InfraError(f"waited {self._config.timeout_s:g} s for {what} ({self._report()}).") from None
-        finally:
-            self._watchers -= 1
-
-    async def _notify(self) -> None:
-        self._serve()
-        if self._watchers:
-            async with self._changed:
-                self._changed.notify_all()
 
     # health -----------------------------------------------------------------------------------------------------------
 
@@ -315,11 +325,8 @@ class Router:
                 continue
             if wanted == self.checkpoint:  # else another load came in between: look again
                 slot.problem = ""
-        await self._notify()
+        self._calls.notify()
 
     async def _load(self, slot: _Slot, checkpoint: str) -> None:
         async with asyncio.timeout(self._config.timeout_s):
             await slot.handle.load(checkpoint)
-
-    def _report(self) -> str:
-        return ", ".join(f"{s.handle.name}: {s.problem or f'ready, {s.in_flight} calls in flight'}" for s in self._slots)

@@ -47,6 +47,65 @@ class Ending:
     before: str
 
 
+class Renderer:
+    """Renders a chat template.
+
+    Attributes:
+        tools: Those that openings may offer, as the template takes them (`agentr.policy.tools` sets them).
+    """
+
+    def __init__(self, tokenizer: Any, name: str) -> None:
+        self._tokenizer, self._name = tokenizer, name
+        self.tools: list[dict[str, Any]] = []
+        self.frame = cache(self._frame)
+
+    def _frame(self, roles: tuple[str, ...], offered: bool = False) -> list[str]:
+        """Renders the texts before, between and after the contents, with the tools if ``offered``: ``len(roles) + 1`` of them."""
+        marks = [_MARK.format(i) for i in range(len(roles))]
+        rest = self.texts(list(zip(roles, marks, strict=True)), **({"tools": self.tools} if offered else {}))
+        pieces = []
+        for role, mark in zip(roles, marks, strict=True):
+            piece, found, rest = rest.partition(mark)
+            if not found or mark in rest:
+                raise ModelError(
+                    f"{self._name}: its chat template does not show the {role} message of ({', '.join(roles)}) once and in its place.",
+                    hint="Set prompt.system to '' if there is no place for a system message, or set model.chat_template.",
+                )
+            pieces.append(piece)
+        return [*pieces, rest]
+
+    def texts(self, messages: Sequence[tuple[str, str]], **more: Any) -> str:
+        return self.render([{"role": role, "content": content, **ABOUT.get(role, {})} for role, content in messages], **more)
+
+    def render(self, messages: list[dict[str, Any]], **more: Any) -> str:
+        """Renders messages as they are, up to the agent's next turn.
+
+        Raises:
+            ModelError: The template refuses them.
+        """
+        from jinja2 import TemplateError
+
+        try:
+            return self._tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True, **more)
+        except (TemplateError, Limit) as error:
+            roles = ", ".join(message["role"] for message in messages)
+            raise ModelError(f"{self._name}: its chat template refuses the roles {roles}: {error}", hint=_OTHERS) from error
+
+    def refuse_dates(self) -> None:
+        """A template that prints today's date gives the same task another prompt tomorrow, and a resumed run another opening."""
+        text = str(self._tokenizer.chat_template)
+        if "strftime_now" not in text:
+            return
+        days = (self.texts([("user", "Go.")], strftime_now=lambda format, day=day: day) for day in ("1 May 2025", "2 May 2025"))
+        if len(set(days)) == 1:
+            return
+        named = re.search(r"\b(\w*date\w*)\s+is\s+(?:not\s+)?defined", text)
+        raise ModelError(
+            f"{self._name}: its chat template prints today's date, so the same task would have another prompt tomorrow.",
+            hint=f"Fix it: model.template_args={{{named[1] if named else 'strftime_now'}: '26 July 2025'}}",
+        )
+
+
 class Template:
     """The chat template of a tokenizer.
 
@@ -58,7 +117,7 @@ class Template:
         opening: What stands between a user's message and the agent's turn, at the end of every prompt.
         lead: What a turn that was written, not drawn, begins with.
         reasons: Whether it knows that turns may hold reasoning.
-        tools: Those that openings may offer, as the template takes them (`agentr.policy.tools` sets them).
+        frame: Renders the texts before, between and after the contents of messages of some roles, with the tools if they are offered.
 
     Raises:
         ModelError: A conversation cannot be built by appending: the template rewrites earlier messages, does not show all of them, prints
@@ -66,19 +125,17 @@ class Template:
     """
 
     def __init__(self, tokenizer: Any, name: str, plain: PlainText, end_of_turn: str = "") -> None:
-        self._tokenizer = tokenizer
         self._name = name
         self._plain = plain
-        self.tools: list[dict[str, Any]] = []
-        self.frame = cache(self._frame)
-        self._refuse_dates()
+        self.renderer = Renderer(tokenizer, name)
+        self.renderer.refuse_dates()
+        self.frame = self.renderer.frame
         *_, self.opening = self.frame(("user",))
-        _, before, after, _ = self.frame(_TURN)
-        self._closing, self._written = self._closed_by(after)
+        _, self._before, after, _ = self.frame(_TURN)
+        self._closing, self._written = self._closed_by(after, tokenizer.eos_token)
         self.ending = self._ending(after, end_of_turn)
-        self.lead = self._lead(before)
-        self._check_stability(before)
-        self._before = before
+        self.lead = self._lead(self._before)
+        self._check_stability()
         self.reasons = REASONED in str(tokenizer.chat_template)
 
     @property
@@ -108,48 +165,16 @@ class Template:
         """Returns what stands after the token that ends a turn, in what the template writes after the turn's content."""
         return text.removeprefix(self._closing).removeprefix(self._written)
 
-    def _frame(self, roles: tuple[str, ...], offered: bool = False) -> list[str]:
-        """Renders the texts before, between and after the contents, with the tools if ``offered``: ``len(roles) + 1`` of them."""
-        marks = [_MARK.format(i) for i in range(len(roles))]
-        rest = self._render(list(zip(roles, marks, strict=True)), **({"tools": self.tools} if offered else {}))
-        pieces = []
-        for role, mark in zip(roles, marks, strict=True):
-            piece, found, rest = rest.partition(mark)
-            if not found or mark in rest:
-                raise ModelError(
-                    f"{self._name}: its chat template does not show the {role} message of ({', '.join(roles)}) once and in its place.",
-                    hint="Set prompt.system to '' if there is no place for a system message, or set model.chat_template.",
-                )
-            pieces.append(piece)
-        return [*pieces, rest]
-
-    def _render(self, messages: Sequence[tuple[str, str]], **more: Any) -> str:
-        return self.render([{"role": role, "content": content, **ABOUT.get(role, {})} for role, content in messages], **more)
-
-    def render(self, messages: list[dict[str, Any]], **more: Any) -> str:
-        """Renders messages as they are, up to the agent's next turn.
-
-        Raises:
-            ModelError: The template refuses them.
-        """
-        from jinja2 import TemplateError
-
-        try:
-            return self._tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True, **more)
-        except (TemplateError, Limit) as error:
-            roles = ", ".join(message["role"] for message in messages)
-            raise ModelError(f"{self._name}: its chat template refuses the roles {roles}: {error}", hint=_OTHERS) from error
-
     # what it does with a turn -----------------------------------------------------------------------------------------
 
-    def _closed_by(self, after: str) -> tuple[str, str]:
+    def _closed_by(self, after: str, last: str) -> tuple[str, str]:
         """Returns the token that ends a turn, and what stands before it: of the tokens in a row, the end of a sequence, else the first."""
         at = len(after) - len(after.lstrip())
         row = []
         while found := self._plain.spelled.match(after, row[-1].end() if row else at):
             row.append(found)
         for found in row:
-            if found[0] == self._tokenizer.eos_token:
+            if found[0] == last:
                 return after[: found.start()], found[0]
         return (after[:at], row[0][0]) if row else ("", "")
 
@@ -174,10 +199,10 @@ class Template:
             return UNREASONED
         raise self._unstable(f"it opens a turn with {self.opening[-40:]!r}, and writes {before[-40:]!r} before one that was taken")
 
-    def _check_stability(self, before: str) -> None:
+    def _check_stability(self) -> None:
         first, _, after, last = self.frame(_TURN)
         long = self.frame((*_TURN, *_TURN[1:]))
-        if first != self.frame(("user",))[0] or last != self.opening or long != [first, before, after, before, after, last]:
+        if first != self.frame(("user",))[0] or last != self.opening or long != [first, self._before, after, self._before, after, last]:
             raise self._unstable("it writes earlier messages otherwise once others follow")
 
     def _unstable(self, how: str) -> ModelError:
@@ -193,7 +218,7 @@ class Template:
         if self.ending.token != self._written:
             yield f"turns end with {self.ending.token} (model.end_of_turn); the template would write {self._written}"
         blank = f" {_MARK} \n"
-        if blank not in self._render([("user", blank)]):
+        if blank not in self.renderer.texts([("user", blank)]):
             yield "the template trims messages; here white space at their ends stays"
         if not self.reasons:
             switches = (("turns.keep_reasoning", keeps), ("build.train_on_reasoning", trains is not False))
@@ -211,29 +236,12 @@ class Template:
                 f"the reasoning is left out of earlier turns, {like} (turns.keep_reasoning=false): what follows a turn is computed anew, "
                 "and trained in a row of its own"
             )
-        if trains is None:
-            yield "the reasoning is trained on in the rounds that say so (build.train_on_reasoning)"
-        elif trains:
-            yield "the reasoning is trained on (build.train_on_reasoning)"
-        else:
-            yield "the reasoning is not trained on (build.train_on_reasoning=false)"
+        yield {
+            None: "the reasoning is trained on in the rounds that say so (build.train_on_reasoning)",
+            True: "the reasoning is trained on (build.train_on_reasoning)",
+            False: "the reasoning is not trained on (build.train_on_reasoning=false)",
+        }[trains]
 
     def _leaves_out(self) -> bool:
         thought = f"{REASONS}\n{_THOUGHT}\n{REASONED}\n\nDone."
-        return _THOUGHT not in self._render([("user", "Go."), ("assistant", thought), ("user", "On.")])
-
-    # dates ------------------------------------------------------------------------------------------------------------
-
-    def _refuse_dates(self) -> None:
-        """A template that prints today's date gives the same task another prompt tomorrow, and a resumed run another opening."""
-        text = str(self._tokenizer.chat_template)
-        if "strftime_now" not in text:
-            return
-        days = (self._render([("user", "Go.")], strftime_now=lambda format, day=day: day) for day in ("1 May 2025", "2 May 2025"))
-        if len(set(days)) == 1:
-            return
-        named = re.search(r"\b(\w*date\w*)\s+is\s+(?:not\s+)?defined", text)
-        raise ModelError(
-            f"{self._name}: its chat template prints today's date, so the same task would have another prompt tomorrow.",
-            hint=f"Fix it: model.template_args={{{named[1] if named else 'strftime_now'}: '26 July 2025'}}",
-        )
+        return _THOUGHT not in self.renderer.texts([("user", "Go."), ("assistant", thought), ("user", "On.")])

@@ -56,18 +56,18 @@ class ToolFrames:
     """
 
     def __init__(self, template: Template, plain: PlainText, name: str, calls: ToolCalls) -> None:
-        template.tools = [schema(tool) for tool in calls.tools]
+        template.renderer.tools = [schema(tool) for tool in calls.tools]
         (bare, _), (before, opening) = template.frame(("user",)), template.frame(("user",), True)
         if opening != template.opening or before == bare or not all(tool.name in before for tool in calls.tools):
             raise ModelError(f"{name}: its chat template has no place for tools.", hint=_OTHERS)
         arguments = {"action": _SEEN}
         call, text = calls.dialect.write(ACT.name, arguments), _one_call(template, arguments)
         first, found, after = text.partition(call)
-        opened = template.render([_GO])
+        opened = template.renderer.render([_GO])
         self.lead = first[len(opened) :] if found and first.startswith(opened) else template.lead
         self.answers = bool(found) and self._appends(template, plain, template.after_end(after))
         quotes = '"'
-        self._quoted = self.answers and f"\\{quotes}" in template.render([_GO, _said("Look."), _answer(quotes)])
+        self._quoted = self.answers and f"\\{quotes}" in template.renderer.render([_GO, _said("Look."), _answer(quotes)])
 
     def heard(self, text: str) -> str:
         """Returns a tool's answer as the template writes it: some quote it as JSON."""
@@ -109,6 +109,6 @@ def _one_call(template: Template, arguments: dict[str, Any]) -> str:
     """Renders a call of `ACT` and its answer; "" if the template refuses one of them."""
     call = {"id": CALL_ID, "type": "function", "function": {"name": ACT.name, "arguments": arguments}}
     try:
-        return template.render([_GO, {**_said(""), "tool_calls": [call]}, _answer("A door.")])
+        return template.renderer.render([_GO, {**_said(""), "tool_calls": [call]}, _answer("A door.")])
     except (ModelError, TypeError):  # some want the arguments as text
         return ""

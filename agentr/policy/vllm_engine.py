@@ -209,7 +209,7 @@ class VLLMEngine:
             ModelError: vLLM refuses the request (a token id outside the vocabulary).
             InfraError: The engine died.
         """
-        self._check_room(request)
+        _check_room(request, self._model.max_model_len)
         from vllm import SamplingParams
         from vllm.sampling_params import RequestOutputKind
 
@@ -235,8 +235,11 @@ class VLLMEngine:
         batch = Batch(list(request.prompt_ids), params, check=lambda: self._check_weights(checkpoint))
         self._stepper.submit(batch)
         outputs = await asyncio.wrap_future(batch.future)
-        completions = [self._completion(output, index, bool(sampling.stop)) for index, output in enumerate(outputs)]
-        self._count(request, outputs, completions)
+        tokenizer = None if sampling.stop else self._tokenizer
+        completions = [_completion(output, index, tokenizer) for index, output in enumerate(outputs)]
+        self._queries += len(request.prompt_ids) * len(outputs)
+        self._hits += sum(output.num_cached_tokens or 0 for output in outputs)
+        self._stats += PolicyStats(cost_of(request, completions))
         return completions
 
     async def load(self, checkpoint: str | Path) -> None:
@@ -276,7 +279,7 @@ class VLLMEngine:
             stalled_s=stepper.stalled_s,
             prefix_queries=self._queries,
             prefix_hits=self._hits,
-            **self._room(),
+            **_room(self._scheduler),
         )
 
     def check(self) -> None:
@@ -303,13 +306,6 @@ class VLLMEngine:
         self._scheduler = llm.engine_core.engine_core.scheduler  # type: ignore[attr-defined]
         return llm
 
-    def _room(self) -> dict[str, Any]:
-        """Says how sequences fit into the cache. Read beside the stepping thread, so the numbers may be of two steps."""
-        scheduler = self._scheduler
-        there, running = list(scheduler.requests.values()), len(scheduler.running)
-        preempted = sum(request.num_preemptions for request in there)
-        return {"waiting": max(0, len(there) - running), "preempted": preempted, "cache_used": scheduler.kv_cache_manager.usage}
-
     def _lie_down(self, llm: LLMEngine) -> None:
         if not self._asleep:
             llm.sleep(level=2)  # drops the weights: others come, and host memory is the trainer's
@@ -330,31 +326,35 @@ class VLLMEngine:
             raise InfraError("vLLM kept prefixes that were computed with other weights.")
         self._checkpoint = checkpoint
 
-    def _check_room(self, request: GenerateRequest) -> None:
-        prompt, answer, limit = len(request.prompt_ids), request.sampling.max_tokens, self._model.max_model_len
-        if not prompt or prompt + answer > limit:
-            raise ContextOverflow(
-                f"a prompt of {prompt} tokens and an answer of up to {answer} do not fit into model.max_model_len={limit}.",
-                hint="End the episode earlier, or raise model.max_model_len or lower max_tokens.",
-            )
-
     def _check_weights(self, wanted: str) -> None:
         if self._asleep or (wanted and wanted != self._checkpoint):
             raise StaleWeights(f"the engine holds {self._checkpoint}, asked was {wanted}.")
 
-    def _completion(self, output: Any, index: int, detokenized: bool) -> Completion:
-        answer = output.outputs[0]
-        ids = tuple(answer.token_ids)
-        return Completion(
-            text=answer.text if detokenized else self._tokenizer.decode(ids, skip_special_tokens=True),
-            token_ids=ids,
-            logprobs=tuple(answer.logprobs.logprobs),
-            finish=FinishReason.LENGTH if answer.finish_reason == "length" else FinishReason.STOP,
-            # Later samples share the blocks that the first one has just computed: not reuse from earlier calls.
-            cached_tokens=(output.num_cached_tokens or 0) if index == 0 else 0,
+
+def _check_room(request: GenerateRequest, limit: int) -> None:
+    prompt, answer = len(request.prompt_ids), request.sampling.max_tokens
+    if not prompt or prompt + answer > limit:
+        raise ContextOverflow(
+            f"a prompt of {prompt} tokens and an answer of up to {answer} do not fit into model.max_model_len={limit}.",
+            hint="End the episode earlier, or raise model.max_model_len or lower max_tokens.",
         )
 
-    def _count(self, request: GenerateRequest, outputs: list[Any], completions: list[Completion]) -> None:
-        self._queries += len(request.prompt_ids) * len(outputs)
-        self._hits += sum(output.num_cached_tokens or 0 for output in outputs)
-        self._stats += PolicyStats(cost_of(request, completions))
+
+def _completion(output: Any, index: int, tokenizer: Any) -> Completion:
+    answer = output.outputs[0]
+    ids = tuple(answer.token_ids)
+    return Completion(
+        text=tokenizer.decode(ids, skip_special_tokens=True) if tokenizer is not None else answer.text,
+        token_ids=ids,
+        logprobs=tuple(answer.logprobs.logprobs),
+        finish=FinishReason.LENGTH if answer.finish_reason == "length" else FinishReason.STOP,
+        # Later samples share the blocks that the first one has just computed: not reuse from earlier calls.
+        cached_tokens=(output.num_cached_tokens or 0) if index == 0 else 0,
+    )
+
+
+def _room(scheduler: Any) -> dict[str, Any]:
+    """Says how sequences fit into the cache. Read beside the stepping thread, so the numbers may be of two steps."""
+    there, running = list(scheduler.requests.values()), len(scheduler.running)
+    preempted = sum(request.num_preemptions for request in there)
+    return {"waiting": max(0, len(there) - running), "preempted": preempted, "cache_used": scheduler.kv_cache_manager.usage}

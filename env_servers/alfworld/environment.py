@@ -25,7 +25,7 @@ from typing import Any
 from env_servers.alfred.expert import Turn, demonstrate
 from env_servers.alfworld.engines import EngineFailed, Engines
 from env_servers.alfworld.games import AGENTGYM_FOLDERS, DOWNLOAD, FOLDERS, Games, default_data, games_folder
-from env_servers.base import Environment, ExpertStep, Observed, Requirement, TaskInfo, UnknownTask
+from env_servers.base import Environment, ExpertStep, Observation, Requirement, TaskInfo, UnknownTask
 from env_servers.protocol import EnvironmentSpec, Split
 
 PYTHON_ENV = "ALFWORLD_PYTHON"
@@ -124,19 +124,19 @@ class Alfworld(Environment[AlfworldState]):
 
     # the state machine ------------------------------------------------------------------------------------------------
 
-    def reset(self, task_id: str) -> tuple[AlfworldState, Observed]:
+    def reset(self, task_id: str) -> tuple[AlfworldState, Observation]:
         answer = self.engines.start(self._game(task_id))
         state = AlfworldState(task_id, (), answer.digest, answer.admissible, answer.won)
-        return state, Observed(self._shown(state, _BANNER.sub("", answer.observation)))
+        return state, Observation(self._shown(state, _BANNER.sub("", answer.observation)))
 
-    def step(self, state: AlfworldState, action: str) -> Observed:
+    def step(self, state: AlfworldState, action: str) -> Observation:
         found = _worded(action, state.admissible)
         if found is None:  # the engine would say so too, but later
-            return Observed.failed(self._shown(state, NOTHING_HAPPENS), float(state.won), state.won)
+            return Observation.failed(self._shown(state, NOTHING_HAPPENS), float(state.won), state.won)
         answer = self.engines.step(self._game(state.task), state.actions, state.digest, found)
         state.actions, state.digest = (*state.actions, found), answer.digest
         state.admissible, state.won = answer.admissible, answer.won
-        return Observed(self._shown(state, answer.observation), float(answer.won), answer.won)
+        return Observation(self._shown(state, answer.observation), float(answer.won), answer.won)
 
     def actions(self, state: AlfworldState) -> list[str]:
         return list(state.admissible)

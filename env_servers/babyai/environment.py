@@ -33,7 +33,7 @@ from env_servers.babyai.expert import demonstrate
 from env_servers.babyai.levels import BY_NAME, LEVELS, LevelSpec
 from env_servers.babyai.scene import Scene, normalise, refusal
 from env_servers.babyai.world import World
-from env_servers.base import Environment, ExpertStep, Observed, Requirement, TaskInfo, UnknownTask
+from env_servers.base import Environment, ExpertStep, Observation, Requirement, TaskInfo, UnknownTask
 
 #: First seed and number of seeds for each level; a problem that comes twice is left to the split that is first here. AgentGym's seeds
 #: end at 50.
@@ -104,19 +104,19 @@ class BabyAI(Environment[BabyAIState]):
 
     # the state machine ------------------------------------------------------------------------------------------------
 
-    def reset(self, task_id: str) -> tuple[BabyAIState, Observed]:
+    def reset(self, task_id: str) -> tuple[BabyAIState, Observation]:
         world = World.start(levels.level(*self._parse(task_id)))
         state = BabyAIState(task_id, world, Scene.of(world))
-        return state, Observed(f"Your goal: {world.env.mission}\n{_observation(state)}")
+        return state, Observation(f"Your goal: {world.env.mission}\n{_observation(state)}")
 
-    def step(self, state: BabyAIState, action: str) -> Observed:
+    def step(self, state: BabyAIState, action: str) -> Observation:
         world = state.world
         if world.done:
-            return Observed.failed("The episode has ended.", done=True)
+            return Observation.failed("The episode has ended.", done=True)
         name = normalise(action)
         moves = state.scene.actions.get(name)
         if moves is None:
-            return Observed.failed(f"{refusal(state.scene, world, name)}\n{_available(state.scene)}")
+            return Observation.failed(f"{refusal(state.scene, world, name)}\n{_available(state.scene)}")
         reward = 0.0
         for move in moves:
             reward = world.move(move)
@@ -124,14 +124,14 @@ class BabyAI(Environment[BabyAIState]):
                 break
         state.scene = Scene.of(world)
         if not world.done:
-            return Observed(_observation(state))
+            return Observation(_observation(state))
         if reward > 0:
             end = "The task is completed."
         elif len(world.moves) >= world.env.max_steps:
             end = "You have run out of moves."
         else:
             end = "The task has failed."
-        return Observed(f"{state.scene.describe(world)}\n{end}", reward=reward, done=True)
+        return Observation(f"{state.scene.describe(world)}\n{end}", reward=reward, done=True)
 
     def actions(self, state: BabyAIState) -> list[str]:
         return [] if state.world.done else list(state.scene.actions)

@@ -26,12 +26,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from env_servers.base import Environment, Observed, Requirement, TaskInfo, UnknownTask
+from env_servers.base import Environment, Observation, Requirement, TaskInfo, UnknownTask
 from env_servers.gym.live import Live
 from env_servers.gym.words import RENDER, Words, words_of
+from env_servers.observation import CallStatus
 from env_servers.protocol import EnvironmentSpec, RewardScale
 from env_servers.seeds import seed_ranges, seed_splits
-from env_servers.status import CallStatus
 
 #: Actions of an episode where neither the options nor Gymnasium say how many it may take.
 STEP_LIMIT = 30
@@ -166,17 +166,17 @@ class Gym(Environment[GymState]):
 
     # the state machine ------------------------------------------------------------------------------------------------
 
-    def reset(self, task_id: str) -> tuple[GymState, Observed]:
+    def reset(self, task_id: str) -> tuple[GymState, Observation]:
         state, env = self._begin(*self._parse(task_id))
         self._live.keep(state, env)
-        return state, Observed(state.opening)
+        return state, Observation(state.opening)
 
-    def step(self, state: GymState, action: str) -> Observed:
+    def step(self, state: GymState, action: str) -> Observation:
         if state.done:
-            return Observed.failed("The episode has ended.", state.reward, done=True)
+            return Observation.failed("The episode has ended.", state.reward, done=True)
         words = self._words[state.game]
         if words.parse(action) is None:
-            return Observed.failed(words.refusal(), state.reward)
+            return Observation.failed(words.refusal(), state.reward)
         env = self._live.take(state) or self._again(state)
         try:
             text = self._move(state, env, action.strip())
@@ -184,7 +184,7 @@ class Gym(Environment[GymState]):
             env.close()
             raise
         self._put_back(state, env)
-        return Observed(text, state.reward, state.done, status=CallStatus.ok if text.strip() else CallStatus.empty)
+        return Observation(text, state.reward, state.done, status=CallStatus.ok if text.strip() else CallStatus.empty)
 
     def expert(self, task_id: str) -> None:
         self._parse(task_id)  # Gymnasium knows no experts

@@ -16,7 +16,7 @@ from typing import Any
 
 from env_servers.alfred.expert import Turn, demonstrate
 from env_servers.alfred.problem import Problem
-from env_servers.base import Environment, ExpertStep, Observed, TaskInfo, UnknownTask
+from env_servers.base import Environment, ExpertStep, Observation, TaskInfo, UnknownTask
 from env_servers.household import rules
 from env_servers.household.generate import generate, ids
 from env_servers.household.pddl import ProblemFiles, parse_labels
@@ -59,16 +59,16 @@ class Household(Environment[HouseholdState]):
 
     # the state machine ------------------------------------------------------------------------------------------------
 
-    def reset(self, task_id: str) -> tuple[HouseholdState, Observed]:
+    def reset(self, task_id: str) -> tuple[HouseholdState, Observation]:
         state = _start(task_id, self._problem(task_id))
-        return state, Observed(self._shown(state, rules.introduction(state.problem)))
+        return state, Observation(self._shown(state, rules.introduction(state.problem)))
 
-    def step(self, state: HouseholdState, action: str) -> Observed:
+    def step(self, state: HouseholdState, action: str) -> Observation:
         answer = rules.act(state, action)
         state.done = rules.reached(state)
         if answer is None:
-            return Observed.failed(self._shown(state, rules.NOTHING_HAPPENS), float(state.done), state.done)
-        return Observed(self._shown(state, answer), float(state.done), state.done)
+            return Observation.failed(self._shown(state, rules.NOTHING_HAPPENS), float(state.done), state.done)
+        return Observation(self._shown(state, answer), float(state.done), state.done)
 
     def actions(self, state: HouseholdState) -> list[str]:
         return rules.admissible(state)

@@ -21,7 +21,7 @@ from typing import Any, Literal
 
 import yaml
 
-from env_servers.base import Environment, ExpertStep, Observed, Requirement, TaskInfo, Unavailable, UnknownTask, read_spec
+from env_servers.base import Environment, ExpertStep, Observation, Requirement, TaskInfo, Unavailable, UnknownTask, read_spec
 from env_servers.calls import CallLimits, read_calls
 from env_servers.mathtool import files, grading
 from env_servers.mathtool.problems import Problem, generated, generated_splits
@@ -144,20 +144,20 @@ class MathTool(Environment[MathState]):
 
     # the state machine ------------------------------------------------------------------------------------------------
 
-    def reset(self, task_id: str) -> tuple[MathState, Observed]:
+    def reset(self, task_id: str) -> tuple[MathState, Observation]:
         allowed = f"\nYou may answer {self.attempts} times." if self.attempts > 1 else ""
-        return MathState(task_id), Observed(f"Problem: {self._problem(task_id).question}{allowed}{self._limits.announced()}")
+        return MathState(task_id), Observation(f"Problem: {self._problem(task_id).question}{allowed}{self._limits.announced()}")
 
-    def step(self, state: MathState, action: str) -> Observed:
+    def step(self, state: MathState, action: str) -> Observation:
         verb, text = spoken(action)
         if verb not in ("python", "answer") or not text.strip():
-            return Observed.failed(_NOT_UNDERSTOOD)
+            return Observation.failed(_NOT_UNDERSTOOD)
         try:
             return self._python(state, code_of(text)) if verb == "python" else self._answer(state, text.strip())
         except SandboxFailure as error:
             raise Unavailable(str(error), "Nothing was changed; the same step may be tried again.") from error
 
-    def _python(self, state: MathState, code: str) -> Observed:
+    def _python(self, state: MathState, code: str) -> Observation:
         if refused := self._limits.refused(state.calls, "python"):
             return refused
         told = self._tool.run(*state.cells, code)
@@ -165,18 +165,18 @@ class MathTool(Environment[MathState]):
         if self.stateful and not told.killed:
             state.cells = (*state.cells, code)
         text = f"<result>\n{told.text}\n</result>" if self.format == "tags" else told.text
-        return Observed(text, valid=not told.status.failed, status=told.status)
+        return Observation(text, valid=not told.status.failed, status=told.status)
 
-    def _answer(self, state: MathState, answer: str) -> Observed:
+    def _answer(self, state: MathState, answer: str) -> Observation:
         correct = grading.correct(answer, self._problem(state.task).answer)
         state.answers += 1
         state.done = correct or state.answers >= self.attempts
         scores = {"math": float(correct)} if state.done else {}
         if correct:
-            return Observed("Your answer is correct.", reward=1.0, done=True, scores=scores)
+            return Observation("Your answer is correct.", reward=1.0, done=True, scores=scores)
         left = self.attempts - state.answers
         text = "Your answer is incorrect." + (f" You may answer {left} more time{'s' * (left > 1)}." if left else "")
-        return Observed(text, done=state.done, scores=scores)
+        return Observation(text, done=state.done, scores=scores)
 
     # copies -----------------------------------------------------------------------------------------------------------
 

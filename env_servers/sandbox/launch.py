@@ -163,7 +163,7 @@ def _view(packages: Sequence[str]) -> View:
             view.binds.setdefault(path, path)
     view.covered = [str(folder) for folder in Path(sysconfig.get_path("stdlib")).glob("*-packages")]
     own = Path(__file__).parent
-    for path in (own.parent / "__init__.py", own.parent / "status.py", own):
+    for path in (own.parent / "__init__.py", own.parent / "observation.py", own):
         view.binds[f"{OWN_CODE}/{path.relative_to(own.parents[1])}"] = str(path)
     for package in packages:
         for path in _files(package):

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 
+from env_servers.observation import CallStatus
 from env_servers.sandbox.sandbox import Outcome, Sandbox, Status
-from env_servers.status import CallStatus
 
 #: Runs whose outcome is remembered.
 REMEMBERED = 2048

@@ -28,7 +28,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal
 
-from env_servers.base import Environment, ExpertStep, Observed, Requirement, TaskInfo, UnknownTask
+from env_servers.base import Environment, ExpertStep, Observation, Requirement, TaskInfo, UnknownTask
 from env_servers.protocol import EnvironmentSpec, Split
 from env_servers.sciworld import tasks
 from env_servers.sciworld.expert import demonstrate, solve
@@ -151,7 +151,7 @@ class ScienceWorld(Environment[SciWorldState]):
 
     # the state machine ------------------------------------------------------------------------------------------------
 
-    def reset(self, task_id: str) -> tuple[SciWorldState, Observed]:
+    def reset(self, task_id: str) -> tuple[SciWorldState, Observation]:
         problem = _parse(task_id)
         machine = self._machines.get()
         if self._copies == "exact" and machine.exact:
@@ -159,7 +159,7 @@ class ScienceWorld(Environment[SciWorldState]):
             game = game.copy()
         else:
             game, description, look = self._open(machine, problem)
-        return SciWorldState(task_id, problem, description, game), Observed(f"{description}\n{look}")
+        return SciWorldState(task_id, problem, description, game), Observation(f"{description}\n{look}")
 
     def _open(self, machine: Machine, problem: Problem) -> tuple[Game, str, str]:
         """A fresh game after `OPENING`, what its task is, and what there is to see."""
@@ -167,24 +167,24 @@ class ScienceWorld(Environment[SciWorldState]):
         description = game.description()
         return game, description, game.step(OPENING).text
 
-    def step(self, state: SciWorldState, action: str) -> Observed:
+    def step(self, state: SciWorldState, action: str) -> Observation:
         executed = nearest(action.strip(), state.game.actions()) if self._rewrite else action
         observed = self._carry_out(state, executed)
         return observed if executed.strip() == action.strip() else replace(observed, executed=executed)
 
-    def _carry_out(self, state: SciWorldState, action: str) -> Observed:
+    def _carry_out(self, state: SciWorldState, action: str) -> Observation:
         action = action.encode("utf-8", "replace").decode()  # a lone surrogate cannot cross to Java
         answer = _without_time(state, action) or state.game.step(action)
         state.actions.append(action)
         state.digests.append(_digest(answer))
         if answer.broken:
             state.done = True
-            return Observed.failed(f"The simulator met an error of its own and ends here: {answer.text}", state.reward, done=True)
+            return Observation.failed(f"The simulator met an error of its own and ends here: {answer.text}", state.reward, done=True)
         state.reward = float(max(0, round(100 * answer.score)))
         state.done = answer.completed or answer.score < 0
         if answer.text.startswith(NOT_UNDERSTOOD):
-            return Observed.failed(answer.text, state.reward, state.done)
-        return Observed(answer.text or "Nothing happens.", state.reward, state.done)
+            return Observation.failed(answer.text, state.reward, state.done)
+        return Observation(answer.text or "Nothing happens.", state.reward, state.done)
 
     # copies -----------------------------------------------------------------------------------------------------------
 

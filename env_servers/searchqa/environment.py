@@ -23,8 +23,9 @@ from typing import Any, Literal
 
 import yaml
 
-from env_servers.base import Environment, ExpertStep, Observed, Requirement, TaskInfo, Unavailable, UnknownTask, read_spec
+from env_servers.base import Environment, ExpertStep, Observation, Requirement, TaskInfo, Unavailable, UnknownTask, read_spec
 from env_servers.calls import CallLimits, read_calls
+from env_servers.observation import CallStatus
 from env_servers.protocol import EnvironmentSpec
 from env_servers.retrieval.base import Passage, RetrievalFailure
 from env_servers.retrieval.build import build, requirements, takes_corpus
@@ -36,7 +37,6 @@ from env_servers.searchqa.expert import demonstrate
 from env_servers.searchqa.files import load_questions
 from env_servers.searchqa.hints import suggest, sums
 from env_servers.searchqa.questions import Question, fiction_questions
-from env_servers.status import CallStatus
 from env_servers.turns import code_of, spoken, tagged
 
 #: What an action lacks that has nothing after its verb.
@@ -182,16 +182,16 @@ class SearchQA(Environment[SearchState]):
 
     # the state machine ------------------------------------------------------------------------------------------------
 
-    def reset(self, task_id: str) -> tuple[SearchState, Observed]:
+    def reset(self, task_id: str) -> tuple[SearchState, Observation]:
         allowed = f"\nYou may answer {self._attempts} times." if self._attempts > 1 else ""
-        return SearchState(task_id), Observed(_clean(f"Question: {self.question(task_id).text}{allowed}{self._limits.announced()}"))
+        return SearchState(task_id), Observation(_clean(f"Question: {self.question(task_id).text}{allowed}{self._limits.announced()}"))
 
-    def step(self, state: SearchState, action: str) -> Observed:
+    def step(self, state: SearchState, action: str) -> Observation:
         verb, text = _parse(_clean(action))
         if verb == "python" and self._tool is None:
-            return Observed.failed("There is no Python tool here. Search, or answer.")
+            return Observation.failed("There is no Python tool here. Search, or answer.")
         if verb and not text.strip():
-            return Observed.failed(f"The {EMPTY[verb]} is empty.")
+            return Observation.failed(f"The {EMPTY[verb]} is empty.")
         if verb == "answer":
             return self._answer(state, final_answer(text))
         if verb:
@@ -201,9 +201,9 @@ class SearchQA(Environment[SearchState]):
             state.calls = self._limits.counted(state.calls, verb)
             return found
         also = ", run code (python: CODE)" if self._tool else ""
-        return Observed.failed(f"That is no action. Search (search: QUERY){also}, or answer (answer: TEXT).")
+        return Observation.failed(f"That is no action. Search (search: QUERY){also}, or answer (answer: TEXT).")
 
-    def _python(self, code: str) -> Observed:
+    def _python(self, code: str) -> Observation:
         assert self._tool is not None, "a step without the tool ends before this"
         try:
             told = self._tool.run(code)
@@ -211,7 +211,7 @@ class SearchQA(Environment[SearchState]):
             raise Unavailable(str(error), "Nothing was changed; the same step may be tried again.") from error
         return _result(_clean(told.text), told.status)
 
-    def _search(self, state: SearchState, query: str) -> Observed:
+    def _search(self, state: SearchState, query: str) -> Observation:
         found = next((search for search in state.searches if search.query == query), None)
         if found is None:
             found = self._found(state, query)
@@ -237,17 +237,17 @@ class SearchQA(Environment[SearchState]):
         summary = self._summariser.summarise(self.question(state.task).text, earlier, query, passages)
         return _clean(f"Summary of {len(passages)} passages ({'; '.join(passage.title for passage in passages)}):\n{summary}")
 
-    def _answer(self, state: SearchState, answer: str) -> Observed:
+    def _answer(self, state: SearchState, answer: str) -> Observation:
         golds = self.question(state.task).answers
         scores = {"em": exact_match(answer, golds), "f1": f1(answer, golds)}
         right = scores["em"] == 1.0
         state.answered += 1
         left = self._attempts - state.answered
         if not right and left > 0:
-            return Observed(f"That is not the answer. You may answer {left} more time{'s' * (left > 1)}.")
+            return Observation(f"That is not the answer. You may answer {left} more time{'s' * (left > 1)}.")
         state.done = True
         text = "That is the answer." if right else "That is not the answer."
-        return Observed(text, reward=scores[self._reward], done=True, scores=scores)
+        return Observation(text, reward=scores[self._reward], done=True, scores=scores)
 
     # copies -----------------------------------------------------------------------------------------------------------
 
@@ -299,9 +299,9 @@ def _parse(action: str) -> tuple[str, str]:
     return spoken(action) if block is None or spoken(action)[0] else (block.verb, block.body)
 
 
-def _result(text: str, status: CallStatus) -> Observed:
+def _result(text: str, status: CallStatus) -> Observation:
     """Wraps a tool's output in the tags that set it apart from the agent's own words."""
-    return Observed(f"<result>\n{text}\n</result>", valid=not status.failed, status=status)
+    return Observation(f"<result>\n{text}\n</result>", valid=not status.failed, status=status)
 
 
 def _cut(text: str, limit: int) -> str:

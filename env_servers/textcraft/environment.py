@@ -22,7 +22,7 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, Literal
 
-from env_servers.base import Environment, ExpertStep, Observed, TaskInfo, UnknownTask, read_spec
+from env_servers.base import Environment, ExpertStep, Observation, TaskInfo, UnknownTask, read_spec
 from env_servers.protocol import EnvironmentSpec, Split
 from env_servers.textcraft.expert import Plan, make_plan
 from env_servers.textcraft.files import load_goals
@@ -165,12 +165,12 @@ class TextCraft(Environment[TextCraftState]):
 
     # the state machine ------------------------------------------------------------------------------------------------
 
-    def reset(self, task_id: str) -> tuple[TextCraftState, Observed]:
+    def reset(self, task_id: str) -> tuple[TextCraftState, Observation]:
         goal, seed, agentgym = self._parse(task_id)
         commands = "\n".join(map(str, self._shown(goal, seed, agentgym)))
-        return TextCraftState(task_id, goal, {}), Observed(f"Crafting commands:\n{commands}\n\nGoal: craft {display(goal)}.")
+        return TextCraftState(task_id, goal, {}), Observation(f"Crafting commands:\n{commands}\n\nGoal: craft {display(goal)}.")
 
-    def step(self, state: TextCraftState, action: str) -> Observed:
+    def step(self, state: TextCraftState, action: str) -> Observation:
         action = action.strip()
         if match := re.match(r"craft (.*) using (.*)", action):
             return self._craft(state, match[1], match[2])
@@ -178,30 +178,30 @@ class TextCraft(Environment[TextCraftState]):
             return self._get(state, int(match[1]), match[2].strip())
         if action.startswith("inventory"):
             carried = "".join(f"[{display(item)}] ({count}) " for item, count in state.inventory.items())
-            return Observed("Inventory: " + (carried or "You are not carrying anything."))
-        return Observed.failed(f"Could not execute {action}")
+            return Observation("Inventory: " + (carried or "You are not carrying anything."))
+        return Observation.failed(f"Could not execute {action}")
 
-    def _get(self, state: TextCraftState, count: int, text: str) -> Observed:
+    def _get(self, state: TextCraftState, count: int, text: str) -> Observation:
         item = item_id(text)
         if count == 0 or not self.world.fetchable(item):
-            return Observed.failed(f"Could not find {text}")
+            return Observation.failed(f"Could not find {text}")
         state.inventory[item] = state.inventory.get(item, 0) + count
         return self._made(state, item, f"Got {count} {text}")
 
-    def _craft(self, state: TextCraftState, output: str, inputs: str) -> Observed:
+    def _craft(self, state: TextCraftState, output: str, inputs: str) -> Observation:
         item = item_id(re.sub(r"^[0-9]+ ", "", output.strip()))
         wanted: dict[str, int] = {}
         for part in inputs.split(","):
             match = re.fullmatch(r"([0-9]{1,6}) (.*)", part.strip())
             if match is None:
-                return Observed.failed(f"Wrong item format: {part.strip()}")
+                return Observation.failed(f"Wrong item format: {part.strip()}")
             name = item_id(match[2])
             wanted[name] = wanted.get(name, 0) + int(match[1])
         if any(state.inventory.get(name, 0) < count for name, count in wanted.items()):
-            return Observed.failed(f"Could not find enough items to craft {item}")
+            return Observation.failed(f"Could not find enough items to craft {item}")
         recipe = self.world.match(item, wanted)
         if recipe is None:
-            return Observed.failed(f"Could not find a valid recipe for {item}")
+            return Observation.failed(f"Could not find a valid recipe for {item}")
         for name, count in wanted.items():
             state.inventory[name] -= count
             if not state.inventory[name]:
@@ -209,9 +209,9 @@ class TextCraft(Environment[TextCraftState]):
         state.inventory[item] = state.inventory.get(item, 0) + recipe.count
         return self._made(state, item, f"Crafted {recipe.count} {item}")
 
-    def _made(self, state: TextCraftState, item: str, text: str) -> Observed:
+    def _made(self, state: TextCraftState, item: str, text: str) -> Observation:
         state.done = item == state.goal
-        return Observed(text, reward=float(state.done), done=state.done)
+        return Observation(text, reward=float(state.done), done=state.done)
 
     # copies -----------------------------------------------------------------------------------------------------------
 

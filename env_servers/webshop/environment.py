@@ -8,9 +8,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from env_servers.base import Environment, ExpertStep, Observed, Requirement, TaskInfo, UnknownTask
+from env_servers.base import Environment, ExpertStep, Observation, Requirement, TaskInfo, UnknownTask
+from env_servers.observation import CallStatus
 from env_servers.protocol import EnvironmentSpec
-from env_servers.status import CallStatus
 from env_servers.webshop import official
 from env_servers.webshop.catalogue import generate
 from env_servers.webshop.expert import demonstrate, keywords
@@ -135,18 +135,18 @@ class WebShop(Environment[WebShopState]):
 
     # the state machine ------------------------------------------------------------------------------------------------
 
-    def reset(self, task_id: str) -> tuple[WebShopState, Observed]:
+    def reset(self, task_id: str) -> tuple[WebShopState, Observation]:
         state = WebShopState(task_id)
-        return state, Observed(self._shop.text(state, self._goal(task_id)))
+        return state, Observation(self._shop.text(state, self._goal(task_id)))
 
-    def step(self, state: WebShopState, action: str) -> Observed:
+    def step(self, state: WebShopState, action: str) -> Observation:
         goal = self._goal(state.task)
         was_done = state.page == "done"
         match = re.fullmatch(r"(search|click)\[(.+)\]", action.strip())
         valid = match is not None and not was_done and self._act(state, match[1], match[2].strip().lower())
         done = state.page == "done"
         reward = self._shop.reward(goal, self._shop.products[state.asin], state.options) if done and not was_done else 0.0
-        return Observed(self._shop.text(state, goal), reward, done, valid, status=self._status(state, valid))
+        return Observation(self._shop.text(state, goal), reward, done, valid, status=self._status(state, valid))
 
     def _status(self, state: WebShopState, valid: bool) -> CallStatus:
         """How an action came out that led to ``state``; a page of results without a product is empty."""

@@ -496,9 +496,7 @@ def test_a_turn_that_is_finished_keeps_within_the_context(server: EnvServer) -> 
         found = []
         for room in (0, 1, 20, 64, 100):
             tight = replace(agent, policy=Asked(agent.codec, tasks), max_model_len=used + room)
-            possible = tight.can_complete(tree, 0, prefix)
-            if possible:
-                await tight.complete(tree, 0, session, prefix, 1)
+            possible = await tight.complete(tree, 0, session, prefix, 1) is not None
             found.append((possible, asked[-1].sampling.max_tokens if possible else 0))
         return found
 

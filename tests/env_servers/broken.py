@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from env_servers.base import Environment, ExpertStep, Observed, TaskInfo, UnknownTask
+from env_servers.base import Environment, ExpertStep, Observation, TaskInfo, UnknownTask
+from env_servers.observation import CallStatus
 from env_servers.protocol import EnvironmentSpec
-from env_servers.status import CallStatus
 
 
 @dataclass
@@ -39,22 +39,22 @@ class Walk(Environment[Position]):
             raise UnknownTask(f"no split {name!r}")
         return [TaskInfo(f"{name}-{goal}", {"goal": goal}) for goal in (range(3, 9) if name == "train" else range(9, 12))]
 
-    def reset(self, task_id: str) -> tuple[Position, Observed]:
+    def reset(self, task_id: str) -> tuple[Position, Observation]:
         if task_id not in {task.id for name in self.spec.splits for task in self.split(name)}:
             raise UnknownTask(f"no task {task_id!r}")
         state = Position(int(task_id.partition("-")[2]))
-        return state, Observed(f"You are at 0, the goal is at {state.goal}.")
+        return state, Observation(f"You are at 0, the goal is at {state.goal}.")
 
-    def step(self, state: Position, action: str) -> Observed:
+    def step(self, state: Position, action: str) -> Observation:
         executed = "right" if action == "ahead" else ""
         action = executed or action
         if action not in ("left", "right"):
-            return Observed.failed("You can only go left or right.")
+            return Observation.failed("You can only go left or right.")
         state.at += 1 if action == "right" else -1
         state.moves += 1
         reached = state.at == state.goal
         scores = {"shortest": float(state.moves == state.goal)} if reached else {}
-        return Observed(f"You are at {state.at} after {state.moves} moves.", float(reached), reached, executed=executed, scores=scores)
+        return Observation(f"You are at {state.at} after {state.moves} moves.", float(reached), reached, executed=executed, scores=scores)
 
     def snapshot(self, state: Position) -> dict[str, Any]:
         return dict(vars(state))
@@ -82,7 +82,7 @@ class ForgetfulFork(Walk):
 
 
 class RandomReset(Walk):
-    def reset(self, task_id: str) -> tuple[Position, Observed]:
+    def reset(self, task_id: str) -> tuple[Position, Observation]:
         state, observed = super().reset(task_id)
         return state, replace(observed, observation=f"{observed.observation} The time is {random.random()}.")
 
@@ -93,7 +93,7 @@ class GlobalState(Walk):
     def __init__(self) -> None:
         self.moves = itertools.count(1)
 
-    def step(self, state: Position, action: str) -> Observed:
+    def step(self, state: Position, action: str) -> Observation:
         state.moves = next(self.moves)
         return super().step(state, action)
 
@@ -114,7 +114,7 @@ class KeysInOrder(Walk):
 class Misreporting(Walk):
     """Says that it did something else than it did."""
 
-    def step(self, state: Position, action: str) -> Observed:
+    def step(self, state: Position, action: str) -> Observation:
         observed = super().step(state, action)
         return replace(observed, executed="left") if observed.executed else observed
 
@@ -137,23 +137,23 @@ class OtherStatus(Walk):
     def restore(self, data: dict[str, Any]) -> Position:
         return Copied(**vars(super().restore(data)))
 
-    def step(self, state: Position, action: str) -> Observed:
+    def step(self, state: Position, action: str) -> Observation:
         observed = super().step(state, action)
         return replace(observed, status=CallStatus.empty) if isinstance(state, Copied) else observed
 
 
 class EarlyScores(Walk):
-    def step(self, state: Position, action: str) -> Observed:
+    def step(self, state: Position, action: str) -> Observation:
         return replace(super().step(state, action), scores={"near": 0.5})
 
 
 class CredulousStep(Walk):
-    def step(self, state: Position, action: str) -> Observed:
+    def step(self, state: Position, action: str) -> Observation:
         return replace(super().step(state, action), valid=True)
 
 
 class FragileStep(Walk):
-    def step(self, state: Position, action: str) -> Observed:
+    def step(self, state: Position, action: str) -> Observation:
         if len(action.split()) != 1:
             raise IndexError("list index out of range")
         return super().step(state, action)
@@ -172,7 +172,7 @@ class ShuffledActions(Walk):
 class SwitchedActions(Walk):
     """What every session suggests depends on the task that was opened last."""
 
-    def reset(self, task_id: str) -> tuple[Position, Observed]:
+    def reset(self, task_id: str) -> tuple[Position, Observation]:
         self.far = task_id.startswith("test-")
         return super().reset(task_id)
 
@@ -184,7 +184,7 @@ class LeakySplits(Walk):
     def split(self, name: str) -> list[TaskInfo]:
         return [*super().split(name), TaskInfo(f"{name}-again", {"goal": 3})]
 
-    def reset(self, task_id: str) -> tuple[Position, Observed]:
+    def reset(self, task_id: str) -> tuple[Position, Observation]:
         return super().reset("train-3" if task_id.endswith("-again") else task_id)
 
 
@@ -200,7 +200,7 @@ class SilentSpec(Walk):
 
 
 class ErringUnknown(Walk):
-    def reset(self, task_id: str) -> tuple[Position, Observed]:
+    def reset(self, task_id: str) -> tuple[Position, Observation]:
         if not task_id.startswith(("train-", "test-")):
             raise KeyError(task_id)
         return super().reset(task_id)

@@ -24,11 +24,11 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from env_servers.app import create_app
 from env_servers.auth import error_response
-from env_servers.base import Environment, ExpertStep, Observed, TaskInfo, Unavailable, UnknownTask
+from env_servers.base import Environment, ExpertStep, Observation, TaskInfo, Unavailable, UnknownTask
+from env_servers.observation import CallStatus
 from env_servers.protocol import TOKEN_ENV, EnvironmentSpec, ErrorBody
 from env_servers.serving import listen
 from env_servers.sessions import Limits
-from env_servers.status import CallStatus
 
 ROOT = Path(__file__).parents[2]
 TOKEN = "secret-of-the-tests"
@@ -92,12 +92,12 @@ class Counter(Environment[Count]):
         time.sleep(self.look_up_s)
         return [TaskInfo(f"{name}-{i}", {"size": i, "kind": "even" if i % 2 == 0 else "odd"}) for i in range(10)]
 
-    def reset(self, task_id: str) -> tuple[Count, Observed]:
+    def reset(self, task_id: str) -> tuple[Count, Observation]:
         if not task_id.startswith(("train-", "test-")):
             raise UnknownTask(f"no task {task_id}")
-        return Count(), Observed(f"task {task_id}, total 0")
+        return Count(), Observation(f"task {task_id}, total 0")
 
-    def step(self, state: Count, action: str) -> Observed:
+    def step(self, state: Count, action: str) -> Observation:
         if self.refusals:
             self.refusals -= 1
             raise Unavailable("the counter is at lunch", "Come back at one.")
@@ -112,17 +112,17 @@ class Counter(Environment[Count]):
         if verb == "sleep":
             time.sleep(float(value))
         if verb == "nan":
-            return Observed("nan", reward=float("nan"))
+            return Observation("nan", reward=float("nan"))
         if verb == "end":
-            return Observed(f"total {state.total}", reward=float(state.total), done=True)
+            return Observation(f"total {state.total}", reward=float(state.total), done=True)
         if verb == "grade":
-            return Observed("graded", reward=float(state.total), done=True, scores={"share": float(value)})
+            return Observation("graded", reward=float(state.total), done=True, scores={"share": float(value)})
         if verb == "status":
-            return Observed(f"came out {value}", status=cast(CallStatus, value))
+            return Observation(f"came out {value}", status=cast(CallStatus, value))
         if verb == "add":
             state.total += int(value)
         noise = "" if self.noise is None else f" #{next(self.noise)}"
-        return Observed(f"total {state.total}{noise}", valid=verb in ("add", "sleep"), executed=executed)
+        return Observation(f"total {state.total}{noise}", valid=verb in ("add", "sleep"), executed=executed)
 
     def snapshot(self, state: Count) -> dict[str, Any]:
         return {"total": state.total, "log": list(state.log)}

@@ -13,7 +13,7 @@ import pytest
 from env_servers.agentgym import Games, NoDialect
 from env_servers.alfworld import agentgym as alfworld
 from env_servers.app import create_app
-from env_servers.base import Observed, TaskInfo
+from env_servers.base import Observation, TaskInfo
 from env_servers.registry import describe, load
 from tests.env_servers.broken import Walk
 from tests.env_servers.support import Count, Counter, child_server, http_client, serving
@@ -211,8 +211,8 @@ def test_alfworld_names_the_game_and_not_its_number():
         def split(self, name: str) -> list[TaskInfo]:
             return [TaskInfo("agentgym/0", {"game": "pick_and_place_simple-Book-None-Bed-301/trial_1"})] if name == "test" else []
 
-        def reset(self, task_id: str) -> tuple[Count, Observed]:
-            return Count(task=task_id), Observed("a bedroom")
+        def reset(self, task_id: str) -> tuple[Count, Observation]:
+            return Count(task=task_id), Observation("a bedroom")
 
     app = create_app(Numbered(), token=None)
     app.include_router(alfworld.routes(Games(Numbered(), app.state.sessions)))

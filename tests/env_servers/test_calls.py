@@ -8,8 +8,8 @@ import pytest
 
 from env_servers.base import Environment
 from env_servers.calls import CallLimits, read_calls
+from env_servers.observation import CallStatus
 from env_servers.registry import load
-from env_servers.status import CallStatus
 
 MATHS, BOTH = "mathtool", "searchqa"
 PYTHON, SEARCH = "python: print(6 * 7)", "search: capital"

@@ -102,7 +102,7 @@ def test_the_import_contracts_name_every_module():
     forbidden = next(c["forbidden_modules"] for c in contracts if c["type"] == "forbidden" and c["source_modules"] == ["agentr"])
     allowed = {
         f"env_servers.{name}"
-        for name in ("protocol", "seeds", "status", "registry", "conformance", "serving", "records", "turns", "connections")
+        for name in ("protocol", "seeds", "observation", "registry", "conformance", "serving", "records", "turns", "connections")
     }
     folder = ROOT / "env_servers"
     modules = {f"env_servers.{file.stem}" for file in folder.glob("*.py") if not file.stem.startswith("__")}

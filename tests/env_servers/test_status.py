@@ -7,9 +7,9 @@ import random
 import pytest
 from pydantic import ValidationError
 
+from env_servers.observation import CallStatus
 from env_servers.protocol import ObservedState, Snapshot
 from env_servers.registry import ENVIRONMENTS, describe, load
-from env_servers.status import CallStatus
 
 DESCRIBED = {found.name: found for found in describe()}
 

@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from env_servers.base import Observed, UnknownTask
+from env_servers.base import Observation, UnknownTask
 from env_servers.webshop import WebShop
 from env_servers.webshop.expert import likely_options
 from env_servers.webshop.goals import Goal, divide
@@ -303,7 +303,7 @@ def test_what_cannot_be_done_returns_the_same_page(files: dict[str, Any]):
         assert (answer.observation, answer.valid, answer.status) == (start.observation, False, "error")
     page = shop.step(state, "search[mug]")
     for action in ("click[< Prev]", "click[B000000010]", "click[Buy Now]", "click[dark | blue]"):
-        assert shop.step(state, action) == Observed.failed(page.observation)
+        assert shop.step(state, action) == Observation.failed(page.observation)
     nothing = shop.step(state, "search[<r>]")
     assert "Total results: 0" in nothing.observation, "no hidden operators"
     assert (page.status, nothing.status, nothing.valid) == ("ok", "empty", True)

@@ -18,7 +18,7 @@ from agentr.envs.client import EnvClient, Recorded, Session
 from agentr.errors import ConfigError, InfraError
 from agentr.types import Task
 from env_servers.app import create_app
-from env_servers.base import Observed
+from env_servers.base import Observation
 from env_servers.sessions import Limits
 from tests.env_servers.support import TOKEN, Counter, Faulty, child_server, serving, wait_until
 
@@ -116,11 +116,11 @@ def test_status_and_scores_are_observed_and_observed_again_by_a_replay(can_fork:
 class Lines(Counter):
     """Answers in several lines."""
 
-    def reset(self, task_id: str) -> tuple[Any, Observed]:
+    def reset(self, task_id: str) -> tuple[Any, Observation]:
         state, seen = super().reset(task_id)
         return state, replace(seen, observation=f"{seen.observation}\n\tgo")
 
-    def step(self, state: Any, action: str) -> Observed:
+    def step(self, state: Any, action: str) -> Observation:
         seen = super().step(state, action)
         return replace(seen, observation=f"{seen.observation}\n\tgo on")
 

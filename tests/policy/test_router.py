@@ -11,7 +11,7 @@ from agentr.backoff import Backoff
 from agentr.config.policy import PolicyConfig
 from agentr.errors import ContextOverflow, EngineLost, InfraError, ModelError, StaleWeights
 from agentr.policy.base import EngineHealth, GenerateRequest
-from agentr.policy.router import SPILL, Router
+from agentr.policy.router import SPILL, Dispatcher, Router
 from agentr.types import Completion, Cost, FinishReason, Sampling
 
 
@@ -343,8 +343,8 @@ def test_a_cancelled_call_gives_its_place_back():
 def test_waiting_calls_are_served_in_their_order_and_each_is_woken_once(monkeypatch: pytest.MonkeyPatch):
     async def main():
         router, engines = make(1, cap=1)
-        looked, choose = [0], Router._choose
-        monkeypatch.setattr(Router, "_choose", lambda self, affinity: looked.__setitem__(0, looked[0] + 1) or choose(self, affinity))
+        looked, choose = [0], Dispatcher._choose
+        monkeypatch.setattr(Dispatcher, "_choose", lambda self, affinity: looked.__setitem__(0, looked[0] + 1) or choose(self, affinity))
         order: list[int] = []
 
         async def call(number: int) -> None:
@@ -377,7 +377,7 @@ def test_a_waiting_call_that_is_cancelled_or_times_out_leaves_no_engine_taken():
             await asyncio.gather(held, waiting, return_exceptions=True)
             async with asyncio.timeout(1.0):
                 await router.generate(ask())
-            assert router._slots[0].in_flight == 0 and not router._queue
+            assert router.running == router.waiting == 0
 
     asyncio.run(main())
 

@@ -107,7 +107,7 @@ async def execute(
         return
     node, goal = revision.transition, tree.nodes[pair.good].reward
     for turn in good_suffix(tree, pair):
-        parsed = agent.read(turn.text, turn.token_ids)  # of a reasoning policy, without what it reasoned elsewhere
+        parsed = agent.sampler.read(turn.text, turn.token_ids)  # of a reasoning policy, without what it reasoned elsewhere
         thought = f"{revision.reflection} {parsed.thought}".strip() if node == revision.transition else parsed.thought
         text = written(agent.format, thought, turn.action)
         turns = None if text is None else await agent.act(tree, node, await sessions.at(node), text)

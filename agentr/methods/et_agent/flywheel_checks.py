@@ -85,8 +85,7 @@ def scripted(method: Any, paths: Sequence[str], prefix: str, world: Mapping[str,
         format=ReAct(),
         spec=SimpleNamespace(answer_prefix=prefix),
         codec=SimpleNamespace(turn=lambda text: ()),
-        said=lambda text, ids: text,
-        read=lambda text, ids: ReAct().parse(text),
+        sampler=SimpleNamespace(said=lambda text, ids: text, read=lambda text, ids: ReAct().parse(text)),
     )
     sessions: Any = SimpleNamespace(at=nothing, along=nothing, cut=tree.cut)
     evolve = method.evolve

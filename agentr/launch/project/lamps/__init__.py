@@ -8,7 +8,7 @@ from itertools import combinations, product
 from pathlib import Path
 from typing import Any
 
-from env_servers.base import Environment, ExpertStep, Observed, TaskInfo, UnknownTask
+from env_servers.base import Environment, ExpertStep, Observation, TaskInfo, UnknownTask
 
 
 class Lamps(Environment[list[bool]]):
@@ -26,18 +26,18 @@ class Lamps(Environment[list[bool]]):
             raise UnknownTask(f"Lamps has no split {name!r}")
         return [TaskInfo(row, {"lamps": len(row)}) for row in parts[name]]
 
-    def reset(self, task_id: str) -> tuple[list[bool], Observed]:
+    def reset(self, task_id: str) -> tuple[list[bool], Observation]:
         if not re.fullmatch("[01]{4,7}", task_id) or "0" not in task_id or len(task_id) == 5:
             raise UnknownTask(f"Lamps has no task {task_id!r}; ids look like '0110'")
         state = [lamp == "1" for lamp in task_id]
-        return state, Observed(shown(state))
+        return state, Observation(shown(state))
 
-    def step(self, state: list[bool], action: str) -> Observed:
+    def step(self, state: list[bool], action: str) -> Observation:
         match = re.fullmatch(r"press ([1-9])", action.strip())
         if match is None or int(match[1]) > len(state):
-            return Observed.failed(f"There is no such lamp or action. {shown(state)}")
+            return Observation.failed(f"There is no such lamp or action. {shown(state)}")
         press(state, int(match[1]) - 1)
-        return Observed(shown(state), reward=float(all(state)), done=all(state))
+        return Observation(shown(state), reward=float(all(state)), done=all(state))
 
     def fork(self, state: list[bool]) -> list[bool]:
         return list(state)

@@ -1,0 +1,64 @@
+"""What an environment says after an action: on a server and to the agent, and by itself, without the wire models."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+
+class CallStatus(StrEnum):
+    """How an action came out: for people, filters and rewards.
+
+    ``Observation.valid`` is another thing: whether the action was understood and changed or revealed something. Limits of invalid
+    actions, counts of failed calls and masks of training go by that one. In the environments here an action is valid if its status is
+    ``ok`` or ``empty``, and only then; an environment that says nothing of a status says ``ok`` of everything.
+    """
+
+    ok = "ok"
+    """It was carried out and answered. A wrong answer to the task is ``ok``, too."""
+    empty = "empty"
+    """It was carried out, and found or printed nothing."""
+    error = "error"
+    """It was not understood, could not be done, or failed with an error."""
+    timeout = "timeout"
+    """It took too long and was stopped."""
+    limit = "limit"
+    """It was refused because a budget of calls is used up, or stopped because it needed or wrote too much."""
+
+    @property
+    def failed(self) -> bool:
+        """Whether nothing came of the action."""
+        return self in (CallStatus.error, CallStatus.timeout, CallStatus.limit)
+
+
+@dataclass(frozen=True)
+class Observation:
+    """An environment's answer to a reset or a step.
+
+    Attributes:
+        observation: Text for the agent.
+        reward: In the environment's own scale where the environment says it. Clients have it in [0, 1], by the scale that the
+            specification declares.
+        done: The episode has ended; further steps are refused.
+        valid: The action was understood and changed or revealed something. False for "could not do that" answers.
+        executed: The action that was carried out where it is another than the one asked for (ScienceWorld takes the nearest valid one);
+            empty where it is the same. To ask for it in the same state gives the same answer, and it stands as it is: that is how a
+            history is played again.
+        status: How the action came out; `CallStatus` says how that goes together with ``valid``.
+        scores: With an answer that ends the episode, what else it is worth: numbers in [0, 1] by name, such as exact match and F1. Which
+            of them is the reward, if any, makes no difference to them.
+    """
+
+    observation: str
+    reward: float = 0.0
+    done: bool = False
+    valid: bool = True
+    executed: str = ""
+    status: CallStatus = CallStatus.ok
+    scores: Mapping[str, float] = field(default_factory=dict, hash=False)
+
+    @classmethod
+    def failed(cls, observation: str, reward: float = 0.0, done: bool = False) -> Observation:
+        """The answer to an action that was not understood or cannot be done."""
+        return cls(observation, reward, done, valid=False, status=CallStatus.error)
