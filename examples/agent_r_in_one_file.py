@@ -28,7 +28,7 @@ from transformers.utils.logging import disable_progress_bar
 
 from agentr.build.revision import demonstrated_rows, good_rows, revision_rows
 from agentr.build.targets import Targets
-from agentr.collect.agent import Agent
+from agentr.collect.agent import Agent, AgentSettings
 from agentr.collect.demonstrate import Demonstrate
 from agentr.collect.grow import Grow
 from agentr.collect.job import TreeJob, Work, run_job
@@ -183,7 +183,7 @@ async def agent_r(folder: Path) -> tuple[Evaluation, Evaluation]:
     with serving(ENV) as (urls, token):
         env = connect(ENV, urls, token)
         try:
-            agent = Agent.of(config, engine, env, load_codec(base, MODEL), await env.spec())
+            agent = Agent.of(AgentSettings.of(config), engine, env, load_codec(base, MODEL), await env.spec())
             trees = Trees(folder, engine, env, agent)
             held_out, mostly_easy = await trees.tasks("test", HARD, 150), await trees.tasks("train", EASY, 120)
             mostly_easy += await trees.tasks("train", HARD, 40)

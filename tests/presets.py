@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from agentr.collect.agent import Agent
+from agentr.collect.agent import Agent, AgentSettings
 from agentr.collect.job import TreeJob, run_job
 from agentr.collect.units import StageProgress, as_dict
 from agentr.config.schema import Config
@@ -160,7 +160,7 @@ class Here(OnePart):
 
     def collect(self, title: str, job: TreeJob, policy: Any, update: Any = None) -> dict[str, Any]:
         async def work(env: EnvClient) -> dict[str, Any]:
-            agent = Agent.of(self.config, cast(Any, None), env, self.codec, self._spec)
+            agent = Agent.of(AgentSettings.of(self.config), cast(Any, None), env, self.codec, self._spec)
             agent = replace(agent, policy=Learner(self.codec, agent.format, {self.task.key: self.plan}))
             return as_dict(await run_job(job, agent, StageProgress()))
 

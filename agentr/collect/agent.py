@@ -10,8 +10,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from agentr.collect.meter import Meter
-from agentr.config.policy import SamplingConfig
-from agentr.config.schema import Config
+from agentr.config.model import ModelConfig
+from agentr.config.policy import PolicyConfig, SamplingConfig
+from agentr.config.schema import Config, EnvConfig, TaskSelection
 from agentr.config.turns import CutOff, FullContext, PromptConfig, TurnsConfig, WithoutAction
 from agentr.envs.client import EnvClient, Recorded, Session
 from agentr.errors import PromptRefused
@@ -147,6 +148,30 @@ class Sampler:
         return self.format.parse(self.said(text, ids))
 
 
+@dataclass(frozen=True)
+class AgentSettings:
+    """What of a configuration says how the agent acts, and on what.
+
+    Attributes:
+        run: Its name, for metrics.
+        held_out: The tasks that the run is measured on.
+    """
+
+    run: str
+    env: EnvConfig
+    model: ModelConfig
+    policy: PolicyConfig
+    prompt: PromptConfig
+    turns: TurnsConfig
+    sampling: SamplingConfig
+    held_out: TaskSelection
+
+    @classmethod
+    def of(cls, config: Config) -> AgentSettings:
+        of_run = (config.run.name, config.env, config.model, config.policy)
+        return cls(*of_run, config.prompt, config.turns, config.collect.sampling, config.eval.tasks)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Agent:
     """Everything that is needed to take a turn. Shared by all trees of a stage.
@@ -176,7 +201,7 @@ class Agent:
     @classmethod
     def of(
         cls,
-        config: Config,
+        settings: AgentSettings,
         policy: Policy,
         env: EnvClient,
         codec: ChatCodec,
@@ -185,17 +210,17 @@ class Agent:
         meter: Meter | None = None,
     ) -> Agent:
         """Returns the agent of a configuration; it samples as ``collect`` says."""
-        codec = codec.offering(tools_of(spec), config.turns)
+        codec = codec.offering(tools_of(spec), settings.turns)
         return cls(
             policy=policy,
             env=env,
             codec=codec,
             spec=spec,
-            format=codec.calls or action_format(spec.action_format, config.turns.without_action is WithoutAction.last_line),
-            prompt=config.prompt,
-            turns=config.turns,
-            sampling=config.collect.sampling,
-            max_model_len=config.model.max_model_len,
+            format=codec.calls or action_format(spec.action_format, settings.turns.without_action is WithoutAction.last_line),
+            prompt=settings.prompt,
+            turns=settings.turns,
+            sampling=settings.sampling,
+            max_model_len=settings.model.max_model_len,
             secrets=os.environ if secrets is None else secrets,
             meter=meter or Meter(),
         )

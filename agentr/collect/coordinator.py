@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import Any
 
 from agentr.cluster.push import Lag, Pusher, start
-from agentr.collect.agent import Agent
+from agentr.collect.agent import Agent, AgentSettings
 from agentr.collect.demonstrate import NoPolicy
 from agentr.collect.job import TreeJob, run_job
 from agentr.collect.meter import Meter
 from agentr.collect.units import StageProgress, as_dict
 from agentr.config.policy import PolicyBackend
-from agentr.config.schema import Config, TaskSelection
+from agentr.config.schema import TaskSelection
 from agentr.cpu import look_for_cycles_rarely
 from agentr.envs.connect import connect
 from agentr.envs.pool import Urls
@@ -45,12 +45,14 @@ class Coordinator:
         number: Of this coordinator, for its metrics.
     """
 
-    def __init__(self, config: Config, urls: Urls, token: Secret, model: Path, secrets: Mapping[str, Secret], number: int = 0) -> None:
+    def __init__(
+        self, settings: AgentSettings, urls: Urls, token: Secret, model: Path, secrets: Mapping[str, Secret], number: int = 0
+    ) -> None:
         clean_output()
-        self.config = config
+        self.settings = settings
         self.secrets = secrets
-        self.env = connect(config.env, urls, token)
-        self.codec = load_codec(model, config.model)
+        self.env = connect(settings.env, urls, token)
+        self.codec = load_codec(model, settings.model)
         self._progress = StageProgress()
         self._policy: Policy | None = None
         self._engines: tuple = ()
@@ -65,7 +67,7 @@ class Coordinator:
             look_for_cycles_rarely()
             lag = Lag()
             name = f"coordinator-{self._number}"
-            self._pusher = start(self.config.run.name, name, lambda: self._meter.samples(self._policy, lag.look()))
+            self._pusher = start(self.settings.run, name, lambda: self._meter.samples(self._policy, lag.look()))
         return await self.env.spec()
 
     async def tasks(self, selection: TaskSelection, training: bool) -> list[Task]:
@@ -77,10 +79,10 @@ class Coordinator:
         tasks = await self.env.tasks(selection)
         if not tasks:
             raise ConfigError(f"split {selection.split!r} with these filters has no task", hint="Widen tasks.where or raise tasks.limit.")
-        if training and not self.config.env.allow_leaks:
+        if training and not self.settings.env.allow_leaks:
             spec = await self.env.spec()
             assert_trainable(tasks, spec, await self.env.held_out())
-            assert_disjoint(tasks, await self.env.tasks(self.config.eval.tasks), spec)
+            assert_disjoint(tasks, await self.env.tasks(self.settings.held_out), spec)
         return tasks
 
     async def run(self, job: TreeJob, policy: Path | None, engines: Sequence[Any]) -> dict[str, Any]:
@@ -97,7 +99,7 @@ class Coordinator:
         self._progress = StageProgress()
         self._meter.begin(self._progress)
         spec = await self.env.spec()
-        agent = Agent.of(self.config, await self._ready_policy(policy, engines), self.env, self.codec, spec, self.secrets, self._meter)
+        agent = Agent.of(self.settings, await self._ready_policy(policy, engines), self.env, self.codec, spec, self.secrets, self._meter)
         steps = self.env.stats.steps
         await run_job(job, agent, self._progress, GrowingForest(job.folder, epoch=job.epoch, part=job.part, taken=True))
         self._progress.env_steps_executed = self.env.stats.steps - steps
@@ -111,23 +113,23 @@ class Coordinator:
 
     async def _speaking(self) -> ChatCodec:
         """The codec of the agent's own conversations."""
-        return self.codec.offering(tools_of(await self.env.spec()), self.config.turns)
+        return self.codec.offering(tools_of(await self.env.spec()), self.settings.turns)
 
     async def _ready_policy(self, checkpoint: Path | None, engines: Sequence[Any]) -> Policy:
         if checkpoint is None:
             return NoPolicy()
-        if self.config.policy.backend is PolicyBackend.openai:
+        if self.settings.policy.backend is PolicyBackend.openai:
             if self._policy is None:
                 from agentr.policy.openai_api import OpenAIPolicy
 
-                self._policy = OpenAIPolicy(self.config.policy, await self._speaking(), self.secrets)
+                self._policy = OpenAIPolicy(self.settings.policy, await self._speaking(), self.secrets)
             return self._policy
         from agentr.policy.router import Router
 
         if self._policy is None or tuple(engines) != self._engines:
             if isinstance(self._policy, Router):
                 await self._policy.close()
-            self._policy, self._engines = Router.over_actors(engines, self.config.policy), tuple(engines)
+            self._policy, self._engines = Router.over_actors(engines, self.settings.policy), tuple(engines)
             self._policy.causes = self._meter.causes
         assert isinstance(self._policy, Router)
         await self._policy.load(str(checkpoint))

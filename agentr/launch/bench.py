@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from agentr.collect.agent import Agent
+from agentr.collect.agent import Agent, AgentSettings
 from agentr.collect.grow import Grow
 from agentr.collect.job import TreeJob, run_job
 from agentr.collect.units import Limits, StageProgress
@@ -109,7 +109,7 @@ def compare(plan: Plan, reporter: Reporter, *, trees: int, reference_trees: int)
         async def both() -> tuple[BenchSide, BenchSide]:
             try:
                 await router.load(str(policy.path))
-                agent = Agent.of(config, router, env, codec, await env.spec())
+                agent = Agent.of(AgentSettings.of(config), router, env, codec, await env.spec())
                 job = TreeJob(
                     folder=Path(folder),
                     tasks=tuple(tasks),

@@ -16,7 +16,7 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-from agentr.collect.agent import Agent
+from agentr.collect.agent import Agent, AgentSettings
 from agentr.collect.demonstrate import NoPolicy
 from agentr.collect.grow import Given, Grow
 from agentr.config.identity import Identity, plain, to_yaml
@@ -128,13 +128,13 @@ def search(planned: Search, reporter: Reporter, services: Services | None = None
         if not experiment.store.sealed(STAGE):
             urls, token = experiment.services.collecting.environment()
             with reporter.task(f"replaying {len(place.turns)} turns in {config.env.name}"):
-                asyncio.run(_replay(place, config, connect(config.env, urls, token), experiment.codec))
+                asyncio.run(_replay(place, AgentSettings.of(config), connect(config.env, urls, token), experiment.codec))
         work = Grow(UCT(config.method.search), Given(tuple(place.turns)))  # type: ignore[attr-defined]
         forest = experiment.trees(STAGE, work, policy, experiment.plan.seed(1), lambda: [place.tree.task])
         return forest.read(place.tree.task.key)
 
 
-async def _replay(place: Place, config: Config, env: EnvClient, codec: ChatCodec) -> None:
+async def _replay(place: Place, settings: AgentSettings, env: EnvClient, codec: ChatCodec) -> None:
     """Goes to the place in the environment as the search does, and compares all that is seen with what is stored.
 
     Raises:
@@ -143,7 +143,7 @@ async def _replay(place: Place, config: Config, env: EnvClient, codec: ChatCodec
     """
     tree = place.tree
     try:
-        agent = Agent.of(config, NoPolicy(), env, codec, await env.spec())
+        agent = Agent.of(settings, NoPolicy(), env, codec, await env.spec())
         begun, _ = await agent.start(tree.task, tree.seed)
         for told, recorded in zip(begun.messages, tree.messages, strict=False):  # one more or less is found below
             if told != recorded:

@@ -13,9 +13,10 @@ from typing import Any
 from agentr import logs
 from agentr.cluster.restarts import Restarts
 from agentr.cluster.roles import Role
+from agentr.collect.agent import AgentSettings
 from agentr.collect.job import TreeJob
 from agentr.config.schema import TaskSelection
-from agentr.config.secrets import env_token
+from agentr.config.secrets import env_token, secrets_of
 from agentr.envs.fleet import EnvServers
 from agentr.envs.pool import Urls
 from agentr.observe.progress import Update
@@ -139,7 +140,16 @@ class Collecting:
             ray = self._cluster.connect()
             urls, token = self.environment()
             assert self.model is not None, "the coordinators need the base model's tokenizer"
-            self._coordinators = Coordinators(ray, plan.config, plan.places, urls, token, self.model, self._cluster.gauges.started)
+            self._coordinators = Coordinators(
+                ray,
+                AgentSettings.of(plan.config),
+                plan.places,
+                urls,
+                token,
+                self.model,
+                secrets_of(plan.config),
+                self._cluster.gauges.started,
+            )
         if not self._coordinators.up:
             number = plan.places.coordinators
             with reporter.task(f"{'coordinator' if number == 1 else f'{number} coordinators'} and environment {plan.config.env.name}"):

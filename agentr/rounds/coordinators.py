@@ -7,21 +7,21 @@ alone, so the trees are the same however many coordinators there are.
 
 from __future__ import annotations
 
-import secrets
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from secrets import token_hex
 from typing import Any
 
 from agentr.cluster.failures import answer_of, cause_of
 from agentr.cluster.places import Places
 from agentr.cluster.roles import Role
+from agentr.collect.agent import AgentSettings
 from agentr.collect.coordinator import Coordinator
 from agentr.collect.job import TreeJob
 from agentr.collect.units import merged
-from agentr.config.schema import Config, TaskSelection
-from agentr.config.secrets import secrets_of
+from agentr.config.schema import TaskSelection
 from agentr.envs.pool import Urls
 from agentr.errors import InfraError
 from agentr.secrets import Secret
@@ -49,6 +49,7 @@ class Coordinators:
     Args:
         ray: The module, connected.
         model: Folder of the base model, for its tokenizer.
+        secrets: Values of the environment variables that the configuration names.
         started: Is told the name of each that is started.
 
     Attributes:
@@ -59,16 +60,17 @@ class Coordinators:
     def __init__(
         self,
         ray: Any,
-        config: Config,
+        settings: AgentSettings,
         places: Places,
         urls: Urls,
         token: Secret,
         model: Path,
+        secrets: Mapping[str, Secret],
         started: Callable[[str], None] = lambda name: None,
     ) -> None:
         self._ray = ray
         self._places = places
-        self._args = (config, urls, token, model, secrets_of(config))
+        self._args = (settings, urls, token, model, secrets)
         self._started = started
         self._actors: dict[int, Any] = {}
         self._deaths: deque[float] = deque()
@@ -89,7 +91,7 @@ class Coordinators:
         how = self._places.options(Role.coordinator, spread=wanted > 1) | {"max_restarts": 0, "max_concurrency": 64}
         for number in range(wanted):
             if number not in self._actors:
-                name = f"coordinator-{number}-{secrets.token_hex(3)}"
+                name = f"coordinator-{number}-{token_hex(3)}"
                 self._actors[number] = self._ray.remote(Coordinator).options(name=name, **how).remote(*self._args, number)
                 self._started(f"coordinator-{number}")
         try:

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 import pytest
 
+from agentr.collect.agent import AgentSettings
 from agentr.collect.coordinator import Coordinator
 from agentr.collect.demonstrate import Demonstrate, NoPolicy
 from agentr.collect.job import TreeJob
@@ -39,7 +40,7 @@ def coordinating(environment: Counter, root: Path, work: Callable[[Coordinator],
 
     async def main(url: str) -> T:
         config = load(None, ["eval.tasks={split: test, where: {size: 3}}", *overrides])
-        coordinator = Coordinator(config, [url], TOKEN, root / "model", {})
+        coordinator = Coordinator(AgentSettings.of(config), [url], TOKEN, root / "model", {})
         try:
             return await work(coordinator)
         finally:

@@ -14,7 +14,7 @@ import pytest
 from agentr.build.conversations import ConversationReader, spoken_row
 from agentr.build.revision import good_rows
 from agentr.build.targets import Targets
-from agentr.collect.agent import Agent
+from agentr.collect.agent import Agent, AgentSettings
 from agentr.collect.demonstrate import Demonstrate, NoPolicy
 from agentr.collect.grow import Grow
 from agentr.collect.job import TreeJob, Work, run_job
@@ -79,7 +79,7 @@ def grown(url: str, token: str, family: str, folder: Path, work: Work, selection
         env = EnvClient([url], token, timeout_s=20, retries=2)
         try:
             tasks, spec = await env.tasks(selection), await env.spec()
-            agent = Agent.of(CONFIG, NoPolicy(), env, tooled(family).plain, spec)
+            agent = Agent.of(AgentSettings.of(CONFIG), NoPolicy(), env, tooled(family).plain, spec)
             agent = replace(agent, policy=Planner(agent.codec, tasks if spec.name == "textcraft" else ()))
             sampling = SamplingConfig(max_tokens=128)
             job = TreeJob(folder=folder, tasks=tuple(tasks), seed=3, policy="p", work=work, sampling=sampling, limits=Limits())
@@ -157,7 +157,7 @@ def test_a_judge_is_asked_without_tools(server: EnvServer, tmp_path: Path) -> No
 def test_a_model_without_a_place_for_tools_is_refused() -> None:
     spec = TextCraft().spec
     with pytest.raises(ModelError, match=r"turns\.format=environment"):
-        Agent.of(CONFIG, NoPolicy(), None, plain_codec(), spec)  # type: ignore[arg-type]
+        Agent.of(AgentSettings.of(CONFIG), NoPolicy(), None, plain_codec(), spec)  # type: ignore[arg-type]
 
 
 def test_a_stage_keeps_the_tools_of_its_conversations() -> None:

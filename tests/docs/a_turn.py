@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 from agentr.build.dataset import write_dataset
 from agentr.build.revision import good_rows
 from agentr.build.targets import Targets
-from agentr.collect.agent import Agent
+from agentr.collect.agent import Agent, AgentSettings
 from agentr.collect.grow import grow
 from agentr.config.model import ModelConfig
 from agentr.config.policy import SamplingConfig
@@ -106,7 +106,9 @@ async def play(url: str, codec: ChatCodec, forest: GrowingForest, seen: Seen) ->
     config = Config(prompt=PromptConfig(instruction=False))
     config.collect.sampling = SamplingConfig(max_tokens=48)
     try:
-        agent = replace(Agent.of(config, Script(codec, seen), env, codec, await env.spec()), policy_name="rounds/00/train")
+        agent = replace(
+            Agent.of(AgentSettings.of(config), Script(codec, seen), env, codec, await env.spec()), policy_name="rounds/00/train"
+        )
         session = await env.open(TASK)
         seen.observations = [session.last, (await session.expand([GET]))[0].last]
         seen.wire.clear()

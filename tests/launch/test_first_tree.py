@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from agentr.collect.agent import Agent
+from agentr.collect.agent import Agent, AgentSettings
 from agentr.collect.demonstrate import Demonstrate
 from agentr.collect.grow import ExpertPath, Grow
 from agentr.collect.job import TreeJob, Work, run_job
@@ -113,8 +113,8 @@ async def begin(config: Config, url: str, folder: Path) -> tuple[dict[str, Tree]
     try:
         spec = await env.spec()
         codec = ChatCodec(tiny_tokenizer())
-        policy = Looking(codec, Agent.of(config, Looking(codec, None), env, codec, spec).format)  # type: ignore[arg-type]
-        agent = Agent.of(config, policy, env, codec, spec)
+        policy = Looking(codec, Agent.of(AgentSettings.of(config), Looking(codec, None), env, codec, spec).format)  # type: ignore[arg-type]
+        agent = Agent.of(AgentSettings.of(config), policy, env, codec, spec)
         found: dict[str, Tree] = {}
         demonstrated = folder / "demonstrations"
         for stage, work in method_of(config.method).exploration(1).items():

@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 
 import agentr
 from agentr.cli import app
-from agentr.collect.agent import Agent
+from agentr.collect.agent import Agent, AgentSettings
 from agentr.collect.grow import Grow
 from agentr.collect.job import TreeJob, run_job
 from agentr.collect.units import StageProgress, as_dict
@@ -107,7 +107,7 @@ class Here(OnePart):
         try:
             codec = load_codec(cast(Path, self.model), self.config.model)
             self.policy = Noting(codec, task) if task is not None else self.policy
-            return await do(Agent.of(self.config, cast(Any, self.policy), env, codec, await env.spec()))
+            return await do(Agent.of(AgentSettings.of(self.config), cast(Any, self.policy), env, codec, await env.spec()))
         finally:
             await env.aclose()
 
@@ -138,7 +138,7 @@ async def grown(server: EnvServer, model: Path, folder: Path) -> Tree:
     try:
         (task,) = await env.tasks(TaskSelection(split="train", where={"depth": 2}, limit=1))
         codec = load_codec(model, config.model)
-        agent = Agent.of(config, SloppyExpert(codec, [task]), env, codec, await env.spec())
+        agent = Agent.of(AgentSettings.of(config), SloppyExpert(codec, [task]), env, codec, await env.spec())
         work = Grow(UCT(UCTConfig(iterations=3, max_depth=9, width=3, enough_good=0)))
         await run_job(
             TreeJob(folder=folder, tasks=(task,), seed=3, policy="model", work=work, sampling=config.collect.sampling),

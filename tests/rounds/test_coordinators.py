@@ -15,6 +15,7 @@ import psutil
 import pytest
 
 from agentr.cluster.places import Places
+from agentr.collect.agent import AgentSettings
 from agentr.collect.grow import Grow
 from agentr.collect.job import TreeJob
 from agentr.collect.units import Limits
@@ -83,7 +84,7 @@ class Stage:
 
     def coordinators(self, number: int, *changes: str) -> Any:
         config = self.config(number, *changes)
-        made = Shared(self.ray, config, Places.of(config), [self.server.url()], "secret", WEIGHTS)
+        made = Shared(self.ray, AgentSettings.of(config), Places.of(config), [self.server.url()], "secret", WEIGHTS, {})
         self.started.append(made)
         made.start()
         return made

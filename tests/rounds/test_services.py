@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from agentr.collect.agent import AgentSettings
 from agentr.methods import load, plan_of
 from agentr.observe.progress import Reporter
 from agentr.rounds.coordinators import Coordinators
@@ -57,7 +58,7 @@ def test_what_another_experiment_would_start_the_same_runs_on(tmp_path: Path, ch
     services = Services(plan, tmp_path, Reporter())
     ray = FakeRay()
     collecting = services.collecting
-    collecting._coordinators = Coordinators(ray, plan.config, plan.places, [], "", tmp_path)
+    collecting._coordinators = Coordinators(ray, AgentSettings.of(plan.config), plan.places, [], "", tmp_path, {})
     collecting._coordinators._actors = {0: "coordinator"}
     services.cluster._ray, services.engines._actors = ray, {0: "engine"}
     collecting.servers = FakeServers(ray)  # type: ignore[assignment]

@@ -27,6 +27,7 @@ from typing import Any
 
 from agentr.cluster.places import Places
 from agentr.cluster.roles import Role
+from agentr.collect.agent import AgentSettings
 from agentr.collect.coordinator import Coordinator
 from agentr.collect.grow import Grow
 from agentr.collect.job import TreeJob
@@ -88,7 +89,7 @@ def _measure(ray: Any, engines: int, load: Load, reporter: Reporter, disk: Path 
             stack.callback(ray.kill, actor)
         how = Places.of(config).options(Role.coordinator) | {"max_restarts": 0, "max_concurrency": 64}
         start = ray.remote(MeasuredCoordinator).options(**how).remote
-        arguments = (config, servers.urls, servers.token, WEIGHTS, secrets_of(config))
+        arguments = (AgentSettings.of(config), servers.urls, servers.token, WEIGHTS, secrets_of(config))
         call = Caller(ray)
         coordinators = [start(load, profile, *arguments) for _ in range(load.coordinators)]
         end = [stack.enter_context(ended(ray, coordinator)) for coordinator in coordinators]
@@ -197,7 +198,7 @@ class MeasuredCoordinator(Coordinator):
     async def _ready_policy(self, checkpoint: Path | None, engines: Sequence[Any]) -> Policy:
         if not engines or not isinstance(engines[0], int):
             return await super()._ready_policy(checkpoint, engines)
-        router = Router([SimulatedEngine(self._load, number) for number in engines], self.config.policy)
+        router = Router([SimulatedEngine(self._load, number) for number in engines], self.settings.policy)
         self._policy = router
         await router.load(str(checkpoint))
         return router
