@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -135,7 +135,7 @@ class Steps:
                     update(step, self.job.steps, self._notes.said(step))
                 if self._validation.due(step):
                     self._validation.measure(step, self._policy)
-        return self._summary()
+        return _summary([Forest(self.job.step(step)).manifest for step in self._notes.lines()])
 
     def _trees(self, step: int) -> StepTrees:
         forest, progress = Forest(self.job.step(step), f"{self.stage}/{step:06d}"), (step - 1) / max(1, self.job.steps - 1)
@@ -230,17 +230,17 @@ class Steps:
                     raise InfraError(f"the training ended without the weights of online step {version}")
                 time.sleep(POLL_S)
 
-    def _summary(self) -> TreeSummary:
-        steps = self._notes.lines()
-        manifests = [Forest(self.job.step(step)).manifest for step in steps]
-        cost, events = Cost(), Counter[str]()
-        for manifest in manifests:
-            more, counted = split_counts(manifest["progress"]["counts"])
-            cost, events = cost + more, events + Counter(counted)
-        return TreeSummary(
-            trees=sum(manifest["trees"] for manifest in manifests),
-            failed=sum(manifest["progress"]["failed"] for manifest in manifests),
-            solved=sum(manifest["progress"]["successes"] for manifest in manifests),
-            cost=cost,
-            events=dict(events),
-        )
+
+def _summary(manifests: Sequence[Mapping[str, Any]]) -> TreeSummary:
+    """Returns what the trees of the steps come to."""
+    cost, events = Cost(), Counter[str]()
+    for manifest in manifests:
+        more, counted = split_counts(manifest["progress"]["counts"])
+        cost, events = cost + more, events + Counter(counted)
+    return TreeSummary(
+        trees=sum(manifest["trees"] for manifest in manifests),
+        failed=sum(manifest["progress"]["failed"] for manifest in manifests),
+        solved=sum(manifest["progress"]["successes"] for manifest in manifests),
+        cost=cost,
+        events=dict(events),
+    )
