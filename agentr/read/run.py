@@ -134,6 +134,14 @@ class RunRound:
         return stage if isinstance(stage, Episodes) and stage.sealed else None
 
     @property
+    def policy(self) -> StoredPolicy | None:
+        """The policy that it trained, once it has."""
+        trained, measured = self.stages().get(TRAIN), self.measured
+        if not (isinstance(trained, Training) and trained.sealed):
+            return None
+        return StoredPolicy(trained.name, trained.model, measured.summary.success if measured is not None else None)
+
+    @property
     def dataset(self) -> Dataset:
         return self[DATASET]
 
@@ -267,20 +275,7 @@ class Run:
         Raises:
             DataError: None has.
         """
-        stages = [stage for stage in self.stages().values() if isinstance(stage, Trees)]
-        for stage in reversed(stages):
-            try:
-                stage[key]
-            except DataError:
-                continue
-            return stage
-        near = difflib.get_close_matches(key, {task for stage in stages for task in stage.tasks()}, 3, 0.5)
-        named = (
-            f"The nearest: {', '.join(near)}."
-            if near
-            else f"There are trees in {', '.join(stage.name for stage in stages) or 'no stage yet'}."
-        )
-        raise DataError(f"no stage of {self.path} has a tree {key!r}", hint=named)
+        return _last_with(key, [stage for stage in self.stages().values() if isinstance(stage, Trees)], self.path)
 
     @property
     def model(self) -> Path:
@@ -352,11 +347,7 @@ class Run:
         """
         model = self.records().get(MODEL) if base else None
         found = [StoredPolicy(MODEL, self.model, None)] if model is not None and model.sealed else []
-        for arm in self.arms:
-            trained, measured = arm.stages().get(TRAIN), arm.measured
-            if isinstance(trained, Training) and trained.sealed:
-                found.append(StoredPolicy(trained.name, trained.model, measured.summary.success if measured is not None else None))
-        return found
+        return [*found, *(policy for arm in self.arms if (policy := arm.policy) is not None)]
 
     def policy(self, name: str) -> StoredPolicy:
         """Returns a policy by what commands call it (`Policy.arm`), by its round in any spelling, or by the stage that trained it.
@@ -364,25 +355,11 @@ class Run:
         Raises:
             DataError: There is none of this name; the error names those that there are.
         """
-        there = self.policies(base=True)
-        place = place_of(name)
-        wanted = place[0].folder if place and place[1] in ("", TRAIN) else name
-        for policy in there:
-            if wanted in (policy.arm, policy.name):
-                return policy
-        what = f"{self.path} has no policy {name!r}" if name else "say which policy"
-        raise DataError(what, hint=f"There are {', '.join(policy.arm for policy in there)}." if there else "The run has none yet.")
+        return _policy_named(name, self.policies(base=True), self.path)
 
     def metrics(self) -> pa.Table:
         """Returns a row for each sealed stage: its name, its seconds, and the numbers of its summary, as trackers are told them."""
-        import pyarrow as pa
-
-        rows = []
-        for name, record in self.records().items():
-            if record.sealed:
-                rows.append({"stage": name, "seconds_of_work": record.seconds, **dict(numbers_in(record.summary))})
-        columns = list(dict.fromkeys(key for row in rows for key in row))
-        return pa.table({key: [row.get(key) for row in rows] for key in columns})
+        return _numbers([record for record in self.records().values() if record.sealed])
 
     def events(self) -> list[dict[str, Any]]:
         """Returns the log of the run: who opened it with which versions, and when stages started, stopped and were sealed."""
@@ -424,3 +401,33 @@ def _stage(run: Run, record: StageRecord) -> Stage:
     if place is None:
         return (Training if record.name.endswith(f"/{TRAIN}") else Stage)(run.path, record)
     return _KINDS.get(place[1], Trees)(run.path, record)
+
+
+def _last_with(key: str, stages: Sequence[Trees], path: Path) -> Trees:
+    for stage in reversed(stages):
+        try:
+            stage[key]
+        except DataError:
+            continue
+        return stage
+    near = difflib.get_close_matches(key, {task for stage in stages for task in stage.tasks()}, 3, 0.5)
+    there = f"There are trees in {', '.join(stage.name for stage in stages) or 'no stage yet'}."
+    raise DataError(f"no stage of {path} has a tree {key!r}", hint=f"The nearest: {', '.join(near)}." if near else there)
+
+
+def _policy_named(name: str, there: Sequence[StoredPolicy], path: Path) -> StoredPolicy:
+    place = place_of(name)
+    wanted = place[0].folder if place and place[1] in ("", TRAIN) else name
+    for policy in there:
+        if wanted in (policy.arm, policy.name):
+            return policy
+    what = f"{path} has no policy {name!r}" if name else "say which policy"
+    raise DataError(what, hint=f"There are {', '.join(policy.arm for policy in there)}." if there else "The run has none yet.")
+
+
+def _numbers(records: Sequence[StageRecord]) -> pa.Table:
+    import pyarrow as pa
+
+    rows = [{"stage": each.name, "seconds_of_work": each.seconds, **dict(numbers_in(each.summary))} for each in records]
+    columns = list(dict.fromkeys(key for row in rows for key in row))
+    return pa.table({key: [row.get(key) for row in rows] for key in columns})
