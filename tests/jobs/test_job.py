@@ -165,11 +165,11 @@ def test_environment_servers_are_a_job_until_it_is_stopped(cluster: dict[str, st
         assert time.monotonic() < deadline, "no server said where it is"
         time.sleep(1)
     token = (tmp_path / "run/token").read_text()
-    asked = httpx.get(f"{found[1]}/spec", headers={"Authorization": f"Bearer {token}"})
+    asked = httpx.get(f"{found[1]}/v1/spec", headers={"Authorization": f"Bearer {token}"})
     assert asked.json()["name"] == "textcraft", asked.text
     assert agentr(cluster, "stop", f"{tmp_path}/run").returncode == 0
     with pytest.raises(httpx.TransportError):
-        httpx.get(f"{found[1]}/spec")
+        httpx.get(f"{found[1]}/v1/spec")
     assert not (tmp_path / "run/token").exists()
 
 
