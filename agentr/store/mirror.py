@@ -20,7 +20,7 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
@@ -83,6 +83,135 @@ class _Over(Exception):
     """There is nothing more to be mirrored by this process; says why."""
 
 
+class Claim:
+    """A driver's claim to the mirror of its run.
+
+    Attributes:
+        manifest: As this driver wrote it last; None while the mirror is to be taken.
+    """
+
+    def __init__(self, store: RunStore, identity: Identity, bucket: Bucket, allow_change: bool) -> None:
+        self._store, self._identity, self._bucket, self._allow_change = store, identity, bucket, allow_change
+        self.manifest: Manifest | None = None
+        self._version: Version | None = None
+
+    async def take(self) -> list[str]:
+        """Takes the mirror for this driver, and returns the stages that it has.
+
+        Raises:
+            _Over: It is another run's.
+        """
+        found = await read_manifest(self._bucket)
+        name, config = self._identity.name, self._identity.values
+        before, self._version = found if found is not None else (Manifest(name, config), None)
+        if not self._allow_change and (changes := before.changes(self._identity)):
+            raise _Over(f"{self._bucket.url} is the mirror of a run with another configuration: {changes}. Give each run one of its own.")
+        writer = await asyncio.to_thread(self._store.owner)
+        await self._write(replace(before, run=name, config=config, epoch=before.epoch + 1, writer=writer))
+        return [*before.stages]
+
+    async def add(self, entry: Entry, order: Iterable[str]) -> None:
+        """Writes the manifest with an entry in its place among stages that are in this order."""
+        assert self.manifest is not None, "it was taken"
+        stages, place = {**self.manifest.stages, entry.record.name: entry}, {name: number for number, name in enumerate(order)}
+        ordered = sorted(stages, key=lambda name: place.get(name, len(place)))
+        await self._write(replace(self.manifest, stages={name: stages[name] for name in ordered}))
+
+    async def _write(self, manifest: Manifest) -> None:
+        """Writes the manifest, and the run's log before it.
+
+        Raises:
+            _Over: A later driver mirrors the run.
+            RunError: Another driver took the run, or its directory is gone.
+            Changed: The manifest was changed or deleted; it is to be claimed again.
+        """
+        await asyncio.to_thread(self._store.lease.check)
+        if self._store.layout.events.exists():
+            events = _snapshot(self._store.layout.events)
+            entry = await hashed(events)
+            await self._bucket.create(entry, events)
+            manifest = replace(manifest, log=entry)
+        data = manifest.stored()
+        try:
+            version = await self._bucket.swap(MANIFEST, data, self._version)
+        except Changed:
+            version = await self._settled(data)
+        self.manifest, self._version = manifest, version
+
+    async def _settled(self, data: bytes) -> Version:
+        """Finds out what came of a manifest that was refused, and returns its version if it was written and only the answer was lost."""
+        found, mine, self.manifest = await self._bucket.read(MANIFEST), self.manifest, None
+        if found is not None and found[0] == data:
+            return found[1]
+        there = Manifest.of(found[0], f"{self._bucket.url}/{MANIFEST}") if found is not None else None
+        if there is not None and mine is not None and there.epoch >= mine.epoch:
+            raise _Over(f"another driver mirrors this run to {self._bucket.url}: {there.writer}.")
+        raise Changed
+
+
+class Backlog:
+    """What of a run is not mirrored yet.
+
+    Args:
+        complete: Says whether a checkpoint of a training is whole.
+
+    Attributes:
+        seen: The state of the run directory in which it was read; None reads it anew.
+        checkpoints: What was mirrored of unfinished trainings, by the stage.
+    """
+
+    def __init__(self, store: RunStore, complete: Callable[[Path], bool]) -> None:
+        self._store, self._complete = store, complete
+        self._known: dict[str, StageRecord] = {}
+        self.seen: tuple[int, int, int] | None = None
+        self.checkpoints: dict[str, Any] = {}
+
+    def records(self) -> dict[str, StageRecord]:
+        """Returns the records of the run, read anew only if they changed."""
+        with suppress(OSError):  # the run directory is gone: whoever writes next says so
+            found = self._store.layout.manifest.stat()
+            seen = (found.st_mtime_ns, found.st_size, found.st_ino)
+            if seen != self.seen:
+                self._known, self.seen = read_records(self._store.root), seen
+        return self._known
+
+    def state(self, record: StageRecord) -> Any:
+        """Returns what tells the present state of a stage from others; None if there is nothing to mirror."""
+        if record.sealed:
+            return record
+        folder = self._store.root / record.name
+        # A training goes on from its own files alone, but an online one: that needs the steps that it was fed, too.
+        resumable = folder.name == TRAIN and not (folder.parent / ROLLOUTS).exists()
+        with suppress(OSError):  # checkpoints come and go
+            files = unfinished(folder, self._complete) if resumable else {}
+            return {name: path.stat().st_mtime_ns for name, path in files.items() if path.name != _METRICS} or None
+        return None
+
+    def sources(self, record: StageRecord) -> dict[str, Path | bytes]:
+        """Returns what the files of a stage hold, or where.
+
+        Raises:
+            Torn: A training that is not sealed has nothing any more to go on from.
+        """
+        folder = self._store.root / record.name
+        if record.sealed:
+            return {name: folder / name for name in record.files}
+        found: dict[str, Path] = {}
+        with suppress(OSError):  # a folder went away while it was read
+            found = unfinished(folder, self._complete)
+        if not found:
+            raise Torn(f"{folder} has no checkpoint any more")
+        return {name: _snapshot(path) if path.name == _METRICS else path for name, path in found.items()}
+
+    def unmirrored(self, manifest: Manifest | None) -> Iterator[tuple[StageRecord, Any]]:
+        """Yields the stages that are not mirrored yet, each with its state."""
+        for record in self.records().values():
+            state, held = self.state(record), manifest.stages.get(record.name) if manifest else None
+            mirrored = held.record if record.sealed and held is not None else self.checkpoints.get(record.name)
+            if state is not None and state != mirrored:
+                yield record, state
+
+
 class Mirror:
     """Copies what is sealed, in a thread of its own, from `start` to `finish` or `stop`.
 
@@ -110,18 +239,11 @@ class Mirror:
         poll_s: float = POLL_S,
     ) -> None:
         self.store = store
-        self.identity = identity
         self.bucket = Bucket(url)
-        self._say, self._failing = say, failing
-        self._complete = complete
-        self._allow_change = allow_change
-        self._poll_s = poll_s
-        self._manifest: Manifest | None = None
-        self._version: Version | None = None
-        self._records: dict[str, StageRecord] = {}
-        self._seen: tuple[int, int, int] | None = None
-        #: What was mirrored of unfinished trainings, and what cannot be mirrored as it is, by the stage.
-        self._checkpoints: dict[str, Any] = {}
+        self._say, self._failing, self._poll_s = say, failing, poll_s
+        self._claim = Claim(store, identity, self.bucket, allow_change)
+        self._backlog = Backlog(store, complete)
+        #: What cannot be mirrored as it is, by the stage.
         self._left_out: dict[str, Any] = {}
         self._told: set[str] = set()
         #: Why nothing is mirrored; empty while it is.
@@ -143,8 +265,7 @@ class Mirror:
         Args:
             patient: Wait although the mirror does not work at the moment: it may yet.
         """
-        deadline = time.monotonic() + wait_s
-        left = self._unmirrored()
+        deadline, left = time.monotonic() + wait_s, self._unmirrored()
         total = self.bucket.moved + sum(file.size for record in left for file in record.files.values())
         self._finishing = True
         self._call(self._wake.set)
@@ -187,10 +308,10 @@ class Mirror:
             last = self._finishing
             self._wake.clear()
             try:
-                if self._manifest is None:
-                    await self._claim()
-                while (record := self._next()) is not None:
-                    await self._mirror(record)
+                if self._claim.manifest is None:
+                    await self._take()
+                while (waiting := self._next()) is not None:
+                    await self._mirror(*waiting)
                 if self._problem:
                     self._say(f"{self.bucket.url}: mirrored again")
                 self._fails("")
@@ -217,149 +338,51 @@ class Mirror:
             self._told.add(text)
             self._say(text)
 
-    # what there is to do ----------------------------------------------------------------------------------------------
-
-    def _look(self) -> dict[str, StageRecord]:
-        """Returns the records of the run, read anew only if they changed."""
-        with suppress(OSError):  # the run directory is gone: whoever writes next says so
-            found = self.store.layout.manifest.stat()
-            seen = (found.st_mtime_ns, found.st_size, found.st_ino)
-            if seen != self._seen:
-                self._records, self._seen = read_records(self.store.root), seen
-        return self._records
-
-    def _state(self, record: StageRecord) -> Any:
-        """Returns what tells the present state of a stage from others; None if there is nothing to mirror."""
-        if record.sealed:
-            return record
-        folder = self.store.root / record.name
-        # A training goes on from its own files alone, but an online one: that needs the steps that it was fed, too.
-        resumable = folder.name == TRAIN and not (folder.parent / ROLLOUTS).exists()
-        with suppress(OSError):  # checkpoints come and go
-            files = unfinished(folder, self._complete) if resumable else {}
-            return {name: path.stat().st_mtime_ns for name, path in files.items() if path.name != _METRICS} or None
-        return None
-
-    def _news(self, record: StageRecord) -> Any:
-        """Returns the state of a stage if it is not mirrored yet, else None."""
-        state, held = self._state(record), self._manifest.stages.get(record.name) if self._manifest else None
-        mirrored = held.record if record.sealed and held is not None else self._checkpoints.get(record.name)
-        return None if state == mirrored else state
+    # doing it ---------------------------------------------------------------------------------------------------------
 
     def _unmirrored(self) -> list[StageRecord]:
         """Returns what is not mirrored and is this process's to mirror."""
-        return [] if self._over else [record for record in self._look().values() if self._news(record) is not None]
+        return [] if self._over else [record for record, _ in self._backlog.unmirrored(self._claim.manifest)]
 
-    def _next(self) -> StageRecord | None:
-        for record in self._look().values():
-            if (state := self._news(record)) is not None and state != self._left_out.get(record.name):
-                return record
-        return None
+    def _next(self) -> tuple[StageRecord, Any] | None:
+        waiting = self._backlog.unmirrored(self._claim.manifest)
+        return next(((record, state) for record, state in waiting if state != self._left_out.get(record.name)), None)
 
-    # doing it ---------------------------------------------------------------------------------------------------------
-
-    async def _mirror(self, record: StageRecord) -> None:
-        state = self._state(record)
-        if state is None:  # a checkpoint that is gone
-            return
-        try:
-            entry = await self._store_files(record)
-        except (Torn, DamagedObject) as error:
-            self._leave_out(record, state, error)
-            return
-        assert self._manifest is not None, "it was claimed"
-        await self._write(self._with(self._manifest, entry))
-        if not record.sealed:
-            self._checkpoints[record.name] = state
-
-    async def _store_files(self, record: StageRecord) -> Entry:
-        """Stores the files of a stage as objects, and returns its entry."""
-        folder = self.store.root / record.name
-        sources: dict[str, Path | bytes] = {name: folder / name for name in record.files}
-        if not record.sealed:
-            found: dict[str, Path] = {}
-            with suppress(OSError):  # a folder went away while it was read
-                found = unfinished(folder, self._complete)
-            if not found:
-                raise Torn(f"{folder} has no checkpoint any more")
-            sources = {name: _snapshot(path) if path.name == _METRICS else path for name, path in found.items()}
-        files = record.files or {name: await hashed(source) for name, source in sources.items()}
-        objects = {object_name(file): (file, sources[name]) for name, file in files.items()}  # equal files once
-        await together([lambda each=each: self.bucket.create(*each) for each in objects.values()])
-        return Entry(record, files)
-
-    def _leave_out(self, record: StageRecord, state: Any, error: Exception) -> None:
-        """Goes on without a stage whose files are not what they should be, unless it is another one meanwhile."""
-        self._seen = None
-        now = self._look().get(record.name)
-        if not record.sealed:
-            self._tell(
-                f"{self.bucket.url}: a checkpoint of {record.name} was not mirrored: {error}. If that happens to all of them, "
-                "they are deleted before they are there: raise train.checkpoint_every."
-            )
-        if now is None or self._state(now) != state:
-            return
-        self._left_out[record.name] = state
-        if record.sealed:
-            self._tell(f"{self.bucket.url}: {record.name} is not mirrored: {error}. 'agentr doctor {self.store.root}' looks at its files.")
-
-    def _with(self, manifest: Manifest, entry: Entry) -> Manifest:
-        """Returns the manifest with an entry in its place."""
-        stages = {**manifest.stages, entry.record.name: entry}
-        order = {name: number for number, name in enumerate(self._look())}
-        return replace(manifest, stages=dict(sorted(stages.items(), key=lambda item: order.get(item[0], len(order)))))
-
-    # the manifest -----------------------------------------------------------------------------------------------------
-
-    async def _claim(self) -> None:
-        """Takes the mirror for this driver.
-
-        Raises:
-            _Over: It is another run's.
-        """
-        found = await read_manifest(self.bucket)
-        name, config = self.identity.name, self.identity.values
-        before, self._version = found if found is not None else (Manifest(name, config), None)
-        if not self._allow_change and (changes := before.changes(self.identity)):
-            raise _Over(f"{self.bucket.url} is the mirror of a run with another configuration: {changes}. Give each run one of its own.")
-        writer = await asyncio.to_thread(self.store.owner)
-        await self._write(replace(before, run=name, config=config, epoch=before.epoch + 1, writer=writer))
-        if lacking := [name for name in before.stages if name not in self._look()]:
+    async def _take(self) -> None:
+        if lacking := [name for name in await self._claim.take() if name not in self._backlog.records()]:
             self._tell(
                 f"{self.bucket.url} also has {', '.join(lacking)}, which {self.store.root} does not have. They stay there until they are "
                 "made anew here; an empty run.dir would be filled with all that is there."
             )
 
-    async def _write(self, manifest: Manifest) -> None:
-        """Writes the manifest, and the run's log before it.
-
-        Raises:
-            _Over: A later driver mirrors the run.
-            RunError: Another driver took the run, or its directory is gone.
-            Changed: The manifest was changed or deleted; it is to be claimed again.
-        """
-        await asyncio.to_thread(self.store.lease.check)
-        if self.store.layout.events.exists():
-            events = _snapshot(self.store.layout.events)
-            entry = await hashed(events)
-            await self.bucket.create(entry, events)
-            manifest = replace(manifest, log=entry)
-        data = manifest.stored()
+    async def _mirror(self, record: StageRecord, state: Any) -> None:
         try:
-            version = await self.bucket.swap(MANIFEST, data, self._version)
-        except Changed:
-            version = await self._settled(data)
-        self._manifest, self._version = manifest, version
+            sources = self._backlog.sources(record)
+            files = record.files or {name: await hashed(source) for name, source in sources.items()}
+            objects = {object_name(file): (file, sources[name]) for name, file in files.items()}  # equal files once
+            await together([lambda each=each: self.bucket.create(*each) for each in objects.values()])
+        except (Torn, DamagedObject) as error:
+            self._leave_out(record, state, error)
+            return
+        await self._claim.add(Entry(record, files), self._backlog.records())
+        if not record.sealed:
+            self._backlog.checkpoints[record.name] = state
 
-    async def _settled(self, data: bytes) -> Version:
-        """Finds out what came of a manifest that was refused, and returns its version if it was written and only the answer was lost."""
-        found, mine, self._manifest = await self.bucket.read(MANIFEST), self._manifest, None
-        if found is not None and found[0] == data:
-            return found[1]
-        there = Manifest.of(found[0], f"{self.bucket.url}/{MANIFEST}") if found is not None else None
-        if there is not None and mine is not None and there.epoch >= mine.epoch:
-            raise _Over(f"another driver mirrors this run to {self.bucket.url}: {there.writer}.")
-        raise Changed
+    def _leave_out(self, record: StageRecord, state: Any, error: Exception) -> None:
+        """Goes on without a stage whose files are not what they should be, unless it is another one meanwhile."""
+        self._backlog.seen = None
+        now = self._backlog.records().get(record.name)
+        if not record.sealed:
+            self._tell(
+                f"{self.bucket.url}: a checkpoint of {record.name} was not mirrored: {error}. If that happens to all of them, "
+                "they are deleted before they are there: raise train.checkpoint_every."
+            )
+        if now is not None and self._backlog.state(now) == state:
+            self._left_out[record.name] = state
+            if record.sealed:
+                self._tell(
+                    f"{self.bucket.url}: {record.name} is not mirrored: {error}. 'agentr doctor {self.store.root}' looks at its files."
+                )
 
 
 def _snapshot(path: Path) -> bytes:
