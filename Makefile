@@ -43,11 +43,10 @@ docs: setup ## The documentation as a site, build/docs/index.html; warnings and 
 	nice -n 15 $(BIN)/sphinx-build -q -W --keep-going -c docs/site -d build/doctrees -b html . build/docs
 	$(BIN)/python docs/site/links.py build/docs
 
-# Of the packages in [tool.mutmut], or of what OF names: make mutants OF='agentr.evaluate.*'
-mutants: setup ## Change the code in small ways, and say which changes no fast test notices (an hour and more; by hand)
+# Another sample: make mutants OF="'agentr.evaluate.*' --draw 50 --seed 1"
+mutants: setup ## Change the code in 200 small ways, and say which changes no fast test notices (an hour and more; by hand)
 	$(BIN)/python -m pip install --quiet mutmut==3.8.1
-	nice -n 15 $(BIN)/mutmut run --max-children 1 $(if $(OF),'$(OF)')
-	$(BIN)/mutmut results
+	nice -n 15 $(BIN)/python tests/tools/mutants.py $(OF)
 
 lint: setup ## Format check, linter, types, import contracts, dependencies
 	$(BIN)/ruff format --check .

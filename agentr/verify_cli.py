@@ -107,10 +107,14 @@ def _methods() -> None:
 
     shown = Table("method.type", "method", "what it does", "loss", "presets", "their environments", "page", title="Methods")
     for name, method in methods().items():
-        about = (method.__doc__ or "").strip().splitlines()[0]
         presets, environments = ", ".join(["default", *method.presets]), ", ".join(method.environments)
-        shown.add_row(name, method.title, about, method.loss.value, presets, environments, method.page)
+        shown.add_row(name, method.title, _about(method), method.loss.value, presets, environments, method.page)
     Reporter().console.print(shown)
+
+
+def _about(thing: object) -> str:
+    """The first paragraph of its docstring, on one line."""
+    return " ".join((thing.__doc__ or "").strip().split("\n\n")[0].split())
 
 
 def _rewards() -> None:
@@ -124,7 +128,7 @@ def _rewards() -> None:
     shown = Table("name", "what it is", "options", title="Rewards")
     for name, reward in known().items():
         options = ", ".join(f"{p.name}={p.default}" for p in inspect.signature(reward).parameters.values())
-        shown.add_row(name, (reward.__doc__ or "").strip().splitlines()[0], options)
+        shown.add_row(name, _about(reward), options)
     Reporter().console.print(shown)
 
 

@@ -257,7 +257,7 @@ def test_methods_are_listed() -> None:
 def test_rewards_are_listed_with_their_options() -> None:
     shown = agentr("list", "rewards")
     assert shown.exit_code == 0
-    for word in ("outcome", "success_only=False", "et_agent", "sigma_tool=0.1", "length", "calls"):
+    for word in ("outcome", "success_only=False", "et_agent", "sigma_tool=0.1", "length", "calls", "tool was called."):
         assert word in shown.stdout
 
 

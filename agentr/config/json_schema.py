@@ -118,7 +118,20 @@ class _Generator(GenerateJsonSchema):
 @cache
 def section_schema(section: type[Section]) -> dict[str, Any]:
     """Returns the schema of one section, with those that it holds in ``$defs``."""
-    return adapter(section).json_schema(schema_generator=_Generator)
+    return _unwrapped(adapter(section).json_schema(schema_generator=_Generator))
+
+
+def _unwrapped(found: Any) -> Any:
+    if isinstance(found, list):
+        return [_unwrapped(each) for each in found]
+    if not isinstance(found, dict):
+        return found
+    return {key: unwrapped(value) if key == "description" and isinstance(value, str) else _unwrapped(value) for key, value in found.items()}
+
+
+def unwrapped(text: str) -> str:
+    """Returns a text with each paragraph on one line: where the lines of a docstring end says nothing."""
+    return "\n\n".join(" ".join(paragraph.split()) for paragraph in text.split("\n\n"))
 
 
 def meanings(choices: type[Enum]) -> dict[str, str]:

@@ -13,7 +13,7 @@ from functools import cache
 from typing import Any
 
 from agentr.config.identity import flatten, is_free, plain
-from agentr.config.json_schema import section_schema
+from agentr.config.json_schema import section_schema, unwrapped
 from agentr.config.schema import Config, MethodConfig
 from agentr.methods import methods
 
@@ -67,12 +67,12 @@ def reference() -> str:
             text = _schema(Config)["properties"][name]["description"]
             parts.append(f"\n## {name}{'*' if is_free(name) else ''}\n\n{_cell(text)}\n")
         elif not (isinstance(value, list) and _shared(type(section))):
-            parts.append(f"\n## {name}\n\n{inspect.getdoc(type(section))}\n{_table(name, section)}")
+            parts.append(f"\n## {name}\n\n{_doc(type(section))}\n{_table(name, section)}")
         else:
             parts.append(f"\n## {name}[i]\n\n{_schema(Config)['properties'][name]['description']} Keys: {_link(type(section))}.\n")
     for cls in sorted(filter(_shared, _uses()), key=lambda cls: _NAMES[cls.__name__]):
         if not issubclass(cls, MethodConfig):
-            parts.append(f"\n## {_NAMES[cls.__name__].capitalize()}\n\n{inspect.getdoc(cls)}\n{_table('', cls())}")
+            parts.append(f"\n## {_NAMES[cls.__name__].capitalize()}\n\n{_doc(cls)}\n{_table('', cls())}")
     return "".join(parts)
 
 
@@ -123,6 +123,10 @@ def _uses() -> Counter[type]:
     return found
 
 
+def _doc(cls: type) -> str:
+    return unwrapped(inspect.getdoc(cls) or "")
+
+
 def _shared(cls: type) -> bool:
     return cls.__name__ in _NAMES
 
@@ -133,7 +137,7 @@ def _link(cls: type) -> str:
 
 
 def _methods() -> Iterator[str]:
-    yield f"\n## method\n\n{inspect.getdoc(MethodConfig)}\n{_table('method', MethodConfig())}"
+    yield f"\n## method\n\n{_doc(MethodConfig)}\n{_table('method', MethodConfig())}"
     bases = dict.fromkeys(
         base
         for method in methods().values()
@@ -142,7 +146,7 @@ def _methods() -> Iterator[str]:
     )
     for base in bases:
         of = ", ".join(f"`{name}`" for name, method in methods().items() if issubclass(method.Config, base))
-        yield f"\n### {_NAMES[base.__name__].capitalize()}\n\n{of}: {inspect.getdoc(base)}\n{_table('method', base())}"
+        yield f"\n### {_NAMES[base.__name__].capitalize()}\n\n{of}: {_doc(base)}\n{_table('method', base())}"
     for name, method in methods().items():
         presets = ", ".join(f"`{preset}`" for preset in dict.fromkeys(["default", *method.presets]))
         yield f"\n### method: {{type: {name}}}\n\n{method.title}. [Its page]({method.page.removeprefix('docs/')}). Presets: {presets}.\n"
