@@ -10,7 +10,7 @@ from __future__ import annotations
 import difflib
 import json
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -64,6 +64,32 @@ class _Manifest:
     stage: dict[str, Any] = field(default_factory=dict)
 
 
+class _Parts:
+    """The files of a sealed forest's trees. They and their row groups are sorted by key, so a tree can be in one row group only."""
+
+    def __init__(self, folder: Path, parts: list[dict[str, Any]]) -> None:
+        self._folder, self._parts = folder, parts
+        self._files: dict[int, Any] = {}
+
+    def row(self, key: str) -> dict[str, Any] | None:
+        """Reads the row of a tree."""
+        place = bisect_right(self._parts, key, key=lambda part: part["first"]) - 1
+        if place < 0:
+            return None
+        path = self._folder / self._parts[place]["file"]
+        if place not in self._files:
+            self._files[place] = open_table(path, self._parts[place]["footer"])
+        file = self._files[place]
+        groups = range(file.num_row_groups)
+        group = bisect_right(groups, key, key=lambda number: file.metadata.row_group(number).column(0).statistics.min) - 1
+        if group < 0:
+            return None
+        rows = read_group(file, path, group)
+        index = bisect_left(rows["key"], key, key=lambda value: value.as_py())
+        found = rows.slice(index, 1).to_pylist()
+        return found[0] if found and found[0]["key"] == key else None
+
+
 class Forest:
     """The trees of one stage.
 
@@ -75,7 +101,6 @@ class Forest:
     def __init__(self, folder: Path, stage: str = "") -> None:
         self.folder = folder
         self.stage = stage
-        self._files: dict[int, Any] = {}
 
     # while the stage runs ---------------------------------------------------------------------------------------------
 
@@ -128,49 +153,12 @@ class Forest:
             DataError: A tree is damaged. The next start of the stage grows it anew.
         """
         if not self.sealed:
-            self._seal(about)
+            _compact(self.folder, self._finished, sorted(self.finished()), self.failures(), about)
         if answers := self.lines(ANSWERS):
             write_lines(self.folder / ANSWERS, answers)
         for work in self.folder.glob(f"{PREFIX}*"):
             remove(work)
         return self.manifest
-
-    def _seal(self, about: dict[str, Any]) -> None:
-        make_folder(self.folder)
-        remove(self.folder / "trees")
-        make_folder(self.folder / "trees")
-        keys = sorted(self.finished())
-        content = blake3()
-        parts: list[dict[str, Any]] = []
-        with TableWriter(self.folder / "summary.parquet", COLUMNS) as summary:
-            for number in range(0, len(keys), PART):
-                here, name = keys[number : number + PART], f"trees/{number // PART:05d}.parquet"
-                with TableWriter(self.folder / name, _TREES, group_bytes=GROUP_BYTES, compressed=False) as trees:
-                    for key in here:
-                        data, spent, tree = self._finished_tree(key)
-                        trees.add({"key": key, "tree": data, "spent": spent})
-                        summary.add(summary_row(tree))
-                        content.update(f"{key} {len(data)} ".encode())
-                        content.update(data)
-                parts.append({"file": name, "first": here[0], "footer": trees.footer})
-        manifest = {
-            "format": FORMAT,
-            "trees": len(keys),
-            "failed": self.failures(),
-            "trees_hash": content.hexdigest(length=16),
-            "parts": parts,
-            "summary": summary.footer,
-            **about,
-        }
-        write_checked(self.folder / "manifest.json", manifest)
-
-    def _finished_tree(self, key: str) -> tuple[bytes, bytes, Tree]:
-        data = (self._finished / f"{key}{SUFFIX}").read_bytes()
-        try:
-            return split_bytes(data)
-        except DataError as error:
-            hint = "Start the same run again: the tree is set aside and grown anew."
-            raise DataError(f"tree {key!r} in {self.folder} is damaged: {error.message}", hint=hint) from error
 
     @property
     def manifest(self) -> dict[str, Any]:
@@ -213,7 +201,7 @@ class Forest:
 
     def __contains__(self, key: str) -> bool:
         if self.sealed:
-            return self._row(key) is not None
+            return self._parts.row(key) is not None
         return key in self.finished()
 
     def read(self, key: str) -> Tree:
@@ -241,7 +229,7 @@ class Forest:
             except FileNotFoundError:
                 if not self.sealed:  # it may have been sealed since it was looked for
                     return None
-        row = self._row(key)
+        row = self._parts.row(key)
         return self._tree(key, row["tree"], row["spent"]) if row is not None else None
 
     def summary(self, columns: list[str] | None = None) -> pa.Table:
@@ -263,28 +251,9 @@ class Forest:
             for spent in tree.spent:
                 yield {"key": tree.task.key, **vars(spent)}
 
-    # ------------------------------------------------------------------------------------------------------------------
-
     @cached_property
-    def _parts(self) -> list[dict[str, Any]]:
-        return self.manifest["parts"]
-
-    def _row(self, key: str) -> dict[str, Any] | None:
-        """Reads the row of a tree: parts and their row groups are sorted by key, so it can be in one row group only."""
-        place = bisect_right(self._parts, key, key=lambda part: part["first"]) - 1
-        if place < 0:
-            return None
-        if place not in self._files:
-            self._files[place] = open_table(self.folder / self._parts[place]["file"], self._parts[place]["footer"])
-        file = self._files[place]
-        groups = range(file.num_row_groups)
-        group = bisect_right(groups, key, key=lambda number: file.metadata.row_group(number).column(0).statistics.min) - 1
-        if group < 0:
-            return None
-        rows = read_group(file, self.folder / self._parts[place]["file"], group)
-        index = bisect_left(rows["key"], key, key=lambda value: value.as_py())
-        found = rows.slice(index, 1).to_pylist()
-        return found[0] if found and found[0]["key"] == key else None
+    def _parts(self) -> _Parts:
+        return _Parts(self.folder, self.manifest["parts"])
 
     def _tree(self, key: str, *parts: bytes) -> Tree:
         try:
@@ -293,6 +262,41 @@ class Forest:
             raise damaged(self.folder, f"tree {key!r}: {error.message}") from error
         tree.stage = self.stage
         return tree
+
+
+def _compact(folder: Path, finished: Path, keys: Sequence[str], failed: dict[str, str], about: dict[str, Any]) -> None:
+    """Writes finished trees as a sealed forest, and its manifest last."""
+    make_folder(folder)
+    remove(folder / "trees")
+    make_folder(folder / "trees")
+    content, parts = blake3(), list[dict[str, Any]]()
+    with TableWriter(folder / "summary.parquet", COLUMNS) as summary:
+        for number in range(0, len(keys), PART):
+            here, name = keys[number : number + PART], f"trees/{number // PART:05d}.parquet"
+            with TableWriter(folder / name, _TREES, group_bytes=GROUP_BYTES, compressed=False) as trees:
+                for key in here:
+                    try:
+                        data, spent, tree = split_bytes((finished / f"{key}{SUFFIX}").read_bytes())
+                    except DataError as error:
+                        raise DataError(
+                            f"tree {key!r} in {folder} is damaged: {error.message}",
+                            hint="Start the same run again: the tree is set aside and grown anew.",
+                        ) from error
+                    trees.add({"key": key, "tree": data, "spent": spent})
+                    summary.add(summary_row(tree))
+                    content.update(f"{key} {len(data)} ".encode())
+                    content.update(data)
+            parts.append({"file": name, "first": here[0], "footer": trees.footer})
+    manifest = {
+        "format": FORMAT,
+        "trees": len(keys),
+        "failed": failed,
+        "trees_hash": content.hexdigest(length=16),
+        "parts": parts,
+        "summary": summary.footer,
+        **about,
+    }
+    write_checked(folder / "manifest.json", manifest)
 
 
 _TREES = {"key": "string", "tree": "binary", "spent": "binary"}
